@@ -1,8 +1,9 @@
 """The donors whose clones are compared: their classes, sizes and strata.
 
-A clone is tested on donors, not on repertoires, because repertoires of one donor share most of their clones.
+A clone is tested on donors, not on repertoires, because repertoires of one donor share most of their clones. A donor
+with repertoires of several classes counts once in each of them.
 
-Letters: B repertoires of the dataset, U donors, K strata, C classes, P permutations.
+Letters: B repertoires of the dataset, U donors (in each of their classes), K strata, C classes, P permutations.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Donors:
         The names of the classes.
     codes
         The index of the class of each donor, (U,).
+    people
+        Who each donor is, (U,): donors in several classes are there several times.
     sizes
         The number of sequences of each donor, (U,).
     strata
@@ -49,6 +52,7 @@ class Donors:
     donor_of: NDArray[np.int32]
     class_names: tuple[str, ...]
     codes: Integers
+    people: Integers
     sizes: Integers
     strata: Integers
     notes: tuple[str, ...]
@@ -65,13 +69,15 @@ class Donors:
     def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
         """Return the classes of the donors as they are, and with exchanged labels, (U, 1 + P).
 
-        Donors exchange labels within their stratum, and there with donors that have about as many sequences.
+        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Donors in
+        several classes exchange them among themselves, and their own classes with each other.
         """
         permuted = np.empty((len(self), 1 + n_permutations), np.int64)
         for stratum in range(int(self.strata.max()) + 1):
             own = np.flatnonzero(self.strata == stratum)
             values = self.codes[own, None].astype(np.float64)
-            permuted[own] = permute_labels(values, self.sizes[own], np.arange(len(own)), n_permutations, rng)[:, 0]
+            people = np.asarray(pd.factorize(self.people[own])[0], np.int64)
+            permuted[own] = permute_labels(values, self.sizes[own], people, n_permutations, rng)[:, 0]
         return permuted
 
 
@@ -101,10 +107,11 @@ def find_donors(
     of_each = labels([task], metadata)[:, 0]
     groups = group_codes(metadata, group_by, source)
     kept, notes = _keep_repertoires(dataset, of_each, groups)
-    names, first, donor = np.unique(groups[kept], return_index=True, return_inverse=True)
-    codes = of_each[kept][first].astype(np.int64)
+    labelled = np.stack([groups[kept], of_each[kept].astype(np.int64)])
+    (people, codes), donor = np.unique(labelled, axis=1, return_inverse=True)
+    donor = donor.ravel()
     if len(np.unique(codes)) < 2:
-        raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(names)} of one")
+        raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
     donor_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
     donor_of[dataset.rows[kept]] = donor
     sizes = np.bincount(donor, dataset.n_sequences[kept]).astype(np.int64)
@@ -112,27 +119,27 @@ def find_donors(
     if group_by is None:
         notes += _several_repertoires(metadata.iloc[kept])
     notes += _uninformative(strata, codes) if stratify else []
-    return Donors(donor_of, task.class_names, codes, sizes, strata, tuple(notes))
+    return Donors(donor_of, task.class_names, codes, people, sizes, strata, tuple(notes))
 
 
 def _keep_repertoires(
     dataset: RepertoireDataset, of_each: NDArray[np.float64], groups: Integers
 ) -> tuple[Integers, list[str]]:
-    """Return the repertoires of donors that have sequences and one class, and what was left out."""
-    known, notes = ~np.isnan(of_each), []
-    n_sequences = np.bincount(groups[known], dataset.n_sequences[known], minlength=int(groups.max(initial=0)) + 1)
-    empty = known & (n_sequences[groups] == 0)
-    if empty.any():
-        n = len(np.unique(groups[empty]))
-        notes.append(f"left out: {_count(n, 'donor')} with a label but no sequences")
-    low, high = np.full(len(n_sequences), np.inf), np.full(len(n_sequences), -np.inf)
-    np.minimum.at(low, groups[known], of_each[known])
-    np.maximum.at(high, groups[known], of_each[known])
-    mixed = known & (low[groups] < high[groups])
-    if mixed.any():
-        n = len(np.unique(groups[mixed]))
-        notes.append(f"left out: {_count(n, 'donor')} with repertoires of several classes")
-    return np.flatnonzero(known & ~empty & ~mixed), notes
+    """Return the repertoires of donors that have a class and sequences, and what to know of the donors."""
+    known, notes = np.flatnonzero(~np.isnan(of_each)), []
+    labelled = np.stack([groups[known], of_each[known].astype(np.int64)])
+    units, unit = np.unique(labelled, axis=1, return_inverse=True)
+    n_sequences = np.bincount(unit.ravel(), dataset.n_sequences[known])
+    is_empty = n_sequences == 0
+    if is_empty.any():
+        notes.append(f"left out: {_count(len(np.unique(units[0, is_empty])), 'donor')} with a label but no sequences")
+    n = int((np.unique(units[0, ~is_empty], return_counts=True)[1] > 1).sum())
+    if n:
+        notes.append(
+            f"in several classes, once in each: {_count(n, 'donor')}; prefer q_permutation, which knows who they are; "
+            "to compare donors with themselves, give their column to `stratify`, too"
+        )
+    return known[~is_empty[unit.ravel()]], notes
 
 
 def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, source: str) -> Integers:

@@ -33,16 +33,17 @@ def row_of(table: pd.DataFrame, clone: Clone) -> pd.Series:
 
 def test_donors_are_counted(cohort: RepertoireDataset) -> None:
     found = associate_clones(cohort, "status=ill", group_by="subject")
-    assert found.class_sizes == {"healthy": 20, "ill": 20}
+    assert found.class_sizes == {"healthy": 21, "ill": 21}
     assert found.notes == (
         "left out: 1 donor with a label but no sequences",
-        "left out: 1 donor with repertoires of several classes",
+        "in several classes, once in each: 1 donor; prefer q_permutation, which knows who they are; to compare donors "
+        "with themselves, give their column to `stratify`, too",
     )
     table = found.table
     assert table["junction_aa"].tolist() == [SIGNAL[0]]
     row = row_of(table, SIGNAL)
-    contingency = [[15, 1], [5, 19]]
-    assert (row["class"], row["carriers:ill"], row["carriers:healthy"]) == ("ill", 15, 1)
+    contingency = [[16, 1], [5, 20]]
+    assert (row["class"], row["carriers:ill"], row["carriers:healthy"]) == ("ill", 16, 1)
     assert row["p_value"] == pytest.approx(stats.fisher_exact(contingency, alternative="greater").pvalue)
     by_scipy = stats.contingency.odds_ratio(contingency)
     interval = by_scipy.confidence_interval()
@@ -57,10 +58,10 @@ def test_donors_are_counted(cohort: RepertoireDataset) -> None:
 def test_neighbours_have_a_test_of_their_own(cohort: RepertoireDataset) -> None:
     row = row_of(associate_clones(cohort, "status=ill", group_by="subject", n_permutations=0).table, SIGNAL)
     # Three healthy donors carry the junction with another J gene; those of another V family do not count.
-    assert (row["metaclone_carriers:ill"], row["metaclone_carriers:healthy"]) == (19, 4)
-    expected = stats.fisher_exact([[4, 3], [1, 16]], alternative="greater").pvalue
+    assert (row["metaclone_carriers:ill"], row["metaclone_carriers:healthy"]) == (20, 4)
+    expected = stats.fisher_exact([[4, 3], [1, 17]], alternative="greater").pvalue
     assert row["p_neighbours"] == row["q_neighbours"] == pytest.approx(expected)
-    assert row["metaclone_odds_ratio"] == pytest.approx(stats.contingency.odds_ratio([[19, 4], [1, 16]]).statistic)
+    assert row["metaclone_odds_ratio"] == pytest.approx(stats.contingency.odds_ratio([[20, 4], [1, 17]]).statistic)
     assert "q_permutation" not in row.index
 
 
@@ -78,21 +79,51 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
 def test_strata(cohort: RepertoireDataset) -> None:
     table = associate_clones(cohort, "status=ill", group_by="subject", stratify=["sex"], classes=["ill"]).table
     row = row_of(table, SIGNAL)
-    donors = np.arange(N_DONORS)
-    carries = (donors < 15) | (donors == 20)
+    donors = np.array([*range(N_DONORS), 42, 42])  # the last one is in both classes
+    is_ill = (donors < 20) | (np.arange(42) == 40)
+    carries = (donors < 15) | (donors == 20) | (np.arange(42) == 40)
     upper = lower = 0.0
     distribution = np.ones(1)
     for woman in (True, False):
         own = (donors % 4 < 2) == woman
-        ill, n, n_all = int((own & (donors < 20)).sum()), int((own & carries).sum()), int(own.sum())
-        a = int((own & carries & (donors < 20)).sum())
+        ill, n, n_all = int((own & is_ill).sum()), int((own & carries).sum()), int(own.sum())
+        a = int((own & carries & is_ill).sum())
         upper += a * (n_all - ill - n + a) / n_all
         lower += (n - a) * (ill - a) / n_all
         distribution = np.convolve(distribution, stats.hypergeom(n_all, ill, n).pmf(np.arange(n + 1)))
     assert row["odds_ratio_stratified"] == pytest.approx(upper / lower)
-    assert row["p_value_stratified"] == pytest.approx(distribution[15:].sum())
-    assert row["p_value"] == pytest.approx(stats.fisher_exact([[15, 1], [5, 19]], alternative="greater").pvalue)
+    assert row["p_value_stratified"] == pytest.approx(distribution[16:].sum())
+    assert row["p_value"] == pytest.approx(stats.fisher_exact([[16, 1], [5, 20]], alternative="greater").pvalue)
     assert row["q_value"] == pytest.approx(2 * row["p_value_stratified"])
+
+
+def test_donors_in_both_classes_are_compared_with_themselves(tmp_path: Path) -> None:
+    """Nine donors have a clone in their first repertoire only, one in the second only, two in both: McNemar's test."""
+    rng = np.random.default_rng(4)
+    repertoires = []
+    for donor in range(14):
+        first = [*private(rng), *([SIGNAL] if donor < 9 or donor in (10, 11) else [])]
+        repertoires += [first, [*private(rng), *([SIGNAL] if 9 <= donor < 12 else [])]]
+    sheet = pd.DataFrame({"cell": ["CD4", "CD8"] * 14, "donor": np.repeat(np.arange(14), 2)})
+    dataset = write(tmp_path / "c.h5", repertoires, sheet)
+    found = associate_clones(dataset, "cell=CD4", group_by="donor", stratify=["donor"], max_p=0.05)
+    row = row_of(found.table, SIGNAL)
+    assert (row["carriers:CD4"], row["carriers:CD8"]) == (11, 3)
+    assert row["p_value_stratified"] == pytest.approx(stats.binomtest(9, 10, alternative="greater").pvalue)
+    assert row["odds_ratio_stratified"] == 9.0
+    donors = find_donors(dataset, "cell=CD4", group_by="donor")
+    labels = donors.permute(20, np.random.default_rng(0)).reshape(14, 2, 21)
+    assert (labels.sum(axis=1) == 1).all()
+
+
+def test_a_donor_without_sequences_in_a_class_is_not_in_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    sheet = pd.DataFrame({"y": [0, 1, 0, 1], "donor": ["a", "a", "b", "c"]})
+    donors = find_donors(
+        write(tmp_path / "c.h5", [private(rng), [], private(rng), private(rng)], sheet), "y", group_by="donor"
+    )
+    assert donors.codes.tolist() == [0, 0, 1]
+    assert donors.notes == ("left out: 1 donor with a label but no sequences",)
 
 
 def test_permutations_stay_within_strata_and_sizes(cohort: RepertoireDataset) -> None:
@@ -156,6 +187,7 @@ def test_no_row_is_a_table_too(tmp_path: Path) -> None:
     dataset = write(tmp_path / "c.h5", [private(rng) for _ in range(6)], pd.DataFrame({"y": [0, 1] * 3}))
     found = associate_clones(dataset, "y")
     assert len(found.table) == found.n_tested == 0
+    assert found.to_lines()[-1].startswith("tests: none, as no clone is carried by so many donors")
     assert "carriers:1" in found.table
     assert volcano_figure(found.table, ["0", "1"]).axes
 

@@ -125,7 +125,9 @@ def test_no_q_value_is_below_the_share_of_labellings_that_do_as_well() -> None:
 
 def donors_of(strata: list[int], codes: list[int]) -> Donors:
     n = len(codes)
-    return Donors(np.arange(n, dtype=np.int32), ("a", "b"), np.array(codes), np.ones(n, int), np.array(strata), ())
+    return Donors(
+        np.arange(n, dtype=np.int32), ("a", "b"), np.array(codes), np.arange(n), np.ones(n, int), np.array(strata), ()
+    )
 
 
 def test_odds_ratios_and_tests_of_rows_by_scipy_and_by_hand() -> None:

@@ -55,9 +55,21 @@ def test_labels_that_say_nothing_give_nothing_at_the_stated_rate() -> None:
         n = int(rng.integers(30, 60))
         clones, donor, sizes = draw_cohort(rng, n, rng.random((10, n)) < 0.35)
         codes = (rng.permutation(n) < n // 2).astype(np.int64)
-        by_donor.append(count_found(clones, Donors(donor, ("0", "1"), codes, sizes, np.zeros(n, np.int64), ())))
+        by_donor.append(
+            count_found(
+                clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(n, np.int64), ())
+            )
+        )
         n = len(donor)
-        each = Donors(np.arange(n, dtype=np.int32), ("0", "1"), codes[donor], sizes[donor], np.zeros(n, np.int64), ())
+        each = Donors(
+            np.arange(n, dtype=np.int32),
+            ("0", "1"),
+            codes[donor],
+            np.arange(n),
+            sizes[donor],
+            np.zeros(n, np.int64),
+            (),
+        )
         by_repertoire.append(count_found(clones, each))
     assert ((np.array(by_donor) > 0).sum(axis=0) <= 12).all()
     assert ((np.array(by_repertoire) > 0).sum(axis=0) >= 80).all()
@@ -70,7 +82,11 @@ def test_depth_that_goes_with_the_label_gives_nothing_by_permutations() -> None:
         clones, donor, sizes = draw_cohort(rng, 60, np.zeros((1, 60), bool))
         order = np.log(sizes) + rng.normal(0, 1, 60)
         codes = (order > np.median(order)).astype(np.int64)
-        found.append(count_found(clones, Donors(donor, ("0", "1"), codes, sizes, np.zeros(60, np.int64), ())))
+        found.append(
+            count_found(
+                clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, np.zeros(60, np.int64), ())
+            )
+        )
     by_permutations, by_p_values = (np.array(found) > 0).sum(axis=0)
     assert by_permutations <= 8
     assert by_p_values >= 20
@@ -85,7 +101,12 @@ def test_clones_of_a_stratum_do_not_go_with_the_label_within_it() -> None:
         trait = rng.random(60) < np.where(codes, 0.8, 0.2)
         clones, donor, sizes = draw_cohort(rng, 60, trait[None])
         strata = (np.zeros(60, np.int64), trait.astype(np.int64))
-        found.append([count_found(clones, Donors(donor, ("0", "1"), codes, sizes, own, ())) for own in strata])
+        found.append(
+            [
+                count_found(clones, Donors(donor, ("0", "1"), codes, np.arange(len(codes)), sizes, own, ()))
+                for own in strata
+            ]
+        )
     together, within = np.array(found).swapaxes(0, 1)
     assert (np.median(together, axis=0) > 20).all()
     assert ((within > 0).sum(axis=0) <= 5).all()

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.cli.tables import metrics_lines
 from deeprc.cli.train import train
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.scoring import BINARY
-from deeprc.evaluation.splits import assign_left_out, left_out_values
+from deeprc.evaluation.splits import SplitOptions, assign_left_out, left_out_values
+from deeprc.evaluation.strata import auc_within
+from deeprc.interpretation.report.number_tables import within_table
+from deeprc.runs.assess import assess
+from deeprc.runs.experiment import train_run
 from deeprc.runs.run import load_run
 from deeprc.runs.several import plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
@@ -98,3 +106,34 @@ def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["fold-0", "fold-1"]
     assert "--fold" in str(CliRunner().invoke(train, [*given, "--fold", "1"]).exception)
     assert "expected a number or leave-one-out:COLUMN" in CliRunner().invoke(train, [*given, "--folds", "x"]).output
+
+
+def test_a_run_has_the_auc_within_batches(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    split = SplitOptions(folds=3)
+    run = train_run(
+        cohort.container.path, tmp_path / "run", targets="status=sick", config=TINY, split=split, device="cpu"
+    )
+    metrics = json.loads((run.path / "metrics.json").read_text())
+    (within,) = metrics["test"]["status=sick"]["within"]
+    table = pd.read_csv(run.path / "predictions.tsv", sep="\t").query("split == 'test'")
+    batch = cohort.select(table["repertoire_id"].tolist()).metadata["batch"].tolist()
+    expected = auc_within("batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float))
+    assert expected is not None
+    assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
+    assert "among test repertoires with the same value of a column: batch 0." in metrics_lines(metrics)
+    assert "within" not in metrics["train"]["status=sick"]
+    shown = within_table(assess(run, cohort).within)
+    assert shown is not None
+    assert [cell.text for cell in shown.rows[0]][:2] == ["batch", f"{within['auc']:.3f}"]
+
+
+@pytest.mark.parametrize(("score", "is_told"), [("batch", True), ("label", False)])
+def test_a_batch_that_may_explain_an_auc_is_a_warning(score: str, *, is_told: bool) -> None:
+    rng = np.random.default_rng(0)
+    label = np.tile([0.0, 1.0], 100)
+    batch = np.where(rng.random(200) < 0.9, label, 1 - label)
+    scores = {"batch": batch, "label": label}[score] + 0.5 * rng.normal(size=200)
+    within = auc_within("batch", batch.tolist(), label, scores)
+    whole = fold_aucs_interval([label.astype(np.int64)], [scores])
+    assert within is not None
+    assert within.explains(float(whole.aucs[0]), whole.low) == is_told

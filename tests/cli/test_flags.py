@@ -72,7 +72,7 @@ def test_log_lines_name_options():
 def test_no_message_of_the_library_names_an_option():
     root = Path(deeprc.__file__).parent
     files = [*root.rglob("*.py"), *(root.parent / "datasets").rglob("*.py"), *(root.parent / "baselines").rglob("*.py")]
-    writes_commands = {"quickstart.py", "origin.py", "run_report.py", "benchmark_report.py"}
+    writes_commands = {"quickstart.py", "origin.py", "run_report.py", "benchmark_report.py", "cv_report.py"}
     found = [
         f"{file.name}: {line.strip()}"
         for file in files

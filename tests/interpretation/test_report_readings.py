@@ -100,7 +100,7 @@ def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireD
 
     found = survey(reading.model, motif_cohort, top=300, splits=reading.split_of(motif_cohort))
     shared = shared_by(motif_cohort, found.top, [], None)
-    page = direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared)[0]
+    page = direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
     sources = [row[2].text for row in page.table.rows]
     shaded = ["title=" in row[0].text for row in page.table.rows]
