@@ -133,7 +133,7 @@ def test_a_benchmark_asks_the_members_once(cohort: RepertoireDataset, monkeypatc
     task = Task("status", "status", "binary", ("healthy", "case"))
     estimator = Stack(members=["logistic", "diversity"], n_folds=2)
     outcome = run_job(Job("k", "stack", 0, "final", cohort, estimator, ({},), split, y, task))
-    assert [len(ids) for ids in asked] == [6, 4]  # test and validation
+    assert [len(ids) for ids in asked] == [6, 4, 6]  # test and validation, and test after the refit
     log_odds = (
         np.sum([each["contributions"] for each in outcome["members"]], axis=0) + outcome["members"][0]["intercept"]
     )
