@@ -184,7 +184,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the scheduler of a Dask cluster with two workers, each a process that is renewed when it dies."""
     distributed = pytest.importorskip("distributed")
     dask = pytest.importorskip("dask")
-    options = {"threads_per_worker": 1, "processes": True, "memory_limit": 0, "dashboard_address": None}
+    options = {"threads_per_worker": 1, "processes": True, "memory_limit": 0, "dashboard_address": ":0"}
     with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.comm.timeouts.connect": "120s"}):
         patch.syspath_prepend(str(TOYS))
         with distributed.LocalCluster(2, local_directory=tmp_path_factory.mktemp("dask"), **options) as started:

@@ -311,6 +311,8 @@ def _cost(costs: pd.DataFrame, method: str) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
+    if not np.isfinite(seconds):  # a file says so that deeprc has not written
+        return "-"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -62,10 +62,9 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     check_table_output(beside, ("antigen_organism", "n_exact"))
     sequences = read_sequences(table)
     known = [read_database(each, host=None if host == "any" else host) for each in databases]
+    compared = None if cohort is None else open_dataset(cohort)
     try:
-        found = annotate_sequences(
-            sequences, pd.concat(known, ignore_index=True), cohort=None if cohort is None else open_dataset(cohort)
-        )
+        found = annotate_sequences(sequences, pd.concat(known, ignore_index=True), cohort=compared)
     except InputError as error:
         raise InputError(f"{table}: {error}") from error
     for path, content in ((output, found.table), (beside, found.organisms)):

@@ -158,9 +158,12 @@ def read_sketches(folder: Path) -> Sketches | None:
         ("hashes", "offsets"), (torch.int64, 1)
     )
     n = len(state.repertoire_ids)
-    if not fits or not n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
-        raise InputError(f"{file}: expected hashes and offsets of {n} repertoires")
-    return Sketches(tuple(state.repertoire_ids), _cut(tensors, file), tuple(state.is_sampled), state.usual)
+    if not fits or not 0 < n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
+        raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, of one at least")
+    hashes = _cut(tensors, file)
+    if any(is_cut and len(each) == 0 for each, is_cut in zip(hashes, state.is_sampled, strict=True)):
+        raise InputError(f"{file}: is_sampled: expected hashes of each repertoire that has more than these")
+    return Sketches(tuple(state.repertoire_ids), hashes, tuple(state.is_sampled), state.usual)
 
 
 def _cut(tensors: dict[str, torch.Tensor], file: Path) -> tuple[NDArray[np.uint64], ...]:

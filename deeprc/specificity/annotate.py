@@ -5,7 +5,7 @@ Letters: n sequences of the table, d chains of the databases, p pairs of both, A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,18 +57,19 @@ class Annotation:
         different sequences of the table that match an entry exactly (`n_exact`) and with at most one substitution
         (`n_within_one`), of `n_tested`. With a cohort also, for both, how many would by chance (`expected_exact`),
         `p_exact` and `q_exact`, and the smallest p-values are first.
-    n_matched
-        The number of different sequences that match any entry.
+    n_matched, n_tested
+        The number of different sequences that match any entry, and of all.
     """
 
     table: pd.DataFrame
     organisms: pd.DataFrame
     n_matched: int
+    n_tested: int
 
     def to_lines(self) -> list[str]:
         """Return the result as a few lines of text."""
-        n = int(self.organisms["n_tested"].max()) if len(self.organisms) else self.table["junction_aa"].nunique()
-        lines = [f"{self.n_matched:,} of {n:,} different sequences match a database, with at most one substitution"]
+        n = f"{self.n_matched:,} of {self.n_tested:,}"
+        lines = [f"{n} different sequences match a database, with at most one substitution"]
         best = self.organisms.head(_MAX_NAMES).to_dict("records")
         if best and "p_exact" not in best[0]:
             lines += [f"{row['antigen_organism']}: {row['n_exact']:,} sequences are exactly the same" for row in best]
@@ -123,16 +124,19 @@ def annotate_sequences(
     texts = between_conserved_residues(table[column].fillna("").astype(str))
     v_calls = _normalised(table["v_call"]) if "v_call" in table else pd.Series("", index=table.index)
     different = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
-    different = different[different["text"] != ""].drop_duplicates("text", ignore_index=True)
+    different = different[different["text"] != ""].drop_duplicates(["text", "v_call"], ignore_index=True)
     pairs = _match(Sequences.encode(different["text"].tolist()), different["v_call"], database)
-    described = _describe(pairs, different["text"], database)
-    added = texts.to_frame("text").merge(described, on="text", how="left").set_index(table.index)
+    described = _describe(pairs, different, database)
+    keys = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy()})
+    added = keys.merge(described, on=["text", "v_call"], how="left").set_index(table.index)
     result = table.assign(**{name: added[name].fillna("") for name in ADDED_COLUMNS[:-1]})
     result[ADDED_COLUMNS[-1]] = added[ADDED_COLUMNS[-1]].fillna(0).astype(np.int64)
-    organisms = _count_organisms(pairs, len(different), database)
-    if cohort is not None and len(different):
-        organisms = _compare(organisms, different, database, cohort)
-    return Annotation(result, organisms, len(np.unique(pairs.rows)))
+    index, names = pd.factorize(different["text"])  # a sequence counts once, whatever its V genes
+    by_text = pairs._replace(rows=index[pairs.rows])
+    organisms = _count_organisms(by_text, len(names), database)
+    if cohort is not None and len(names):
+        organisms = _compare(organisms, different.drop_duplicates("text", ignore_index=True), database, cohort)
+    return Annotation(result, organisms, len(np.unique(by_text.rows)), len(names))
 
 
 def _normalised(calls: pd.Series) -> pd.Series:
@@ -160,8 +164,8 @@ def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> 
     return _Pairs(rows, entries, 2 * found.mismatches[which] + ~has_same_v)
 
 
-def _describe(pairs: _Pairs, texts: pd.Series, database: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns `text` and `ADDED_COLUMNS` of the sequences that match, from their best matches."""
+def _describe(pairs: _Pairs, different: pd.DataFrame, database: pd.DataFrame) -> pd.DataFrame:
+    """Return `text`, `v_call` and `ADDED_COLUMNS` of the sequences that match, from their best matches."""
     frame = pd.DataFrame({"row": pairs.rows, "match": pairs.matches, "entry": pairs.entries})
     frame = frame[frame["match"] == frame.groupby("row")["match"].transform("min")]
     frame = frame.join(database[list(COLUMNS[2:])], on="entry")
@@ -169,9 +173,10 @@ def _describe(pairs: _Pairs, texts: pd.Series, database: pd.DataFrame) -> pd.Dat
     for row, own in frame.groupby("row", sort=True):
         names = {name: _join_names(own[name]) for name in ADDED_COLUMNS[1:-1]}
         match = _MATCHES[int(own["match"].iloc[0])]
-        found.append({"text": texts.iloc[int(str(row))], "specificity_match": match, **names})
-        found[-1][ADDED_COLUMNS[-1]] = len(own)
-    return pd.DataFrame(found, columns=["text", *ADDED_COLUMNS])
+        sequence = different.iloc[int(str(row))]
+        key = {"text": sequence["text"], "v_call": sequence["v_call"]}
+        found.append({**key, "specificity_match": match, **names, ADDED_COLUMNS[-1]: len(own)})
+    return pd.DataFrame(found, columns=["text", "v_call", *ADDED_COLUMNS])
 
 
 def _join_names(names: pd.Series) -> str:
@@ -198,8 +203,8 @@ def _compare(
     organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
 ) -> pd.DataFrame:
     """Return the organisms with what is expected by chance, p-values and q-values; the smallest p-values first."""
-    junctions = _as_stored(different)
-    background = draw_background(cohort, without=junctions)
+    junctions = _possible_junctions(different)
+    background = draw_background(cohort, without=list(junctions))
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
     organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
@@ -220,10 +225,11 @@ def _compare(
 
 
 def _strata(
-    different: pd.DataFrame, junctions: Sequence[str], background: Background, cohort: RepertoireDataset
+    different: pd.DataFrame, junctions: Mapping[str, int], background: Background, cohort: RepertoireDataset
 ) -> tuple[Strata, Strata]:
     """Return what the sequences of the table and the clones of the background are compared by."""
-    n_carriers = count_carriers(cohort, CloneSet(Sequences.encode(junctions)))
+    owners = np.array(list(junctions.values()), np.int64)
+    n_carriers = count_carriers(cohort, CloneSet(Sequences.encode(list(junctions))), owners)
     calls = background.sequences.genes.get("v_call")
     of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
     own = different["v_call"].tolist() if calls is not None else [""] * len(different)
@@ -235,10 +241,18 @@ def _strata(
     )
 
 
-def _as_stored(different: pd.DataFrame) -> list[str]:
-    """Return the junctions as a container has them; a CDR3 gets the most frequent conserved residues."""
-    own = different["own"].astype(str).str.strip().str.upper()
-    return own.where(own.str.len() == different["text"].str.len() + 2, "C" + different["text"] + "F").tolist()
+def _possible_junctions(different: pd.DataFrame) -> dict[str, int]:
+    """Return the junctions that a container may have for each sequence, with the index of the sequence.
+
+    Only the residues between the conserved ones are compared, and these are C, and F or W.
+    """
+    found: dict[str, int] = {}
+    for row, (text, own) in enumerate(zip(different["text"], different["own"].astype(str), strict=True)):
+        found |= {f"C{text}F": row, f"C{text}W": row}
+        as_given = own.strip().upper()
+        if as_given[1:-1] == text:
+            found[as_given] = row
+    return found
 
 
 def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:

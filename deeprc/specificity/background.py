@@ -51,11 +51,11 @@ def publicity_of(n_carriers: Integers) -> Integers:
     return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
 
 
-def count_carriers(dataset: RepertoireDataset, clones: CloneSet) -> Integers:
-    """Return how many repertoires carry each of n clones, (n,)."""
-    found = np.zeros(len(clones), np.int64)
+def count_carriers(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
+    """Return how many repertoires carry any clone of each sequence, (n,); `owners` are the clones' sequences, (c,)."""
+    found = np.zeros(1 + int(owners.max(initial=-1)), np.int64)
     for carried in clones.find_in(dataset):
-        found[carried] += 1
+        found[np.unique(owners[carried])] += 1
     return found
 
 

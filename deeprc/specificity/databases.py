@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from deeprc.datasets.genes import normalise_genes
-from deeprc.datasets.readers.text import open_text
+from deeprc.datasets.readers.text import read_text
 from deeprc.errors import InputError
 
 __all__ = ["COLUMNS", "HOSTS", "between_conserved_residues", "read_database", "read_sequences"]
@@ -29,10 +29,11 @@ HOSTS = {
 }
 """What databases call the animal whose receptors they list."""
 
-_DELIMITERS = "\t,;"
 _LETTERS = "[ACDEFGHIKLMNPQRSTVWY]+"
 _MOSTLY = 0.5
 _MIN_RESIDUES = 3
+_MAX_BYTES = 1 << 30
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f]+"  # would steer a terminal
 
 
 @dataclass(frozen=True)
@@ -183,27 +184,52 @@ def between_conserved_residues(sequences: pd.Series) -> pd.Series:
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    with open_text(path) as file:
-        content = file.read()
-    text = content.decode("utf-8-sig", errors="replace")
-    first = text[: text.find("\n") + 1] or text
-    delimiter = max(_DELIMITERS, key=first.count)
-    header = next(csv.reader(io.StringIO(first), delimiter=delimiter), [])
-    n_headers = 2 if len(set(header)) < len(header) and {"Chain 2", "Epitope"} <= set(header) else 1  # the IEDB's
+    """Read a table of texts; rows have as many fields as the header, but for empty ones at the end."""
+    header, text = read_text(path, _MAX_BYTES)
+    is_tabs = header.delimiter == "\t"
+    file = io.StringIO(text, newline="")
+    rows = csv.reader(file, delimiter=header.delimiter, quoting=csv.QUOTE_NONE if is_tabs else csv.QUOTE_MINIMAL)
+    names: list[str] = []
+    cells: list[list[str]] = []
     try:
-        table = pd.read_csv(
-            io.StringIO(text),
-            sep=delimiter,
-            header=list(range(n_headers)) if n_headers > 1 else 0,
-            dtype=str,
-            keep_default_na=False,
-            on_bad_lines="error",
-        )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
-    if n_headers > 1:
-        table.columns = [" ".join(names) for names in table.columns]
-    return table
+        for number, row in enumerate(rows, start=header.n_comments + 1):
+            if not row:
+                continue
+            if not names:
+                names = list(header.columns)
+            elif not cells and _is_half_of_header(names):  # the IEDB's header has two rows
+                names = [
+                    f"{group} {name}".strip()
+                    for group, name in zip(names, _fitted(path, number, row, names), strict=True)
+                ]
+            else:
+                cells.append(_fitted(path, number, row, names))
+    except csv.Error as error:
+        raise InputError(f"{path}: row {rows.line_num}: cannot be read as a table: {error}") from error
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: two columns are named {next(name for name in names if names.count(name) > 1)!r}")
+    columns = list(zip(*cells, strict=True)) if cells else [()] * len(names)
+    return pd.DataFrame({name: pd.Series(list(map(_unquoted, column)) if is_tabs else list(column), dtype=object)
+                         for name, column in zip(names, columns, strict=True)})  # fmt: skip
+
+
+def _is_half_of_header(names: Sequence[str]) -> bool:
+    return len(set(names)) < len(names) and {"Chain 2", "Epitope"} <= set(names)
+
+
+def _fitted(path: Path, number: int, row: list[str], names: Sequence[str]) -> list[str]:
+    """Return a row without empty fields beyond the header; InputError if it has another number of fields."""
+    while len(row) > len(names) and not row[-1]:
+        row = row[:-1]
+    if len(row) != len(names):
+        raise InputError(f"{path}: row {number}: expected {len(names)} fields, found {len(row)}")
+    return row
+
+
+def _unquoted(text: str) -> str:
+    """Return a cell of a table with tabs without the quotes around it."""
+    is_quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    return text[1:-1].replace('""', '"') if is_quoted else text
 
 
 def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | None) -> pd.DataFrame:
@@ -233,6 +259,6 @@ def _first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
     found = pd.Series("", index=table.index, dtype=object)
     for name in names:
         if name in table:
-            texts = table[name].str.strip()
+            texts = table[name].str.replace(_CONTROLS, " ", regex=True).str.strip()
             found = found.where(found != "", texts.where(~texts.isin(["None", "nan", "NA"]), ""))
     return found

@@ -40,6 +40,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(
         2,
         f"Error: {tmp_path}/table.tsv: expected the column junction_aa or cdr3_aa, found sequence\n",
     )
+    code, _, err = deeprc(*arguments, "--cohort", tmp_path / "absent.h5")
+    assert err.startswith(f"Error: {tmp_path}/absent.h5: no such file")
     (tmp_path / "out.tsv").write_text("mine\n")
     code, _, err = deeprc(*arguments)
     assert code == 2

@@ -86,3 +86,19 @@ def test_damaged_sketches_are_refused(
     save_tensors(tmp_path / "sketches.safetensors", {**tensors, name: tensor}, state)
     with pytest.raises(InputError, match=message):
         read_sketches(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("n", "is_sampled", "message"),
+    [(0, [], "of one at least"), (1, [True], "expected hashes of each repertoire that has more than these")],
+)
+def test_sketches_of_nobody_and_empty_samples_are_refused(
+    sketches: Sketches, tmp_path: Path, n: int, is_sampled: list[bool], message: str
+) -> None:
+    write_sketches(tmp_path, sketches)
+    _, state = load_tensors(tmp_path / "sketches.safetensors")
+    empty = {"hashes": torch.zeros(0, dtype=torch.int64), "offsets": torch.zeros(n + 1, dtype=torch.int64)}
+    changed = {**state, "repertoire_ids": ["r"] * n, "is_sampled": is_sampled}
+    save_tensors(tmp_path / "sketches.safetensors", empty, changed)
+    with pytest.raises(InputError, match=message):
+        read_sketches(tmp_path)

@@ -66,6 +66,22 @@ def test_a_table_that_is_annotated_or_has_no_sequences_is_refused() -> None:
         annotate_sequences(pd.DataFrame({"sequence": ["A"]}), DATABASE)
 
 
+def test_the_v_gene_of_each_row_counts_and_a_sequence_once() -> None:
+    calls = ["TRBV19", "TRBV5-1", "TRBV2"]
+    for order in ([0, 1, 2], [2, 1, 0]):
+        table = pd.DataFrame({"junction_aa": "CASSIRSSYEQYF", "v_call": [calls[i] for i in order]})
+        found = annotate_sequences(table, DATABASE)
+        matches = dict(zip(found.table["v_call"], found.table["specificity_match"], strict=True))
+        assert matches == {"TRBV19": "exact, same V", "TRBV5-1": "exact", "TRBV2": "exact, same V"}
+        assert (found.n_matched, found.n_tested) == (1, 1)
+        assert found.organisms["n_exact"].tolist() == [1, 1, 1]
+
+
+def test_a_table_without_any_match_says_so() -> None:
+    found = annotate_sequences(pd.DataFrame({"cdr3_aa": ["AAAAAAA"]}), DATABASE)
+    assert found.to_lines() == ["0 of 1 different sequences match a database, with at most one substitution"]
+
+
 def test_the_probability_of_at_least_n_events() -> None:
     rates = np.array([0.1, 0.5, 0.25, 0.9])
     for n in range(6):
@@ -128,6 +144,20 @@ def test_public_clones_are_compared_with_public_clones(public: tuple[RepertoireD
     assert row["expected_exact"] < 8
     assert row["p_exact"] == row["q_exact"] < 1e-15
     assert "X: 40 sequences are exactly the same, " in found.to_lines()[1]
+
+
+def test_cdr3s_and_other_conserved_residues_are_found_in_the_cohort(
+    public: tuple[RepertoireDataset, list[str]],
+) -> None:
+    cohort, clones = public
+    known = [clone[1:-1] for clone in clones[:60]]
+    database = pd.DataFrame({"cdr3_aa": known, "v_call": "", "epitope": "", "antigen": "", "antigen_organism": "X"})
+    tables = {"junction_aa": clones[50:150], "cdr3_aa": [clone[1:-1] for clone in clones[50:150]]}
+    first, second = (
+        annotate_sequences(pd.DataFrame({name: texts}), database, cohort=cohort).organisms
+        for name, texts in tables.items()
+    )
+    pd.testing.assert_frame_equal(first, second)
 
 
 def test_the_background_lacks_the_table_and_knows_how_public_clones_are(

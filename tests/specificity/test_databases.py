@@ -85,7 +85,30 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     ):
         read_database(path)
     path.write_text("")
-    with pytest.raises(InputError, match=r"other\.tsv: cannot be read as a table"):
+    with pytest.raises(InputError, match=r"other\.tsv: the file is empty"):
         read_database(path)
     with pytest.raises(InputError, match="no such file"):
         read_database(tmp_path / "absent")
+
+
+def test_rows_are_never_shifted_or_swallowed(tmp_path: Path) -> None:
+    path = tmp_path / "own.tsv"
+    path.write_text("junction_aa\tepitope\nCASSF\tA\t\nCASSWF\tB\n")  # an empty field at the end
+    assert read_database(path)["cdr3_aa"].tolist() == ["ASS", "ASSW"]
+    path.write_text("junction_aa\tepitope\nCASSF\tA\tx\n")
+    with pytest.raises(InputError, match=r"own\.tsv: row 2: expected 2 fields, found 3"):
+        read_database(path)
+    path.write_text('junction_aa\tepitope\nCASSF\t"A\nCASSWF\tB"\nCASSWWF\t"C"\n')
+    assert read_database(path)["epitope"].tolist() == ['"A', 'B"', "C"]
+    path.write_text("junction_aa\tepitope\tepitope\nCASSF\tA\tB\n")
+    with pytest.raises(InputError, match=r"own\.tsv: two columns are named 'epitope'"):
+        read_database(path)
+    path.write_bytes(gzip.compress(b"junction_aa\tepitope\nCASSF\t" + b"A" * (1 << 25)))
+    with pytest.raises(InputError, match=r"own\.tsv: a line or a field in quotes is longer than 16 MiB"):
+        read_database(path)
+
+
+def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "own.tsv"
+    path.write_text("junction_aa\tantigen_organism\nCASSF\tC\x1b]0;t\x07MV\n")
+    assert read_database(path)["antigen_organism"].tolist() == ["C ]0;t MV"]

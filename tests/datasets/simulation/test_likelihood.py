@@ -185,7 +185,7 @@ def test_ratios_are_calibrated(
     background: Background, signals: tuple[Signal, ...], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Among repertoires with the log-ratio t, the share of positive ones is 1 / (1 + exp(-t))."""
-    monkeypatch.setattr("deeprc.datasets.simulation.likelihood._N_DRAWN", 1 << 17)  # quicker
+    monkeypatch.setattr("deeprc.datasets.simulation.likelihood._N_DRAWN", 1 << 16)  # quicker
     cohort = Cohort(1200, Sizes(150), background, signals, seed=3, **options)  # type: ignore[arg-type]
     likelihood = RecipeLikelihood(cohort)
     ratios = np.array(
@@ -212,9 +212,9 @@ def logistic_fit(x: NDArray[np.float64], y: NDArray[np.bool_]) -> tuple[NDArray[
 
 
 def test_it_is_above_the_known_motif_where_wildcards_are_not_like_the_background() -> None:
-    cohort, _ = load_recipe("simulated-2", ["n_repertoires=300", "sizes.mean=5000", "sizes.sd=0", "witness_rate=0.004"])
+    cohort, _ = load_recipe("simulated-2", ["n_repertoires=160", "sizes.mean=3000", "sizes.sd=0", "witness_rate=0.004"])
     signals = (MotifSignal((Motif("SZZN"),), 0.004),)
-    dataset = SimulatedDataset(Cohort(300, Sizes(5000), cohort.background, signals))
+    dataset = SimulatedDataset(Cohort(160, Sizes(3000), cohort.background, signals))
     status = dataset.metadata["status"].to_numpy()
     positive = status == "positive"
     known = KnownMotif().fit(dataset, status).decision_function(dataset)
