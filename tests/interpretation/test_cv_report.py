@@ -99,3 +99,12 @@ def test_predictions_that_are_not_those_of_the_metrics(
     with pytest.raises(InputError, match=message):
         deeprc.report(copy, output=page)
     assert not page.exists()
+
+
+def test_repeats_that_have_not_ended_are_not_of_the_report(folder: Path, tmp_path: Path) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "report.html"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
+    header = (copy / "cv.yaml").read_text()
+    (copy / "cv.yaml").write_text(header.replace("repeats: 2", "repeats: 5"))
+    deeprc.report(copy, output=page)
+    assert "--folds 3 --repeats 2" in Page(page.read_text(encoding="utf-8")).words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,8 @@ def _read(folder: Path) -> _Found:
         if any(pair is not None and len(pair) != 2 for pair in limits):
             raise InputError(f"{file}: {name}: expected two limits of an interval")
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
-    found = _Found(header, metrics, folds, predictions, read_cautions(folder))
+    ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
+    found = _Found(ended, metrics, folds, predictions, read_cautions(folder))
     for name, each in metrics.items():
         _check_fit(found, name, each, folder)
     return found
