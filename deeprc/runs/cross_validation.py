@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.of_run import check_for_training, metadata_digest, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
@@ -166,7 +169,7 @@ def cross_validate(
     if scheduler is not None:
         check_scheduler(scheduler)
     workers = Workers(processes=jobs, scheduler=scheduler)
-    _begin(folder, header)
+    _check_folder(folder, header)
     train_runs(
         cohort,
         folder / _RUNS,
@@ -178,11 +181,15 @@ def cross_validate(
         jobs=jobs,
         scheduler=scheduler,
         progress=progress,
+        begin=partial(_begin, folder, header),
     )
     tested = _predict(folder, header, workers, device)
     if (config or load_config()).training.calibrate:
         tested = cross_calibrate(tested)
-    cautions = _find_cautions(dataset, tasks, header, fold_of[0])
+    cautions = [
+        *_check_cautions(dataset, tasks, folder, header, fold_of),
+        *_find_cautions(dataset, tasks, header, fold_of[0]),
+    ]
     return _write(folder, dataset, header, tested, cautions)
 
 
@@ -247,8 +254,8 @@ def read_header(folder: Path) -> Header:
     return header
 
 
-def _begin(folder: Path, header: Header) -> None:
-    """Make the folder, or check that it is that of an equal call; write `cv.yaml`."""
+def _check_folder(folder: Path, header: Header) -> None:
+    """Raise InputError unless the folder is new, or that of an equal call."""
     if holds_cross_validation(folder):
         begun = read_header(folder)
         differing = [each.name for each in fields(Header) if getattr(begun, each.name) != getattr(header, each.name)]
@@ -257,6 +264,10 @@ def _begin(folder: Path, header: Header) -> None:
             raise InputError(f"{folder}: was begun with `{differing[0]}={was}`; choose another `output`")
     else:
         check_new_folder(folder)
+
+
+def _begin(folder: Path, header: Header) -> None:
+    """Make the folder if need be, and write `cv.yaml`."""
     with name_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     body = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), **vars(header)}
@@ -284,6 +295,19 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
             found.append(result_of(future, f"fold {job.fold} of repeat {job.repeat}"))
             step.advance()
     return found
+
+
+def _check_cautions(
+    dataset: RepertoireDataset, tasks: list[Task], folder: Path, header: Header, fold_of: Sequence[NDArray[np.int64]]
+) -> list[Caution]:
+    """Return what a check of the cohort warns of: shortcuts to the label, and copies in several folds of a repeat."""
+    checks = read_checks(folder / _RUNS / next(iter(_name_runs(header))))  # all runs have checked the same cohort
+    if checks is None or checks.metadata != metadata_digest(dataset):
+        checks = check_for_training(dataset, tasks, header.group_by)
+    folds = np.stack(fold_of, axis=1)
+    labelled = np.flatnonzero(folds[:, 0] >= 0)
+    part_of = {str(dataset.repertoire_ids[row]): tuple(folds[row].tolist()) for row in labelled}
+    return [*duplicate_cautions(checks.findings, part_of, apart="folds"), *shortcut_cautions(checks.findings)]
 
 
 def _find_cautions(
@@ -319,10 +343,12 @@ def _write(
     tested: Sequence[FoldPrediction],
     cautions: Sequence[Caution],
 ) -> CrossValidation:
-    """Write the results, each file whole, the metrics last."""
+    """Write the results, each file whole; earlier metrics go first, the new ones come last."""
     person = known_people(dataset.metadata, header.group_by)
     metrics = measure_folds(tested, np.arange(len(dataset)) if person is None else person)
     predictions, folds = out_of_fold_table(tested, dataset), folds_table(tested)
+    with name_write_errors(folder):
+        (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)
     write_text(folder / "folds.tsv", folds.to_csv(sep="\t", index=False))
     write_cautions(folder, cautions)

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError
 from deeprc.outputs import activate, calibrate, output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import predictions_table
@@ -86,10 +87,20 @@ class FoldPrediction:
 
 
 def predict_fold(of: FoldRuns) -> FoldPrediction:
-    """Return what the runs of a test fold predict together for it, calibrated by their validation repertoires."""
+    """Return what the runs of a test fold predict together for it, calibrated by their validation repertoires.
+
+    Raises
+    ------
+    InputError
+        If the runs have different repertoires for testing: one may have learned from what another tests.
+    """
     ensemble, dataset = load_ensemble(of.runs, device=of.device), open_dataset(of.cohort)
+    first = ensemble.runs[0]
+    for run in ensemble.runs[1:]:
+        if set(run.splits["test"]) != set(first.splits["test"]):
+            raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
     position = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
-    rows = np.sort(np.array([position[each] for each in ensemble.runs[0].splits["test"]], np.int64))
+    rows = np.sort(np.array([position[each] for each in first.splits["test"]], np.int64))
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
     for task, part in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):

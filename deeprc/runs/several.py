@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -16,15 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deeprc.config import Config, load_config
-from deeprc.datasets.dataset import open_dataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, left_out_values
+from deeprc.evaluation.splits import SplitOptions, left_out_values, make_split
 from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
-from deeprc.runs.run import RunSettings, read_settings
+from deeprc.runs.run import RunSettings, read_settings, read_splits
+from deeprc.shift.sketches import SKETCHES_FILE
+from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.training.loggers import check_logger
 
 __all__ = ["RunPlan", "plan_left_out", "plan_validations", "train_runs"]
 
@@ -114,6 +120,7 @@ def train_runs(
     jobs: int = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    begin: Callable[[], None] | None = None,
 ) -> list[Path]:
     """Train several runs and return the run directories, which are in one folder.
 
@@ -131,11 +138,13 @@ def train_runs(
         The address of a Dask scheduler, whose workers train the runs in the place of processes.
     progress
         As that of `train_run`, for each run that is trained in this process.
+    begin
+        Called once all is checked that can be checked before the runs begin; nothing is written before.
 
     Raises
     ------
     InputError
-        If anything the user gave cannot be used. On a cluster, the other runs end first.
+        If anything the user gave cannot be used. If a run fails on a cluster, the other runs end first.
     """
     if scheduler is not None:
         check_scheduler(scheduler)
@@ -146,11 +155,19 @@ def train_runs(
     trainings = [
         _Training(name, folder / name, *common, plan, device, logger, keep_sketches) for name, plan in plans.items()
     ]
-    _check_folder(Path(output), trainings)
+    with _log_once(train_run.__module__, make_split.__module__):
+        _check(Path(output), trainings, is_here=scheduler is None)
+        if begin is not None:
+            begin()
+        _train_all(trainings, workers, progress if scheduler is None and jobs == 1 else None)
+    return [Path(output) / training.name for training in trainings]
+
+
+def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
+    """Train all runs; a failure ends the others, unless they are on a cluster."""
     failures = []
-    train = partial(_train, progress if scheduler is None and jobs == 1 else None)
+    train = partial(_train, progress)
     with (
-        _log_once(train_run.__module__),
         open_step("runs", len(trainings)) as step,
         closing(run_jobs(train, trainings, workers, hint="the same call continues")) as ended,
     ):
@@ -160,18 +177,17 @@ def train_runs(
             if failure is None:
                 _logger.info("%s has ended (%d of %d runs)", training.name, n_done, len(trainings))
                 continue
-            if scheduler is None:
+            if workers.scheduler is None:
                 raise failure
             failures.append(failure)
             _logger.warning("%s", failure)
     if failures:
         raise InputError(f"{len(failures)} of {len(trainings)} runs failed; the first: {failures[0]}")
-    return [Path(output) / training.name for training in trainings]
 
 
 @contextmanager
-def _log_once(name: str) -> Iterator[None]:
-    """Let a logger write each message once within this context: what is odd about a cohort is so for all its runs."""
+def _log_once(*names: str) -> Iterator[None]:
+    """Let loggers write each message once within this context: what is odd about a cohort is so for all its runs."""
     written: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -179,12 +195,14 @@ def _log_once(name: str) -> Iterator[None]:
         written.add(record.getMessage())
         return len(written) > n_known
 
-    logger = logging.getLogger(name)
-    logger.addFilter(is_new)
+    loggers = [logging.getLogger(name) for name in names]
+    for logger in loggers:
+        logger.addFilter(is_new)
     try:
         yield
     finally:
-        logger.removeFilter(is_new)
+        for logger in loggers:
+            logger.removeFilter(is_new)
 
 
 def _failure(future: Future[None], name: str) -> InputError | None:
@@ -196,21 +214,62 @@ def _failure(future: Future[None], name: str) -> InputError | None:
     return None
 
 
-def _check_folder(output: Path, trainings: Sequence[_Training]) -> None:
-    """Raise InputError if the folder holds something else than these runs, or the cohort is not theirs any more."""
+def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> None:
+    """Raise InputError if anything that was given cannot be used, for any of the runs; nothing is written.
+
+    The device is that of the workers of a cluster, unless the runs are trained here.
+    """
+    first = trainings[0]
+    check_logger(first.logger)
+    if is_here:
+        resolve_device(first.device)
+    dataset = open_dataset(first.cohort)
+    tasks = parse_tasks(first.targets, dataset.metadata, source=str(first.cohort))
     begun = [training for training in trainings if (training.folder / "config.yaml").exists()]
     if not begun:
         unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of a first run that was killed
         if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
             check_new_folder(output)
-        return
+    else:
+        _check_begun(begun, dataset)
+    for training in trainings:
+        _check_split(training, dataset, tasks)
+
+
+def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
+    """Raise InputError if runs that have begun are not these, or the cohort is not theirs any more."""
     found = [_read_begun(training) for training in begun]
-    dataset = open_dataset(begun[0].cohort)
     now = hash_cohort(dataset, found[0].tasks, found[0].config)
     for training, settings in zip(begun, found, strict=True):
         if settings.fingerprint != now:
             cohort = dataset.container.path
             raise InputError(f"{cohort}: its repertoires or labels are not those that {training.folder} began with")
+        kept = training.folder / SKETCHES_FILE
+        if not training.keep_sketches and kept.exists():
+            raise InputError(
+                f"{kept}: was kept by an earlier call, unlike `keep_sketches=False`; delete this file in every run, or "
+                "choose another `output`"
+            )
+
+
+def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Task]) -> None:
+    """Raise InputError if a run cannot be split, or has begun with another split than the sheet gives now."""
+    options = training.plan.split
+    try:
+        made = make_split(dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path))
+    except InputError as error:
+        raise InputError(f"{training.name}: {error}") from error
+    known = labels(tasks[:1], dataset.metadata)[made.train, 0]
+    if tasks[0].kind != "regression" and len(np.unique(known[~np.isnan(known)])) < 2:
+        tested = "" if options.test is None else f" with `test={options.test}`"
+        raise InputError(f"{training.name}: the training side has one class of {tasks[0].name!r} only{tested}")
+    if (training.folder / "config.yaml").exists():
+        ids, now = read_splits(training.folder)[0], made.ids(dataset.repertoire_ids)
+        if ids != now:
+            raise InputError(
+                f"{training.folder}: was begun with another split than {dataset.container.path} gives now: a column of "
+                "its metadata has changed; choose another `output`"
+            )
 
 
 def _read_begun(training: _Training) -> RunSettings:

@@ -68,3 +68,43 @@ def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: Reperto
     with pytest.raises(InputError, match="holds a cross-validation, whose report takes no CONTAINER"):
         deeprc.report(folder, cohort, output=page)
     assert not page.exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "change", "message"),
+    [
+        ("status=case", "rows", r"predictions.tsv: no predictions of 'status=case', which metrics.json has"),
+        ("grade", "rows", r"predictions.tsv: no predictions of 'grade', which metrics.json has"),
+        ("age", "rows", r"predictions.tsv: no predictions of 'age', which metrics.json has"),
+        ("status=case", "label", r"predictions.tsv: status=case: expected 30 repertoires with a label .*, found 0"),
+        ("grade", "label", r"predictions.tsv: grade: expected 30 repertoires with a label as in metrics.json, found 0"),
+        ("status=case", "probability", r"predictions.tsv: status=case: column 'probability': a value is missing"),
+        ("grade", "log_odds", r"predictions.tsv: grade: column 'log_odds': a value is missing"),
+        ("age", "prediction", r"predictions.tsv: age: column 'prediction': a value is missing"),
+        ("grade", "repeat", r"predictions.tsv: grade: expected 2 repeats as in metrics.json, found 1"),
+    ],
+)
+def test_predictions_that_are_not_those_of_the_metrics(
+    folder: Path, tmp_path: Path, target: str, change: str, message: str
+) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "report.html"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
+    table = pd.read_csv(copy / "predictions.tsv", sep="\t")
+    own = (table["target"] == target) | table["target"].str.startswith(f"{target}=")
+    if change in ("rows", "repeat"):
+        table = table[~own | (change == "repeat") & (table["repeat"] == 0)]
+    else:
+        table.loc[own, change] = None
+    table.to_csv(copy / "predictions.tsv", sep="\t", index=False)
+    with pytest.raises(InputError, match=message):
+        deeprc.report(copy, output=page)
+    assert not page.exists()
+
+
+def test_repeats_that_have_not_ended_are_not_of_the_report(folder: Path, tmp_path: Path) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "report.html"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
+    header = (copy / "cv.yaml").read_text()
+    (copy / "cv.yaml").write_text(header.replace("repeats: 2", "repeats: 5"))
+    deeprc.report(copy, output=page)
+    assert "--folds 3 --repeats 2" in Page(page.read_text(encoding="utf-8")).words

@@ -14,14 +14,16 @@ from torch import Tensor
 
 import deeprc
 from deeprc.config import load_config
+from deeprc.datasets.alphabet import decode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.ensemble import load_ensemble
+from deeprc.runs.out_of_fold import FoldRuns, predict_fold
 from deeprc.runs.run import load_run
 from deeprc.training.state import TrainingState
-from tests.conftest import Killed
+from tests.conftest import Killed, write_cohort
 
 SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
@@ -141,6 +143,11 @@ def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> N
             validate(cohort, tmp_path / "cv", **{**options, **changed})
     with pytest.raises(InputError, match=r"was begun with another `config`; choose another `output`$"):
         validate(cohort, tmp_path / "cv", config=load_config("deeprc", ["n_updates=30"]), **options)
+    before = (tmp_path / "cv" / "cv.yaml").read_bytes()
+    for refused in ({"config": load_config("deeprc", ["n_updates=30"])}, {"device": "abacus"}):
+        with pytest.raises(InputError):
+            validate(cohort, tmp_path / "cv", **{**options, "repeats": 2, **refused})
+    assert (tmp_path / "cv" / "cv.yaml").read_bytes() == before
     validate(cohort, tmp_path / "cv", **options)
     for name in RESULTS:
         assert (tmp_path / "cv" / name).read_bytes() == (whole.path / name).read_bytes()
@@ -155,6 +162,7 @@ def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> N
         ({"members": 3}, "^`members=3`: expected 1 to 2, one for each validation fold$"),
         ({"members": 0}, "^`members=0`: expected 1 to 2"),
         ({"seed": 2**32 - 1, "repeats": 2}, "^`seed=4294967295`: expected 0 to 4294967294$"),
+        ({"device": "abacus"}, "^`device=abacus`: not available here"),
         ({"jobs": 0}, "^`jobs=0`: expected at least 1$"),
         ({"targets": "height"}, "no metadata column 'height'"),
         ({"group_by": "site"}, "no column 'site' for `group_by`"),
@@ -181,7 +189,46 @@ def test_a_folder_of_something_else_is_left_alone(cohort: RepertoireDataset, tmp
         validate(cohort, tmp_path / "damaged")
 
 
+def test_no_metrics_stand_beside_predictions_of_another_call(
+    cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    options: dict[str, Any] = {"members": 1, "targets": "status=case"}
+    validate(cohort, tmp_path / "cv", **options)
+    monkeypatch.setattr("deeprc.runs.cross_validation.write_cautions", kill)
+    with pytest.raises(Killed):
+        validate(cohort, tmp_path / "cv", repeats=2, **options)
+    assert set(pd.read_csv(tmp_path / "cv" / "predictions.tsv", sep="\t")["repeat"]) == {0, 1}
+    with pytest.raises(InputError, match=r"the cross-validation has not ended \(no metrics.json\)"):
+        deeprc.report(tmp_path / "cv", output=tmp_path / "report.html")
+
+
+def test_members_that_test_on_other_repertoires_are_refused(once: CrossValidation, cohort: RepertoireDataset) -> None:
+    runs = tuple(once.path / "runs" / f"repeat-0-fold-{fold}-validation-2" for fold in (0, 1))
+    with pytest.raises(InputError, match=r"fold-1-validation-2: expected the test repertoires of .*, found others$"):
+        predict_fold(FoldRuns(0, 0, runs, Path(cohort.container.path), "cpu"))
+
+
 def test_donors_in_several_folds_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
     small = cohort_factory(12, 20)
     found = validate(small, tmp_path / "cv", targets="status=case", group_by=None, members=1)
     assert {"subjects-apart", "few", "one-repeat"} <= {each.name for each in found.cautions}
+
+
+def test_shortcuts_and_copies_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
+    some = cohort_factory(30, 200)
+    repertoires = [decode_many(each.residues, each.offsets) for each in some]
+    repertoires[3], repertoires[4] = repertoires[0], repertoires[1]
+    metadata = pd.DataFrame({"status": some.metadata["status"], "kit": some.metadata["status"].replace("case", "new")})
+    made = write_cohort(tmp_path / "cohort.h5", repertoires, metadata)
+    found = validate(made, tmp_path / "cv", targets="status=case", group_by=None, members=1)
+    named = {each.name: each for each in found.cautions}
+    assert named["label-from-column"].details["column"] == "kit"
+    apart = named["duplicates-apart"].details
+    assert apart["apart"] == "folds"
+    fold_of = found.predictions.set_index("repertoire_id")["fold"]
+    pairs = [["rep.0", "rep.3"], ["rep.1", "rep.4"]]
+    assert apart["groups"] == [pair for pair in pairs if fold_of[pair].nunique() == 2]
+    assert read_cautions(found.path) == found.cautions

@@ -20,10 +20,11 @@ from torch import Tensor
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.relabelling import relabel
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
-from deeprc.runs.several import RunPlan, plan_validations, train_runs
+from deeprc.runs.several import RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
 
@@ -156,9 +157,83 @@ def test_a_start_that_was_killed_is_no_obstacle(
     assert [contents(run) for run in runs] == alone
 
 
-def test_a_failure_names_the_run(train: Callable[..., list[Path]], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^fold-0: .*no metadata column 'height'"):
-        train(tmp_path / "runs", targets="height")
+def test_a_failure_names_the_run(
+    train: Callable[..., list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InputError("no memory")
+
+    monkeypatch.setattr("deeprc.runs.several.train_run", fail)
+    with pytest.raises(InputError, match=r"^fold-0: no memory"):
+        train(tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targets": "height"}, "no metadata column 'height'"),
+        ({"device": "abacus"}, "`device=abacus`: not available here"),
+        ({"logger": "paper"}, "paper"),
+    ],
+)
+def test_all_is_checked_before_anything_is_written(
+    train: Callable[..., list[Path]], tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    begun: list[bool] = []
+    with pytest.raises(InputError, match=message):
+        train(tmp_path / "runs", begin=lambda: begun.append(True), **options)
+    assert begun == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def with_column(cohort: RepertoireDataset, path: Path, **columns: Any) -> Path:
+    """Write a cohort's container with other columns in its sheet."""
+    sheet = cohort.metadata.assign(**columns)
+    sheet.insert(0, "name", cohort.repertoire_ids)
+    sheet.to_csv(path.with_suffix(".tsv"), sep="\t", index=False)
+    made = path.with_suffix(".new.h5")
+    relabel(cohort.container.path, path.with_suffix(".tsv"), made, id_column="name")
+    made.replace(path)
+    return path
+
+
+def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    path = with_column(cohort, tmp_path / "cohort.h5")
+    plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold, group_by="patient_id")) for fold in range(3)}
+    given: dict[str, Any] = {"targets": "status=case", "config": SMALL, "device": "cpu"}
+    train_runs(path, tmp_path / "runs", {"fold-0": plans["fold-0"]}, **given)
+    n = len(cohort)
+    with_column(cohort, path, patient_id=[f"q{(7 * i) % n // 2}" for i in range(n)])
+    message = r"runs/fold-0: was begun with another split than .*cohort.h5 gives now: a column of its metadata"
+    with pytest.raises(InputError, match=message):
+        train_runs(path, tmp_path / "runs", plans, **given)
+    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["fold-0"]
+    with_column(cohort, path, age=50.0)  # which decides nothing
+    assert len(train_runs(path, tmp_path / "runs", plans, **given)) == 3
+
+
+def test_sketches_that_are_not_wanted_are_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
+    runs = train(tmp_path / "runs")
+    with pytest.raises(InputError, match=r"fold-0/sketches.safetensors: was kept by an earlier call"):
+        train(tmp_path / "runs", keep_sketches=False)
+    for run in runs:
+        (run / "sketches.safetensors").unlink()
+    assert train(tmp_path / "runs", keep_sketches=False) == runs
+
+
+def test_a_value_without_which_one_class_is_left_is_told_first(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    kit = np.where(cohort.metadata["status"] == "case", "b", "c")
+    kit[:4] = "a"  # without b, two cases are left
+    path = with_column(cohort, tmp_path / "cohort.h5", kit=kit)
+    plans = plan_left_out(path, "kit")
+    with pytest.raises(InputError, match=r"^fold-1: .*the smallest class has 2 repertoires; expected at least 5"):
+        train_runs(path, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")
+    alone = with_column(cohort, tmp_path / "other.h5", kit=cohort.metadata["status"])
+    message = r"^fold-0: the training side has one class of 'status=case' only with `test=kit=case`$"
+    plans = plan_left_out(alone, "kit")
+    with pytest.raises(InputError, match=message):
+        train_runs(alone, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class _Found:
 
     def has_numbers(self, target: str) -> bool:
         """Return whether a target is a number."""
-        return "mae" in self.folds and bool(self.folds.loc[self.folds["target"] == target, "mae"].notna().any())
+        return self.metrics[target].mae is not None
 
 
 def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -134,7 +134,41 @@ def _read(folder: Path) -> _Found:
         if any(pair is not None and len(pair) != 2 for pair in limits):
             raise InputError(f"{file}: {name}: expected two limits of an interval")
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
-    return _Found(header, metrics, folds, predictions, read_cautions(folder))
+    ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
+    found = _Found(ended, metrics, folds, predictions, read_cautions(folder))
+    for name, each in metrics.items():
+        _check_fit(found, name, each, folder)
+    return found
+
+
+def _check_fit(found: _Found, name: str, metrics: _Metrics, folder: Path) -> None:
+    """Raise InputError if the predictions and the folds of a target are not those of its metrics."""
+    own = found.folds[found.folds["target"] == name]
+    _check_repeats(own, name, metrics, folder / "folds.tsv")
+    file = folder / "predictions.tsv"
+    targets = [name, *(f"{name}={each}" for each in _classes(found.predictions, name))]
+    parts = [found.predictions[found.predictions["target"] == each] for each in targets]
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        raise InputError(f"{file}: no predictions of {name!r}, which metrics.json has")
+    needed = ["prediction"] if found.has_numbers(name) else ["log_odds", "probability"]
+    for part in parts:
+        _check_repeats(part, name, metrics, file)
+        labelled = part[part["label"].notna()]
+        n = len(labelled) // metrics.n_repeats
+        if n != metrics.n:
+            raise InputError(
+                f"{file}: {name}: expected {metrics.n} repertoires with a label as in metrics.json, found {n}"
+            )
+        for column in needed:
+            if column not in labelled or labelled[column].isna().any():
+                raise InputError(f"{file}: {name}: column {column!r}: a value is missing")
+
+
+def _check_repeats(table: pd.DataFrame, name: str, metrics: _Metrics, file: Path) -> None:
+    n = table["repeat"].nunique()
+    if n != metrics.n_repeats:
+        raise InputError(f"{file}: {name}: expected {metrics.n_repeats} repeats as in metrics.json, found {n}")
 
 
 def _lead(found: _Found) -> str:
@@ -201,6 +235,8 @@ def _pictures(found: _Found, name: str) -> list[Figure]:
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.reliability_figure import reliability_figure
 
+    if found.metrics[name].n == 0:
+        return []
     scoring, table = _as_compared(found, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
@@ -228,9 +264,7 @@ def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return how a target is scored, and its predictions in the form of those of a benchmark, with their repeat."""
     table = found.predictions
     own = table[table["target"] == name]
-    classes = [
-        str(each) for each in table["positive_class"].dropna().unique() if (table["target"] == f"{name}={each}").any()
-    ]
+    classes = _classes(table, name)
     if len(own):
         kind = "regression" if found.has_numbers(name) else "binary"
         scoring = scoring_for(kind, ())
@@ -242,6 +276,12 @@ def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
     fold = compared["repeat"] * (int(table["fold"].max()) + 1) + compared["fold"]
     ids = compared["repertoire_id"].astype(str) + " (" + compared["repeat"].astype(str) + ")"
     return scoring, compared.assign(method=_METHOD.name, fold=fold, repertoire_id=ids)
+
+
+def _classes(predictions: pd.DataFrame, name: str) -> list[str]:
+    """Return the classes of a target that has several, in the order of the predictions; none of another target."""
+    given, targets = predictions["positive_class"].dropna().unique(), set(predictions["target"])
+    return [str(each) for each in given if f"{name}={each}" in targets]
 
 
 def _side_by_side(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
