@@ -76,13 +76,15 @@ class Attributions:
         What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
     kernels
         What comes of it through the attention, shared out among the kernels' dimensions of the sequence's
-        representation, (n, D). Genes are
-        the same at both ends, so their dimensions have no part in it. Several models have the kernels of all, one
-        model's after the other's.
+        representation, (n, D). Genes are the same at both ends, so their dimensions have no part in it. Several models
+        have the kernels of all, one model's after the other's.
     change
         The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
         sequence's place, (n,): what comes through attention and composition. The residues of a sequence sum to it, but
         for the integral's error, and so do the kernels if there is no composition.
+    through_composition
+        The part of `residues` that comes through the reading `composition`, (n, L); the rest comes through the
+        attention. None if no model has this reading.
     """
 
     index: SequenceIndex
@@ -90,6 +92,7 @@ class Attributions:
     residues: NDArray[np.float64]
     kernels: NDArray[np.float64]
     change: NDArray[np.float64]
+    through_composition: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.change)
@@ -165,10 +168,11 @@ def attribute(
             step.advance(len(at))
     n_kernels = sum(member.network.embedding.out_features for member in model.members)
     shares = _joined(parts, len(index), n_kernels)
-    if CompositionReading.name in model.reading_names:
-        added = composition_residues(model, dataset, index, output=output, background=frequencies)
-        shares = _Shares(shares.residues + added, shares.kernels, shares.change + np.nansum(added, axis=1))
-    return Attributions(index, output, *shares)
+    if CompositionReading.name not in model.reading_names:
+        return Attributions(index, output, *shares)
+    added = composition_residues(model, dataset, index, output=output, background=frequencies)
+    change = shares.change + np.nansum(added, axis=1)
+    return Attributions(index, output, shares.residues + added, shares.kernels, change, added)
 
 
 def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:

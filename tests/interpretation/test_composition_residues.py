@@ -87,6 +87,8 @@ def test_attributions_contain_them(model: TrainedModel, plain: TrainedModel, coh
     found, attended = (attribute(each, cohort, index, output=1, steps=8) for each in (model, plain))
     composed = composition_residues(model, cohort, index, output=1, background=frequencies)
     np.testing.assert_allclose(found.residues, attended.residues + composed)
+    np.testing.assert_array_equal(found.through_composition, composed)
+    assert attended.through_composition is None
     np.testing.assert_allclose(found.change, attended.change + np.nansum(composed, axis=1))
     np.testing.assert_array_equal(found.kernels, attended.kernels)
     np.testing.assert_allclose(found.convergence_delta, attended.convergence_delta, atol=1e-12)
