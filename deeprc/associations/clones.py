@@ -39,6 +39,7 @@ COLUMNS = ("junction_aa", "class", "odds_ratio", "p_value", "q_value", "p_neighb
 
 _LEVEL = 0.05
 _SEED = 0
+_MIN_PERMUTATIONS = 20  # of so many, hardly one that can change a label leaves it by chance
 _MAX_METACLONES = 20_000  # the clones with the smallest p-values, whose neighbours are looked for
 Integers = NDArray[np.int64]
 
@@ -158,13 +159,25 @@ def associate_clones(
     donors = find_donors(dataset, target, group_by=group_by, stratify=stratify)
     codes = _class_codes(donors.class_names, classes)
     fields = gene_fields(dataset)
-    hits = _find_hits(dataset, donors, fields, codes, max_p, n_permutations)
+    labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
+    hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
     probabilities = generation_probabilities(table[table[list(hits.q_values)].min(axis=1) <= _LEVEL])
     if probabilities is not None:
         table["generation_probability"] = probabilities
     sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
-    return CloneAssociations(table, sizes, hits.n_tested, donors.notes)
+    return CloneAssociations(table, sizes, hits.n_tested, (*donors.notes, *_unexchanged(labels)))
+
+
+def _unexchanged(labels: Integers) -> list[str]:
+    """Return a sentence about donors that keep their label in all permutations, (U, 1 + P), if there are any."""
+    n = int((labels[:, 1:] == labels[:, :1]).all(axis=1).sum()) if labels.shape[1] > _MIN_PERMUTATIONS else 0
+    if n == 0:
+        return []
+    return [
+        f"permutations: {n} of {len(labels)} donors can exchange their label with nobody of about their size (and "
+        "stratum) of another class; where these are many, q_permutation is high whatever the clones are"
+    ]
 
 
 def _class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
@@ -176,18 +189,22 @@ def _class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
 
 
 def _find_hits(
-    dataset: RepertoireDataset, donors: Donors, fields: Sequence[str], codes: Sequence[int], max_p: float, n: int
+    dataset: RepertoireDataset,
+    donors: Donors,
+    fields: Sequence[str],
+    codes: Sequence[int],
+    max_p: float,
+    labels: Integers,
 ) -> _Hits:
-    """Return the clones with a low p-value in one of the classes; n is the number of permutations."""
+    """Return the clones with a low p-value in one of the classes; the labels are those of `Donors.permute`."""
     clones = shared_clones(dataset, fields)
-    labels = donors.permute(n, np.random.default_rng(_SEED))
     tests = [ClassTest.of(donors.donor_of, donors.strata, labels == code) for code in codes]
     tested = [compare_carriers(clones, test, max_p) for test in tests]
     indices, bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in
                                ("indices", "bins", "p_values"))  # fmt: skip
     n_tested = sum(each.n_tested for each in tested)
     q_values = {"q_value": benjamini_hochberg(p_values, n_tested)}
-    if n > 0:
+    if labels.shape[1] > 1:
         q_values["q_permutation"] = permutation_q_values(bins, np.sum([each.counts for each in tested], axis=0))
     of_class = np.repeat(codes, [len(each.indices) for each in tested]).astype(np.int64)
     found = CloneSet(take_sequences(dataset, clones.representative[indices], fields))

@@ -226,3 +226,14 @@ def test_righor_itself() -> None:
     assert found is not None
     assert 1e-9 < found[0] < 1e-3
     assert found[1] < 1e-4 * found[0]
+
+
+def test_donors_that_cannot_exchange_their_labels_are_told(tmp_path: Path) -> None:
+    """Whose repertoires are all larger has another class: no permutation changes anything."""
+    rng = np.random.default_rng(0)
+    repertoires = [private(rng, 300 if donor < 10 else 10) + ([SIGNAL] if donor < 10 else []) for donor in range(20)]
+    metadata = pd.DataFrame({"status": ["ill"] * 10 + ["healthy"] * 10})
+    found = associate_clones(write(tmp_path / "c.h5", repertoires, metadata), "status=ill")
+    assert found.table["q_permutation"].tolist() == [1.0]
+    assert found.table["p_value"].iloc[0] < 1e-4
+    assert found.notes[-1].startswith("permutations: 20 of 20 donors can exchange their label with nobody of about")
