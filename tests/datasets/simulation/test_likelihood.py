@@ -32,7 +32,6 @@ from deeprc.datasets.simulation import (
     SimulatedDataset,
     Sizes,
     imgt_positions,
-    load_recipe,
     write_container,
 )
 from deeprc.datasets.simulation.likelihood import RecipeLikelihood, _start_probabilities
@@ -212,9 +211,8 @@ def logistic_fit(x: NDArray[np.float64], y: NDArray[np.bool_]) -> tuple[NDArray[
 
 
 def test_it_is_above_the_known_motif_where_wildcards_are_not_like_the_background() -> None:
-    cohort, _ = load_recipe("simulated-2", ["n_repertoires=160", "sizes.mean=3000", "sizes.sd=0", "witness_rate=0.004"])
     signals = (MotifSignal((Motif("SZZN"),), 0.004),)
-    dataset = SimulatedDataset(Cohort(160, Sizes(3000), cohort.background, signals))
+    dataset = SimulatedDataset(Cohort(160, Sizes(3000), IndependentBackground(), signals))
     status = dataset.metadata["status"].to_numpy()
     positive = status == "positive"
     known = KnownMotif().fit(dataset, status).decision_function(dataset)
