@@ -17,7 +17,6 @@ from deeprc.baselines.association import benjamini_hochberg
 from deeprc.datasets.clone_neighbours import NeighbourSearch
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.specificity.background import (
@@ -28,7 +27,7 @@ from deeprc.specificity.background import (
     match_rates,
     publicity_of,
 )
-from deeprc.specificity.databases import COLUMNS, between_conserved_residues
+from deeprc.specificity.databases import COLUMNS, between_conserved_residues, normalise_calls
 
 __all__ = ["ADDED_COLUMNS", "Annotation", "annotate_sequences"]
 
@@ -122,7 +121,11 @@ def annotate_sequences(
     if taken:
         raise InputError(f"has a column {taken[0]!r} already; is it annotated?")
     texts = between_conserved_residues(table[column].fillna("").astype(str))
-    v_calls = _normalised(table["v_call"]) if "v_call" in table else pd.Series("", index=table.index)
+    v_calls = (
+        normalise_calls(table["v_call"].fillna("").astype(str))
+        if "v_call" in table
+        else pd.Series("", index=table.index)
+    )
     different = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy(), "own": table[column].to_numpy()})
     different = different[different["text"] != ""].drop_duplicates(["text", "v_call"], ignore_index=True)
     pairs = _match(Sequences.encode(different["text"].tolist()), different["v_call"], database)
@@ -137,13 +140,6 @@ def annotate_sequences(
     if cohort is not None and len(names):
         organisms = _compare(organisms, different.drop_duplicates("text", ignore_index=True), database, cohort)
     return Annotation(result, organisms, len(np.unique(by_text.rows)), len(names))
-
-
-def _normalised(calls: pd.Series) -> pd.Series:
-    """Return V genes with IMGT's names, without alleles."""
-    texts = calls.fillna("").astype(str)
-    spellings = texts.unique().tolist()
-    return texts.map(dict(zip(spellings, normalise_genes(spellings).stored.names(), strict=True)))
 
 
 def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:

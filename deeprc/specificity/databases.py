@@ -18,7 +18,7 @@ from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.readers.text import read_text
 from deeprc.errors import InputError
 
-__all__ = ["COLUMNS", "HOSTS", "between_conserved_residues", "read_database", "read_sequences"]
+__all__ = ["COLUMNS", "HOSTS", "between_conserved_residues", "normalise_calls", "read_database", "read_sequences"]
 
 COLUMNS = ("cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism")
 """Columns of a database as `read_database` returns it; `cdr3_aa` lacks the two conserved residues."""
@@ -183,6 +183,12 @@ def between_conserved_residues(sequences: pd.Series) -> pd.Series:
     return texts.where(is_valid & (texts.str.len() >= _MIN_RESIDUES), "")
 
 
+def normalise_calls(calls: pd.Series) -> pd.Series:
+    """Return genes with IMGT's names, without alleles."""
+    spellings = calls.unique().tolist()
+    return calls.map(dict(zip(spellings, normalise_genes(spellings).stored.names(), strict=True)))
+
+
 def _read_table(path: Path) -> pd.DataFrame:
     """Read a table of texts; rows have as many fields as the header, but for empty ones at the end."""
     header, text = read_text(path, _MAX_BYTES)
@@ -234,13 +240,10 @@ def _unquoted(text: str) -> str:
 
 def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | None) -> pd.DataFrame:
     """Return the rows of one chain, with `COLUMNS`."""
-    calls = _first_known(table, chain.v_call)
-    spellings = calls.unique().tolist()
-    names = dict(zip(spellings, normalise_genes(spellings).stored.names(), strict=True))
     found = pd.DataFrame(
         {
             "cdr3_aa": between_conserved_residues(_first_known(table, chain.sequence)),
-            "v_call": calls.map(names),
+            "v_call": normalise_calls(_first_known(table, chain.v_call)),
             "epitope": _first_known(table, known.epitope),
             "antigen": _first_known(table, known.antigen),
             "antigen_organism": _first_known(table, known.organism),
