@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from deeprc.cli.options import device_option
 from deeprc.cli.tables import head_lines
 
 __all__ = ["attention"]
@@ -35,7 +36,7 @@ __all__ = ["attention"]
     metavar="ID",
     help="Write only this repertoire. The option may be given several times.",
 )
-@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
+@device_option
 def attention(
     runs: tuple[str, ...],
     container: str,

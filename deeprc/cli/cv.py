@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from deeprc.cli.options import config_option, sketches_option, training_device_option
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
@@ -43,12 +44,7 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
 @click.option(
     "--output", required=True, metavar="FOLDER", help="The folder to write. An equal call continues in its folder."
 )
-@click.option(
-    "--config",
-    default="deeprc",
-    show_default=True,
-    help="The name of a configuration, or a YAML file; see `deeprc config`.",
-)
+@config_option
 @click.option("--folds", default=5, show_default=True, help="Number of folds. Each is once the test fold.")
 @click.option(
     "--repeats",
@@ -74,17 +70,8 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     show_default=True,
     help="Seed of the first repeat; each other repeat has the next one.",
 )
-@click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
-)
-@click.option(
-    "--no-sketches",
-    is_flag=True,
-    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
-)
+@training_device_option
+@sketches_option
 @click.option(
     "--jobs",
     type=click.IntRange(0),

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from deeprc.cli.options import device_option
 from deeprc.cli.tables import caution_lines, metrics_lines
 
 __all__ = ["evaluate"]
@@ -17,7 +18,7 @@ __all__ = ["evaluate"]
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the metrics as JSON, as in metrics.json, with the warnings."
 )
-@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
+@device_option
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
     """Measure how well RUN predicts CONTAINER, and compare it with controls that read no receptor sequence.
 

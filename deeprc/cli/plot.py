@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from deeprc.cli.options import device_option
 from deeprc.cli.paths import runs_and_container
 from deeprc.interpretation.plotting import KINDS, FigureOptions, figure_of
 
@@ -20,7 +21,7 @@ __all__ = ["plot"]
     "--class", "class_name", metavar="NAME", help="The class whose sequences are drawn.  [default: the positive class]"
 )
 @click.option("--field", type=click.Choice(["v_call", "j_call"]), help="The genes to draw.  [default: v_call]")
-@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
+@device_option
 def plot(
     kind: str,
     paths: tuple[str, ...],

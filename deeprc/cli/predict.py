@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import device_option
+
 __all__ = ["predict"]
 
 
@@ -18,7 +20,7 @@ __all__ = ["predict"]
     is_flag=True,
     help="Leave the predictions empty of repertoires whose shift is above 1, as that of 5% of training repertoires is.",
 )
-@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
+@device_option
 def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from deeprc.cli.options import device_option
 from deeprc.cli.paths import runs_and_container
 
 __all__ = ["report"]
@@ -20,7 +21,7 @@ __all__ = ["report"]
     help="Number of sequences that are listed for each class.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the file in the browser when it is written.")
-@click.option("--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ...")
+@device_option
 def report(paths: tuple[str, ...], output: str, top: int, is_opened: bool, device: str) -> None:
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from deeprc.cli.options import config_option, sketches_option, training_device_option
 from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
@@ -90,12 +91,7 @@ def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int 
     " train several targets at once.",
 )
 @click.option("--output", metavar="FOLDER", help="The run directory to write. It must not exist yet.")
-@click.option(
-    "--config",
-    default="deeprc",
-    show_default=True,
-    help="The name of a configuration, or a YAML file; see `deeprc config`.",
-)
+@config_option
 @click.option(
     "--folds",
     metavar="NUMBER|leave-one-out:COLUMN",
@@ -130,22 +126,13 @@ def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int 
     show_default=True,
     help="Seed of every random choice: the split, the initial weights and the sampling.",
 )
-@click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="Where to compute: auto (CUDA if there is a GPU), cpu, cuda, cuda:1, ...",
-)
+@training_device_option
 @click.option(
     "--logger",
     type=click.Choice(["tensorboard"]),
     help="Write losses, AUC and histograms of the attention to OUTPUT/tensorboard at each evaluation.",
 )
-@click.option(
-    "--no-sketches",
-    is_flag=True,
-    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
-)
+@sketches_option
 @click.option(
     "--resume",
     metavar="RUN",
