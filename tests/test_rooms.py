@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {"datasets": ROOT / "datasets", "baselines": ROOT / "baselines"}
 ORDER = (
     *("datasets", "hopfield", "nn", "baselines", "readings", "training", "evaluation", "associations", "specificity"),
-    *("checks", "shift", "runs", "benchmarking", "stacking", "interpretation", "airr_ml", "cli"),
+    *("checks", "shift", "runs", "benchmarking", "power", "stacking", "interpretation", "airr_ml", "cli"),
 )
 BESIDE = {("runs", "benchmarking"), ("benchmarking", "runs"), ("benchmarking", "shift")}
 """Neighbours that know nothing of each other."""

@@ -34,6 +34,7 @@ COMMANDS = {
     "predict": "Predict with a trained classifier.",
     "evaluate": "Measure how good a trained classifier is.",
     "benchmark": "Compare DeepRC and other methods on the same folds.",
+    "power": "Say how many repertoires a target needs.",
     "stack": "Let several methods predict together.",
     "attention": "Write the attention on every sequence.",
     "airr-ml": "Predict with the interface of the AIRR-ML-25 challenge.",

@@ -1,0 +1,182 @@
+"""`deeprc power`: how many repertoires a target needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from deeprc.cli.progress import counting
+from deeprc.cli.scheduler import scheduler_option
+
+__all__ = ["power"]
+
+_OF_COHORT = ("target", "group_by", "n_draws", "n_permutations", "auc")
+_OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_share", "cohorts")
+
+
+@click.command()
+@click.argument("container", required=False)
+@click.option("--target", metavar="TARGET", help="What to predict, two classes, as in `deeprc train`.")
+@click.option(
+    "--methods",
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME,...",
+    help="Methods, as of `deeprc benchmark`.  [default: gapped-logistic with CONTAINER, which takes minutes; else"
+    " deeprc and known-recipe, which is the ceiling of all methods]",
+)
+@click.option("--output", "-o", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
+@click.option("--auc", type=float, help="The AUC for which the number of repertoires is asked.  [default: 0.9]")
+@click.option(
+    "--draws",
+    "n_draws",
+    type=click.IntRange(1),
+    help="Number of random choices of donors for each share of them.  [default: 3]",
+)
+@click.option(
+    "--permutations",
+    "n_permutations",
+    type=click.IntRange(0),
+    help="Number of permutations of the labels between donors, each with the whole pipeline.  [default: 0, no test]",
+)
+@click.option(
+    "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
+)
+@click.option("--repertoires", type=click.IntRange(1), metavar="N", help="Number of repertoires of a study in plan.")
+@click.option("--depth", type=click.IntRange(1), metavar="N", help="Its number of sequences per repertoire.")
+@click.option("--witness-rate", type=float, help="The share of the sequences of a positive repertoire with the signal.")
+@click.option("--motif-length", type=int, help="The number of residues of the signal's motif.  [default: 3]")
+@click.option("--positive-share", type=float, help="The share of positive repertoires.  [default: 0.5]")
+@click.option("--cohorts", type=click.IntRange(0), help="Number of virtual cohorts; 0: the rule only.  [default: 2]")
+@click.option("--folds", type=int, default=5, show_default=True, help="The number of folds.")
+@click.option(
+    "--preset", help="The search spaces of the methods' settings, as of `deeprc benchmark`.  [default: quick]"
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
+)
+@click.option(
+    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
+)
+@scheduler_option
+@click.option("--resume", is_flag=True, help="Continue what --output holds.")
+def power(
+    container: str | None,
+    methods: tuple[str, ...],
+    output: str | None,
+    resume: bool,
+    folds: int,
+    preset: str | None,
+    seed: int,
+    jobs: int,
+    scheduler: str | None,
+    **others: Any,
+) -> None:
+    """Say how many repertoires a target needs: of a cohort, or of a study that has no data yet.
+
+    With CONTAINER, a method learns from smaller and smaller shares of the donors. A curve through its AUCs says what
+    more repertoires would give. With --permutations, it is tested whether the whole pipeline finds anything.
+
+    Without CONTAINER, --repertoires, --depth and --witness-rate describe a study. A rule of thumb is printed at once,
+    then virtual cohorts show what AUC to expect.
+
+    \b
+    Examples:
+      deeprc power cohort.h5 --target 'CMV=+' --group-by subject_id -o power
+      deeprc power cohort.h5 --target 'CMV=+' --methods deeprc --permutations 99 --jobs 8 -o power
+      deeprc power --repertoires 100 --depth 50000 --witness-rate 0.001
+    """
+    import os
+
+    from deeprc.benchmarking.methods import split_names
+    from deeprc.benchmarking.options import BenchmarkOptions
+    from deeprc.errors import InputError
+    from deeprc.power.files import check_power_folder
+
+    given = {name: value for name, value in others.items() if value is not None}
+    wrong = next((name for name in given if name in (_OF_COHORT if container is None else _OF_PLAN)), None)
+    if wrong is not None:
+        option = {"n_draws": "draws", "n_permutations": "permutations"}.get(wrong, wrong).replace("_", "-")
+        raise InputError(f"--{option} {'needs' if container is None else 'goes without'} a CONTAINER")
+    if resume and output is None:
+        raise InputError("--resume needs --output FOLDER")
+    if output is not None:
+        check_power_folder(output, resume=resume)
+    options = BenchmarkOptions(
+        preset=preset,
+        folds=folds,
+        group_by=given.pop("group_by", None),
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+        scheduler=scheduler,
+    )
+    names = split_names(methods)
+    if container is None:
+        _plan_study(given, names, options, output, resume)
+    else:
+        _measure_cohort(container, given, names, options, output, resume)
+    if output is not None:
+        click.echo(f"Wrote {output}")
+
+
+def _measure_cohort(
+    container: str, given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool
+) -> None:
+    """Measure and print the learning curves of a cohort."""
+    from deeprc.errors import InputError
+    from deeprc.power.files import jobs_folder, write_curves
+    from deeprc.power.learning_curve import PowerOptions, measure_learning_curve
+
+    target = given.pop("target", None)
+    if target is None:
+        raise InputError("expected --target TARGET")
+    chosen = PowerOptions(benchmark=options, **given)
+    with counting("jobs of the learning curve") as progress:
+        curves = measure_learning_curve(
+            container,
+            target=target,
+            methods=methods or ["gapped-logistic"],
+            output=None if output is None else jobs_folder(output),
+            options=chosen,
+            resume=resume,
+            progress=progress,
+        )
+    for curve in curves:
+        for line in curve.to_lines():
+            click.echo(line)
+    if output is not None:
+        write_curves(output, curves)
+
+
+def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
+    """Print what a study in plan may find."""
+    from deeprc.errors import InputError
+    from deeprc.power.files import jobs_folder, write_study
+    from deeprc.power.planning import PlannedStudy, SearchRule, simulate_study
+
+    missing = [name for name in ("repertoires", "depth", "witness_rate") if name not in given]
+    if missing:
+        options_needed = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise InputError(f"expected a CONTAINER, or {options_needed} of a study in plan")
+    n_cohorts = given.pop("cohorts", 2)
+    study = PlannedStudy(n_repertoires=given.pop("repertoires"), n_folds=options.folds, **given)
+    for line in SearchRule(study).to_lines():
+        click.echo(line)
+    if n_cohorts == 0:
+        return
+    with counting("jobs of the virtual cohorts") as progress:
+        found = simulate_study(
+            study,
+            methods=methods or ["deeprc", "known-recipe"],
+            n_cohorts=n_cohorts,
+            output=None if output is None else jobs_folder(output),
+            options=options,
+            resume=resume,
+            progress=progress,
+        )
+    for line in found.to_lines():
+        click.echo(line)
+    if output is not None:
+        write_study(output, found)

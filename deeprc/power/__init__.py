@@ -1,0 +1,14 @@
+"""How many repertoires are needed: learning curves, a permutation test of the whole pipeline, and studies in plan."""
+
+from deeprc.power.learning_curve import LearningCurve, PowerOptions, measure_learning_curve
+from deeprc.power.planning import PlannedStudy, SearchRule, SimulatedStudy, simulate_study
+
+__all__ = [
+    "LearningCurve",
+    "PlannedStudy",
+    "PowerOptions",
+    "SearchRule",
+    "SimulatedStudy",
+    "measure_learning_curve",
+    "simulate_study",
+]

@@ -1,0 +1,79 @@
+"""The picture of learning curves, and that of a simulated study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deeprc.drawing import COLOURS, MARKERS, MUTED, uses_matplotlib
+from deeprc.power.learning_curve import LearningCurve
+from deeprc.power.planning import SimulatedStudy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["learning_curve_figure", "study_figure"]
+
+
+@uses_matplotlib
+def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
+    """Return the AUC by the size of the cohort: measured values with 95% intervals, and the fitted laws."""
+    figure, axes = _axes()
+    for i, curve in enumerate(curves):
+        colour = COLOURS[i % len(COLOURS)]
+        measured = curve.table[curve.table["kind"] == "measured"]
+        errors = [measured["auc"] - measured["auc_low"], measured["auc_high"] - measured["auc"]]
+        axes.errorbar(
+            measured["n_cohort"],
+            measured["auc"],
+            yerr=np.maximum(errors, 0),
+            fmt=MARKERS[1 + i % (len(MARKERS) - 1)],
+            color=colour,
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+            label=curve.method,
+        )
+        sizes = np.geomspace(curve.table["n_cohort"].min(), curve.table["n_cohort"].max(), 200)
+        scale = float(measured["n_cohort"].iloc[-1] / measured["n_learned"].iloc[-1])
+        axes.plot(sizes, [curve.law.auc(n / scale) for n in sizes], color=colour, linewidth=1)
+        beyond = curve.table[curve.table["n_cohort"] >= measured["n_cohort"].iloc[-1]]
+        axes.fill_between(
+            beyond["n_cohort"], beyond["auc_low"], beyond["auc_high"], color=colour, alpha=0.15, linewidth=0
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("Repertoires in the cohort")
+    axes.set_ylabel("AUC of the test folds")
+    axes.legend(loc="lower right")
+    return figure
+
+
+@uses_matplotlib
+def study_figure(found: SimulatedStudy) -> Figure:
+    """Return the AUC of each method on each virtual cohort, with the 95% interval that such a study would report."""
+    figure, axes = _axes()
+    methods = list(dict.fromkeys(found.table["method"]))
+    for i, method in enumerate(methods):
+        own = found.table[found.table["method"] == method]
+        places = i + np.linspace(-0.2, 0.2, len(own)) if len(own) > 1 else np.array([float(i)])
+        errors = [own["auc"] - own["auc_low"], own["auc_high"] - own["auc"]]
+        colour = COLOURS[i % len(COLOURS)]
+        axes.errorbar(places, own["auc"], yerr=errors, fmt="o", color=colour, markersize=4, capsize=2)
+    axes.set_xticks(range(len(methods)), methods)
+    axes.set_xlim(-0.6, len(methods) - 0.4)
+    axes.set_ylabel("AUC of the test folds")
+    return figure
+
+
+def _axes() -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.4))
+    axes = figure.add_subplot()
+    axes.axhline(0.5, color=MUTED, linewidth=0.8, linestyle="--")
+    axes.set_ylim(0.3, 1.02)
+    axes.grid(axis="y")
+    return figure, axes

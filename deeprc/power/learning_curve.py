@@ -1,0 +1,355 @@
+"""How the AUC of a method grows with the number of repertoires, and whether its pipeline finds anything at all.
+
+Test folds stay whole, and smaller and smaller shares of the donors of the other folds are learned from. An inverse
+power law is fitted to the AUCs. Its interval is from a bootstrap of the donors who are tested, whose spread is
+multiplied by what common training repertoires of the folds add (`overlap_factor`).
+
+Letters: B repertoires, F folds, S numbers of repertoires, P permutations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.jobs import Outcome
+from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.nested import cohort_digest, labelled_folds
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.store import ResultStore
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError
+from deeprc.evaluation.auc_intervals import overlap_factor
+from deeprc.evaluation.splits import assign_folds, donor_codes
+from deeprc.groups import number_groups
+from deeprc.power.extrapolation import PowerLaw, fit_power_law
+from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, with_seed
+from deeprc.tasks import parse_tasks
+from deeprc.training.permutations import permute_labels
+
+__all__ = ["SHARES", "LearningCurve", "PowerOptions", "measure_learning_curve"]
+
+SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the donors to learn from; those that leave fewer than `_MIN_CLASS` of a class are left out."""
+
+_MIN_CLASS = 5
+_N_BOOTSTRAPS = 400
+_MIN_VARIANCE = 1e-6
+_MULTIPLES = (2, 4, 8)  # of the cohort, at which the law is shown
+_QUANTILES = (0.025, 0.975)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOptions:
+    """How a learning curve is measured.
+
+    Attributes
+    ----------
+    benchmark
+        Folds, donors, seed and where the jobs run.
+    n_draws
+        The number of random orders of the donors for each share below 1.
+    n_permutations
+        The number of permutations of the labels; 0: no test.
+    auc
+        The AUC for which the number of repertoires is asked.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+    """
+
+    benchmark: BenchmarkOptions = field(default_factory=BenchmarkOptions)
+    n_draws: int = 3
+    n_permutations: int = 0
+    auc: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, low in (("n_draws", 1), ("n_permutations", 0)):
+            if getattr(self, name) < low:
+                raise InputError(f"`{name}={getattr(self, name)}`: expected at least {low}")
+        if not 0.5 < self.auc < 1:
+            raise InputError(f"`auc={self.auc:g}`: expected more than 0.5 and less than 1")
+        if not isinstance(self.benchmark.folds, int | np.integer):
+            raise InputError("`folds`: a learning curve needs a number of folds")
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """The learning curve of one method.
+
+    Attributes
+    ----------
+    method
+        The label of the method.
+    table
+        One row for each measured number of repertoires to learn from (`kind` "measured"), and for multiples of the
+        largest ("extrapolated"): `n_learned`, `n_cohort` (the size of a cohort whose cross-validation learns from so
+        many), `auc`, `auc_low`, `auc_high` (95% interval) and, if measured, `n_runs`.
+    law
+        The inverse power law of the measured AUCs.
+    target_auc, n_needed
+        An AUC, and the size of the cohort that reaches it: by the law, and its 95% interval. Infinity where it is not
+        reached.
+    p_value, n_permutations
+        The share of the labellings, true and permuted, whose AUC with all repertoires is as high; NaN without
+        permutations.
+    """
+
+    method: str
+    table: pd.DataFrame
+    law: PowerLaw
+    target_auc: float
+    n_needed: tuple[float, float, float]
+    p_value: float
+    n_permutations: int
+
+    def to_lines(self) -> list[str]:
+        """Return the result as a few lines of text."""
+        lines = [f"{self.method}:"]
+        for row in self.table.to_dict("records"):
+            how = "" if row["kind"] == "measured" else ", extrapolated"
+            limits = f"95% interval {row['auc_low']:.3f} to {row['auc_high']:.3f}"
+            lines.append(f"  {row['n_cohort']:>6,.0f} repertoires: AUC {row['auc']:.3f} ({limits}{how})")
+        if self.law.loss < 1e-3:
+            lines.append("  The AUC does not rise with the number of repertoires")
+        lines.append(
+            f"  AUC {self.target_auc:g} needs {_count(self.n_needed[0])} repertoires "
+            f"(95% interval {_count(self.n_needed[1])} to {_count(self.n_needed[2])}), if the curve goes on like this"
+        )
+        if self.n_permutations:
+            what = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
+            lines.append(f"  Does it find anything? {what}")
+        return lines
+
+
+def _count(n: float) -> str:
+    """Return a number of repertoires as text."""
+    return "no number of" if np.isinf(n) or n > 1e7 else f"{np.ceil(n):,.0f}"
+
+
+class _Tested(NamedTuple):
+    """Scores of one whole cross-validation: for each fold the positions of its repertoires, and their scores."""
+
+    rows: list[NDArray[np.int64]]
+    scores: list[Floats]
+
+
+def measure_learning_curve(
+    cohort: str | os.PathLike[str] | RepertoireDataset,
+    *,
+    target: str,
+    methods: Sequence[str],
+    output: str | os.PathLike[str] | None = None,
+    options: PowerOptions | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[LearningCurve]:
+    """Return the learning curve of each method: its AUC by the number of repertoires to learn from.
+
+    Parameters
+    ----------
+    cohort, target, methods
+        As of `deeprc.benchmark`; the target has two classes.
+    output
+        A folder that keeps the outcome of every job; None keeps nothing.
+    options
+        Shares, permutations, folds, and where the jobs run.
+    resume
+        Continue what the folder holds.
+    progress
+        Called after every job.
+
+    Raises
+    ------
+    InputError
+        If anything the user gave cannot be used, or if a fit fails.
+    """
+    options = PowerOptions() if options is None else options
+    dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
+    whole = _plan(dataset, target, methods, options)
+    shares = [share for share in SHARES if _smallest_class(whole, share) >= _MIN_CLASS or share == 1]
+    plans = {
+        (share, draw): SubsampledPlan(**{**vars(whole), "share": share, "draw": draw})
+        for share in shares
+        for draw in range(options.n_draws if share < 1 else 1)
+    }
+    permuted = _permuted_plans(whole, options)
+    store = ResultStore(
+        None if output is None else Path(output), new_header([whole], options.benchmark, target), resume=resume
+    )
+    every = [*plans.values(), *permuted]
+    fits = [Fit(plan, method, fold) for plan in every for method in whole.methods for fold in range(whole.n_folds)]
+    outcomes = run_fits(fits, store, options.benchmark.workers, progress)
+    scores = _by_plan(fits, outcomes)
+    return [
+        _curve(
+            method,
+            whole,
+            {place: (plan, scores[id(plan), method.name]) for place, plan in plans.items()},
+            [(plan, scores[id(plan), method.name]) for plan in permuted],
+            options,
+        )
+        for method in whole.methods
+    ]
+
+
+def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], options: PowerOptions) -> SubsampledPlan:
+    """Return the plan with all donors."""
+    how = options.benchmark
+    fold_of, _, labels, task = labelled_folds(dataset, target, how)
+    if task.kind != "binary":
+        raise InputError(f"`target={target}`: a learning curve needs a target with two classes")
+    preset = os.fspath(how.preset or "quick")
+    chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
+    donors = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
+    seeded = tuple(with_seed(method, how.seed) for method in chosen)
+    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, cohort_digest(dataset), seeded, donors)
+
+
+def _smallest_class(plan: SubsampledPlan, share: float) -> int:
+    """Return the smallest number of training repertoires of a class in any fold, if a share of donors is kept."""
+    part = SubsampledPlan(**{**vars(plan), "share": share})
+    return min(int(np.bincount(plan.labels[part.split(fold).train]).min()) for fold in range(plan.n_folds))
+
+
+def _permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
+    """Return plans with permuted labels, each with folds that are divided anew by its labels."""
+    known = np.flatnonzero(plan.fold_of >= 0)
+    if not options.n_permutations:
+        return []
+    donors = np.arange(len(known)) if plan.groups is None else number_groups(plan.groups[known])
+    _, first = np.unique(donors, return_index=True)
+    in_order = (rankdata(first, method="ordinal") - 1)[donors].astype(np.int64)
+    rng = np.random.default_rng([plan.seed, len(known)])
+    values = plan.labels[known].astype(np.float64)[:, None]
+    sizes = plan.dataset.n_sequences[known].astype(np.int64)
+    permuted = permute_labels(values, sizes, in_order, options.n_permutations, rng)[:, 0, 1:].astype(np.int64)
+    plans = []
+    for of_known in permuted.T:
+        labels = np.full(len(plan.labels), -1)
+        labels[known] = of_known
+        plans.append(_relabel(plan, labels, options.benchmark))
+    return plans
+
+
+def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], how: BenchmarkOptions) -> SubsampledPlan:
+    """Return a plan with other labels, (B,), whose folds are divided by them."""
+    sheet, source = plan.dataset.metadata, str(plan.dataset.container.path)
+    written = sheet.assign(power_label=pd.Series(labels.astype(str), index=sheet.index).where(labels >= 0))
+    tasks = parse_tasks(["power_label=1"], written, source=source)
+    fold_of = assign_folds(written, tasks, n_folds=plan.n_folds, group_by=how.group_by, seed=how.seed, source=source)
+    return SubsampledPlan(**{**vars(plan), "labels": labels, "fold_of": fold_of})
+
+
+def _by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int, str], _Tested]:
+    """Return the scores of each plan and method."""
+    found: dict[tuple[int, str], _Tested] = {}
+    for fit, outcome in zip(fits, outcomes, strict=True):
+        tested = found.setdefault((id(fit.plan), fit.method.name), _Tested([], []))
+        tested.rows.append(fit.plan.split(fit.fold).test)
+        tested.scores.append(np.asarray(outcome["test"]["score"], np.float64))
+    return found
+
+
+def _curve(
+    method: Method,
+    whole: SubsampledPlan,
+    measured: Mapping[tuple[float, int], tuple[SubsampledPlan, _Tested]],
+    permuted: Sequence[tuple[SubsampledPlan, _Tested]],
+    options: PowerOptions,
+) -> LearningCurve:
+    """Return the curve of a method from all its cross-validations."""
+    shares = sorted({share for share, _ in measured})
+    by_share = [[tested for (share, _), (_, tested) in measured.items() if share == own] for own in shares]
+    n_learned = np.array(
+        [np.mean([measured[share, 0][0].n_learned(fold) for fold in range(whole.n_folds)]) for share in shares]
+    )
+    auc = _mean_aucs(by_share, whole.labels, np.ones(len(whole.labels), np.int64))
+    resampled = _resample(by_share, auc, whole)
+    weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
+    law = fit_power_law(n_learned, auc, weights)
+    laws = [fit_power_law(n_learned, each, weights) for each in resampled if np.isfinite(each).all()]
+    scale = whole.n_folds / (whole.n_folds - 1)  # of a cohort, by the repertoires that are learned from
+    rows = [
+        ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
+        for n, value, own, runs in zip(n_learned, auc, resampled.T, by_share, strict=True)
+    ]
+    for multiple in _MULTIPLES:
+        n = float(n_learned[-1] * multiple)
+        limits = np.quantile([each.auc(n) for each in laws], _QUANTILES)
+        rows.append(("extrapolated", n, n * scale, law.auc(n), *limits, 0))
+    needed = np.sort([each.n_for(options.auc) for each in laws]) * scale
+    low, high = (float(needed[round(q * (len(needed) - 1))]) for q in _QUANTILES)
+    return LearningCurve(
+        method.label,
+        pd.DataFrame(rows, columns=["kind", "n_learned", "n_cohort", "auc", "auc_low", "auc_high", "n_runs"]),
+        law,
+        options.auc,
+        (law.n_for(options.auc) * scale, low, high),
+        _p_value(float(auc[-1]), permuted),
+        len(permuted),
+    )
+
+
+def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, plan: SubsampledPlan) -> Floats:
+    """Return the AUCs of bootstrap samples of donors, (n, S), whose spread is that of folds with common donors."""
+    donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
+    rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
+    draws = [_mean_aucs(by_share, plan.labels, _draw_donors(donors, rng)) for _ in range(_N_BOOTSTRAPS)]
+    spread = overlap_factor(plan.n_folds) ** 0.5
+    return np.asarray(np.clip(auc + spread * (np.array(draws) - auc), 0.0, 1.0))
+
+
+def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> float:
+    if not permuted:
+        return float("nan")
+    others = [_mean_aucs([[tested]], plan.labels, np.ones(len(plan.labels), np.int64))[0] for plan, tested in permuted]
+    return float(1 + sum(other >= auc - 1e-12 for other in others)) / (1 + len(others))
+
+
+def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return how often each repertoire is in a bootstrap sample of the donors, (B,)."""
+    known, place = np.unique(donors, return_inverse=True)
+    times = np.bincount(rng.integers(0, len(known), len(known)), minlength=len(known))
+    return np.asarray(times[place])
+
+
+def _mean_aucs(by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64]) -> Floats:
+    """Return the AUC for each number of repertoires, (S,): the mean over runs of the mean over folds.
+
+    A repertoire counts as often as `times` says, (B,); folds with one class only are left out.
+    """
+    means = []
+    for runs in by_share:
+        own = [
+            _auc(labels[rows], scores, times[rows])
+            for tested in runs
+            for rows, scores in zip(tested.rows, tested.scores, strict=True)
+        ]
+        known = [value for value in own if not np.isnan(value)]
+        means.append(float(np.mean(known)) if known else float("nan"))
+    return np.array(means)
+
+
+def _auc(labels: NDArray[np.int64], scores: Floats, times: NDArray[np.int64]) -> float:
+    """Return the AUC of repertoires that count several times; NaN if a class is missing."""
+    label, score = np.repeat(labels, times), np.repeat(scores, times)
+    n_positive = int(label.sum())
+    n_negative = len(label) - n_positive
+    if n_positive == 0 or n_negative == 0:
+        return float("nan")
+    ranks = rankdata(score)
+    return float((ranks[label == 1].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))

@@ -1,0 +1,322 @@
+"""What a study may find that has no data yet: by the rule of the search for motifs, and by simulation.
+
+The repertoires of the positive class have a motif in a share of their sequences, the witness rate, and the background
+has it by chance. Sequences have independent residues, and all positive repertoires carry the signal. So real studies
+find less: sequences of one donor are alike, signals vary, and some positive donors have none.
+
+Letters: n sequences of a repertoire.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.methods import Method, choose_methods
+from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.search import with_setting
+from deeprc.benchmarking.store import ResultStore
+from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
+from deeprc.errors import InputError
+from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.power.subsampling import Fit, new_header, run_fits, with_seed
+
+__all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
+
+_CLEAR = 5.0  # correlation times the square root of the number of training repertoires: see docs/rare-signals.md
+_MOTIF = "LDRNTV"
+_MAX_LENGTH = len(_MOTIF)
+_MIN_DEPTH = 1_000
+_MIN_TRAINING = 40  # repertoires, with which the search begins
+_ROUNDING = 1e-9
+_SHORT = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
+_TARGET = "status=positive"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStudy:
+    """A study in plan.
+
+    Attributes
+    ----------
+    n_repertoires, depth
+        The number of repertoires, and of sequences in each.
+    witness_rate
+        The share of the sequences of a positive repertoire that carry the signal.
+    motif_length
+        The number of residues of the motif: 2 to 6.
+    positive_share
+        The share of positive repertoires.
+    n_folds
+        The number of folds of the cross-validation; all but two are for training.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+    """
+
+    n_repertoires: int
+    depth: int
+    witness_rate: float
+    motif_length: int = 3
+    positive_share: float = 0.5
+    n_folds: int = 5
+
+    def __post_init__(self) -> None:
+        smallest = self.n_repertoires * min(self.positive_share, 1 - self.positive_share)
+        if not 0 < self.positive_share < 1:
+            raise InputError(f"`positive_share={self.positive_share:g}`: expected more than 0 and less than 1")
+        if self.n_folds < 3:
+            raise InputError(f"`folds={self.n_folds}`: expected at least 3")
+        if smallest < self.n_folds:
+            raise InputError(
+                f"`repertoires={self.n_repertoires}`: expected at least {self.n_folds} of each class, one for each fold"
+            )
+        if self.depth < 1:
+            raise InputError(f"`depth={self.depth}`: expected at least 1")
+        if not 0 < self.witness_rate <= 1:
+            raise InputError(f"`witness_rate={self.witness_rate:g}`: expected more than 0 and at most 1")
+        if not 2 <= self.motif_length <= _MAX_LENGTH:
+            raise InputError(f"`motif_length={self.motif_length}`: expected 2 to {_MAX_LENGTH}")
+
+    @cached_property
+    def background_rate(self) -> float:
+        """How often the motif is in a sequence by chance."""
+        background = IndependentBackground()
+        total = sum(background.weights.values())
+        shares = [background.weights[residue] / total for residue in self.motif]
+        return float((background.mean_length - self.motif_length + 1) * math.prod(shares))
+
+    @property
+    def motif(self) -> str:
+        """The motif that is simulated: residues that are neither frequent nor rare."""
+        return _MOTIF[: self.motif_length]
+
+    def to_cohort(self, seed: int) -> Cohort:
+        """Return a cohort to simulate."""
+        signal = MotifSignal((Motif(self.motif),), witness_rate=self.witness_rate)
+        return Cohort(
+            self.n_repertoires,
+            Sizes(self.depth),
+            signals=(signal,),
+            seed=seed,
+            positive_share=self.positive_share,
+            name=f"planned-{seed}",
+        )
+
+    def shrink(self, max_sequences: int) -> PlannedStudy:
+        """Return a study with fewer sequences whose motif has the same correlation with the label.
+
+        Parameters
+        ----------
+        max_sequences
+            The number of sequences of all repertoires; the depth is at least 1,000.
+        """
+        depth = max(_MIN_DEPTH, max_sequences // self.n_repertoires)
+        if depth >= self.depth:
+            return self
+        # rate^2 * depth / (background + share * rate) stays as it is: a quadratic equation of the new rate
+        share, chance = self.positive_share, self.background_rate
+        ratio = self.witness_rate**2 * self.depth / (chance + share * self.witness_rate)
+        rate = (ratio * share + math.sqrt((ratio * share) ** 2 + 4 * depth * ratio * chance)) / (2 * depth)
+        return replace(self, depth=depth, witness_rate=min(rate, 1.0))
+
+
+@dataclass(frozen=True)
+class SearchRule:
+    """What the search for motifs needs, without any simulation: a motif is clear if its correlation is about 5 / √n.
+
+    n is the number of training repertoires. The correlation is that of the share of sequences with the motif with the
+    label, if repertoires differ by chance and by the signal only.
+
+    Attributes
+    ----------
+    study
+        The study.
+    """
+
+    study: PlannedStudy
+
+    @property
+    def n_training(self) -> float:
+        """The number of repertoires of a training fold."""
+        return self.study.n_repertoires * (self.study.n_folds - 2) / self.study.n_folds
+
+    @property
+    def correlation(self) -> float:
+        """The expected correlation."""
+        return _correlation(self.study)
+
+    @property
+    def needed_correlation(self) -> float:
+        """The correlation from which a motif is clear."""
+        return float(_CLEAR / self.n_training**0.5)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the search finds the motif."""
+        return self.n_training >= _MIN_TRAINING and self.correlation >= self.needed_correlation
+
+    @property
+    def n_needed(self) -> int:
+        """The number of repertoires from which the motif is clear at this depth and witness rate."""
+        n_training = max((_CLEAR / self.correlation) ** 2, _MIN_TRAINING)
+        return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
+
+    @property
+    def rate_needed(self) -> float:
+        """The witness rate from which the motif is clear with so many repertoires; NaN if none is."""
+        if not SearchRule(replace(self.study, witness_rate=1.0)).is_clear:
+            return float("nan")
+        low, high = 1e-12, 1.0
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            low, high = (
+                (low, middle) if SearchRule(replace(self.study, witness_rate=middle)).is_clear else (middle, high)
+            )
+        return high
+
+    def to_lines(self) -> list[str]:
+        """Return the rule as a few lines of text."""
+        study, n = self.study, self.n_training
+        if n < _MIN_TRAINING:
+            verdict = f"{n:.0f} training repertoires are too few: the search needs {_MIN_TRAINING}"
+        else:
+            verdict = (
+                f"{n:.0f} training repertoires find a motif from a correlation of {self.needed_correlation:.2f} on "
+                f"(5 / √n): it is {'clear' if self.is_clear else 'not clear'}"
+            )
+        lines = [
+            f"A motif of {study.motif_length} residues in {study.witness_rate:.3g} of the sequences, and in "
+            f"{study.background_rate:.2g} by chance: its frequency correlates with the label by {self.correlation:.2f}",
+            verdict,
+            f"At this depth and witness rate it takes {self.n_needed:,} repertoires",
+        ]
+        if not math.isnan(self.rate_needed):
+            rate = f"it takes a witness rate of {self.rate_needed:.2g}"
+            lines.append(f"With {study.n_repertoires:,} repertoires {rate}")
+        return lines
+
+
+def _correlation(study: PlannedStudy) -> float:
+    """Return the correlation of a motif's frequency with the label, if counts have Poisson's distribution."""
+    share, rate = study.positive_share, study.witness_rate
+    between = share * (1 - share) * rate**2
+    within = (study.background_rate + share * rate) / study.depth
+    return float((between / (between + within)) ** 0.5)
+
+
+@dataclass(frozen=True)
+class SimulatedStudy:
+    """What virtual cohorts say of a study in plan.
+
+    Attributes
+    ----------
+    study, simulated
+        The study, and what was simulated in its place: the same, or with fewer sequences.
+    table
+        One row for each method and virtual cohort: `method`, `cohort`, `auc` (the mean of the test folds), `auc_low`
+        and `auc_high` (the 95% interval that such a study would report).
+    """
+
+    study: PlannedStudy
+    simulated: PlannedStudy
+    table: pd.DataFrame
+
+    def to_lines(self) -> list[str]:
+        """Return the result as a few lines of text."""
+        simulated, n = self.simulated, self.table["cohort"].nunique()
+        what = f"{simulated.n_repertoires:,} repertoires of {simulated.depth:,} sequences"
+        lines = [f"Simulated: {n} cohort{'s' * (n > 1)} of {what}, witness rate {simulated.witness_rate:.3g}"]
+        if simulated != self.study:
+            lines.append("(fewer and richer sequences, so that the motif has the same correlation in less time)")
+        for method, own in self.table.groupby("method", sort=False):
+            spread = f", {own['auc'].min():.3f} to {own['auc'].max():.3f}" if n > 1 else ""
+            width = (own["auc_high"] - own["auc_low"]).mean()
+            lines.append(
+                f"  {method}: expect an AUC of {own['auc'].mean():.3f}{spread}; its 95% interval is {width:.2f} wide"
+            )
+        return lines
+
+
+def simulate_study(
+    study: PlannedStudy,
+    *,
+    methods: Sequence[str] = ("deeprc", "known-recipe"),
+    n_cohorts: int = 2,
+    max_sequences: int = 200_000,
+    output: str | os.PathLike[str] | None = None,
+    options: BenchmarkOptions | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> SimulatedStudy:
+    """Return the AUC that cross-validation has on virtual cohorts like a study in plan.
+
+    Parameters
+    ----------
+    study
+        The study.
+    methods
+        Names of methods, as of `deeprc.benchmark`. `known-recipe` is the ceiling of all methods.
+    n_cohorts
+        The number of virtual cohorts.
+    max_sequences
+        Larger studies are shrunk to so many sequences, see `PlannedStudy.shrink`.
+    output, resume, progress
+        As of `deeprc.power.measure_learning_curve`.
+    options
+        Seed and where the jobs run; the folds are those of the study.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range, or if a fit fails.
+    """
+    options = BenchmarkOptions() if options is None else options
+    if n_cohorts < 1:
+        raise InputError(f"`cohorts={n_cohorts}`: expected at least 1")
+    simulated = study.shrink(max_sequences)
+    own = replace(options, folds=study.n_folds, group_by=None)
+    plans = [_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
+    store = ResultStore(None if output is None else Path(output), new_header(plans, own, _TARGET), resume=resume)
+    fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
+    outcomes = run_fits(fits, store, options.workers, progress)
+    rows = []
+    for index, plan in enumerate(plans):
+        for method in plan.methods:
+            tests = [
+                outcome["test"]
+                for fit, outcome in zip(fits, outcomes, strict=True)
+                if fit.plan is plan and fit.method is method
+            ]
+            labels = [np.asarray(test["label"], np.int64) for test in tests]
+            found = fold_aucs_interval(labels, [np.asarray(test["score"], np.float64) for test in tests])
+            rows.append((method.label, index + 1, float(found.aucs.mean()), found.low, found.high))
+    table = pd.DataFrame(rows, columns=["method", "cohort", "auc", "auc_low", "auc_high"])
+    return SimulatedStudy(study, simulated, table)
+
+
+def _plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:
+    dataset = SimulatedDataset(cohort)
+    fold_of, _, labels, task = labelled_folds(dataset, _TARGET, options)
+    preset = os.fspath(options.preset or "quick")
+    chosen: list[Method] = choose_methods(methods, preset=preset, dataset=dataset, task=task)[0]
+    seeded = tuple(_train_shortly(with_seed(method, options.seed)) for method in chosen)
+    return NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded)
+
+
+def _train_shortly(method: Method) -> Method:
+    """Return a method; of a network, one with a short training, whose start from motifs has most of the AUC already."""
+    if method.name != "deeprc":
+        return method
+    return replace(method, estimator=with_setting(method.estimator, _SHORT))

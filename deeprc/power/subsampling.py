@@ -1,0 +1,176 @@
+"""Cross-validations that learn from a part of the donors, and how their jobs are run.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.nested import NestedPlan
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.benchmarking.store import ResultStore
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import Split
+from deeprc.jobs import HERE, Workers
+from deeprc.versions import package_version
+
+__all__ = ["Fit", "SubsampledPlan", "new_header", "run_fits", "with_seed"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SubsampledPlan(NestedPlan):
+    """A cross-validation whose test folds are whole, and whose other folds keep a share of the donors of each class.
+
+    Attributes
+    ----------
+    share
+        The share of the donors of each class that are kept, in the training and in the validation fold.
+    draw
+        Which of several random orders of the donors; a smaller share of one order is a part of a larger one.
+    """
+
+    share: float = 1.0
+    draw: int = 0
+
+    def split(self, fold: int) -> Split:
+        """Return the split of a fold; fewer repertoires are for training and validation."""
+        whole = super().split(fold)
+        if self.share == 1:
+            return whole
+        return Split(self._keep(whole.train), self._keep(whole.validation), whole.test)
+
+    def n_learned(self, fold: int) -> int:
+        """Return the number of repertoires for training and validation."""
+        split = self.split(fold)
+        return len(split.train) + len(split.validation)
+
+    def _keep(self, rows: Integers) -> Integers:
+        """Return some of the repertoires: all of the first donors of each class; a donor's class is the first label."""
+        donors = np.arange(len(self.labels)) if self.groups is None else self.groups
+        known, first = np.unique(donors, return_index=True)
+        order = np.random.default_rng([self.seed, self.draw]).permutation(len(known))
+        rank = dict(zip(known[order].tolist(), range(len(known)), strict=True))
+        label_of = dict(zip(known.tolist(), self.labels[first].tolist(), strict=True))
+        own = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
+        kept: set[int] = set()
+        for label in set(map(label_of.__getitem__, own)):
+            members = [donor for donor in own if label_of[donor] == label]
+            kept.update(members[: max(1, round(self.share * len(members)))])
+        return rows[np.isin(donors[rows], sorted(kept))]
+
+    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        job = super()._job(method, fold, kind, settings)
+        return job if self.share == 1 else replace(job, key=job_key(job.key, self.share, self.draw))
+
+
+class Fit(NamedTuple):
+    """A method that is fitted for one fold of a plan, with its search of settings."""
+
+    plan: NestedPlan
+    method: Method
+    fold: int
+
+
+def run_fits(
+    fits: Sequence[Fit], store: ResultStore, workers: Workers = HERE, progress: Progress | None = None
+) -> list[Outcome]:
+    """Run all fits and return the outcome of the last job of each: its predictions for the test fold.
+
+    Jobs that the store knows are not run again.
+
+    Raises
+    ------
+    InputError
+        If a job fails.
+    """
+    runner = _Runner(store, workers, progress)
+    searches = [fit.plan.search_jobs(fit.method, fit.fold) for fit in fits]
+    runner.n_total = len({job.key for jobs in searches for job in jobs}) + len(fits)
+    runner.run([job for jobs in searches for job in jobs])
+    finals = [
+        fit.plan.final_job(fit.method, fit.fold, runner.choose(fit, jobs))
+        for fit, jobs in zip(fits, searches, strict=True)
+    ]
+    runner.run(finals)
+    return [runner.done[job.key][1] for job in finals]
+
+
+class _Runner:
+    """Runs jobs that have no outcome yet."""
+
+    def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
+        self.store, self.workers, self.progress = store, workers, progress
+        self.done: dict[str, tuple[Job, Outcome]] = {}
+        self.n_total = 0
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run jobs; an error ends everything, and what has ended so far is kept."""
+        waiting: dict[str, Job] = {}
+        for job in jobs:
+            known = self.store.get(job)
+            if known is None:
+                waiting[job.key] = job
+            else:
+                self.done[job.key] = (job, known)
+        self._tell(waiting)
+        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
+            for job, outcome in ended:
+                if "error" in outcome:
+                    raise InputError(f"{job.method}: fold {job.fold}: {outcome['error']}")
+                self.store.put(job, outcome)
+                self.done[job.key] = (job, outcome)
+                del waiting[job.key]
+                self._tell(waiting)
+
+    def choose(self, fit: Fit, jobs: Sequence[Job]) -> Setting:
+        """Return the setting with the best validation AUC, the first of several equally good ones."""
+        settings = fit.plan.settings(fit.method, fit.fold) or [{}]
+        if not jobs:
+            return settings[0]
+        outcomes = [self.done[job.key][1] for job in jobs]
+        measured = {job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
+        return max(settings, key=lambda setting: float(measured[job_key(setting)]))
+
+    def _tell(self, waiting: dict[str, Job]) -> None:
+        if self.progress is not None:
+            left = seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
+            self.progress(len(self.done), self.n_total, left)
+
+
+def with_seed(method: Method, seed: int) -> Method:
+    """Return a method whose estimator has a seed, if it takes one."""
+    if "seed" not in method.estimator.get_params():
+        return method
+    return replace(method, estimator=with_setting(method.estimator, {"seed": seed}))
+
+
+def new_header(plans: Sequence[NestedPlan], options: BenchmarkOptions, target: str) -> dict[str, Any]:
+    """Return what the store of the jobs of several plans writes about itself."""
+    methods = {method.name: {"label": method.label, "kind": method.kind} for plan in plans for method in plan.methods}
+    return {
+        "deeprc": package_version("deeprc"),
+        "cohort": str(plans[0].dataset.container.path),
+        "content": job_key([plan.content for plan in plans]),
+        "target": target,
+        "group_by": options.group_by,
+        "preset": os.fspath(options.preset or "quick"),
+        "asked": list(methods),
+        "n_folds": plans[0].n_folds,
+        "folds": job_key([plan.fold_of.tolist() for plan in plans]),
+        "seed": options.seed,
+        "methods": methods,
+    }

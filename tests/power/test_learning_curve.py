@@ -1,0 +1,186 @@
+"""Learning curves: which donors are learned from, values by hand, permutations, and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import kstest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import roc_auc_score
+
+from deeprc.benchmarking.methods import Method
+from deeprc.benchmarking.options import BenchmarkOptions
+from deeprc.cli import main
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.errors import InputError
+from deeprc.power import PlannedStudy, PowerOptions, measure_learning_curve
+from deeprc.power.learning_curve import _auc, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested
+from deeprc.power.subsampling import SubsampledPlan
+from deeprc.tasks import Task
+
+
+class Nothing(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator that is never fitted."""
+
+
+def plan(n: int, per_donor: int = 1, **others: Any) -> SubsampledPlan:
+    """Return a plan of 5 folds by donors, whose labels alternate from donor to donor."""
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=n, depth=20, witness_rate=0.5).to_cohort(0))
+    donors = np.arange(n) // per_donor
+    dataset.container.metadata["donor"] = donors
+    method = Method("nothing", "Nothing", Nothing())
+    task = Task("status", "status", "binary", classes=("negative", "positive"), n_positive=1)
+    return SubsampledPlan(dataset, donors // 2 % 5, donors % 2, task, 0, "", (method,), donors, **others)
+
+
+def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
+    whole, half, quarter = plan(80, 2), plan(80, 2, share=0.5), plan(80, 2, share=0.25)
+    for fold in range(5):
+        learned = []
+        for each in (whole, half, quarter):
+            split = each.split(fold)
+            np.testing.assert_array_equal(split.test, whole.split(fold).test)
+            rows = np.concatenate([split.train, split.validation])
+            learned.append(set(rows.tolist()))
+            assert {row ^ 1 for row in learned[-1]} == learned[-1]  # both repertoires of a donor
+            np.testing.assert_array_equal(np.bincount(each.labels[rows]), [len(rows) / 2] * 2)
+        assert learned[2] < learned[1] < learned[0]
+        assert [len(each) for each in learned] == [64, 32, 16]
+        assert half.n_learned(fold) == 32
+    other = plan(80, 2, share=0.5, draw=1)
+    assert set(other.split(0).train.tolist()) != set(half.split(0).train.tolist())
+    keys = [each.final_job(each.methods[0], 0, {}).key for each in (whole, half, quarter, other)]
+    assert len(set(keys)) == 4
+
+
+def test_repertoires_that_count_several_times() -> None:
+    rng = np.random.default_rng(0)
+    labels, scores = rng.integers(0, 2, 40), rng.integers(0, 9, 40) / 3
+    times = rng.integers(0, 4, 40)
+    expected = roc_auc_score(np.repeat(labels, times), np.repeat(scores, times))
+    assert _auc(labels, scores, times) == pytest.approx(expected)
+    assert np.isnan(_auc(np.ones(4, np.int64), np.arange(4.0), np.ones(4, np.int64)))
+
+
+def test_permuted_labels_stay_with_donors() -> None:
+    whole = plan(80, 2)
+    options = PowerOptions(n_permutations=5, benchmark=BenchmarkOptions(group_by="donor"))
+    for each in _permuted_plans(whole, options):
+        np.testing.assert_array_equal(each.labels[::2], each.labels[1::2])
+        assert each.labels.sum() == 40
+        assert (each.labels != whole.labels).any()
+        for fold in range(5):  # the folds are divided anew, by the permuted labels
+            test = each.split(fold).test
+            assert len(np.unique(each.labels[test])) == 2
+            assert {row ^ 1 for row in test.tolist()} == set(test.tolist())
+
+
+def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
+    """Return the test scores of a small learner: it takes the feature with the highest correlation in training."""
+    tested = _Tested([], [])
+    for fold in range(own.n_folds):
+        split = own.split(fold)
+        r = [np.corrcoef(one[split.train], own.labels[split.train])[0, 1] for one in features]
+        best = int(np.abs(r).argmax())
+        tested.rows.append(split.test)
+        tested.scores.append(np.sign(r[best]) * features[best][split.test])
+    return tested
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
+    """Also if the repertoires of a donor are the same."""
+    options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []
+    whole = plan(60, 2)
+    whole = _relabel(whole, whole.labels, options.benchmark)
+    permuted = _permuted_plans(whole, options)
+    for seed in range(80):
+        features = np.random.default_rng(seed).normal(size=(5, 60))
+        features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
+        of_true = _mean_aucs([[auc_of_pipeline(whole, features)]], whole.labels, np.ones(60, np.int64))[0]
+        found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted]))
+    assert kstest(found, "uniform").pvalue > 0.01
+    assert np.mean(np.array(found) <= 0.1) <= 0.2
+
+
+def test_a_strong_signal_is_found_and_the_same_again(tmp_path: Path) -> None:
+    cohort = SimulatedDataset(PlannedStudy(n_repertoires=60, depth=300, witness_rate=0.03).to_cohort(1))
+    options = PowerOptions(n_permutations=9, n_draws=2, auc=0.8)
+    call = {"target": "status=positive", "methods": ["known-recipe"], "options": options, "output": tmp_path / "jobs"}
+    (curve,) = measure_learning_curve(cohort, **call)  # type: ignore[arg-type]
+    measured = curve.table[curve.table["kind"] == "measured"]
+    assert measured["n_learned"].tolist() == pytest.approx([24, 36, 48], abs=2)
+    assert measured["n_runs"].tolist() == [2, 2, 1]
+    assert (measured["auc"] > 0.95).all()
+    assert (measured["auc_low"] <= measured["auc"]).all()
+    assert (measured["auc_high"] >= measured["auc"]).all()
+    assert curve.p_value == 0.1
+    assert curve.n_needed[0] == pytest.approx(1.25)  # the law is flat: one repertoire to learn from
+    with pytest.raises(InputError, match="resume"):
+        measure_learning_curve(cohort, **call)  # type: ignore[arg-type]
+    (again,) = measure_learning_curve(cohort, resume=True, **call)  # type: ignore[arg-type]
+    pd.testing.assert_frame_equal(again.table, curve.table)
+
+
+@pytest.mark.parametrize("changed", [{"n_draws": 0}, {"n_permutations": -1}, {"auc": 0.5}])
+def test_bad_options_are_refused(changed: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(changed))):
+        PowerOptions(**changed)  # type: ignore[arg-type]
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["power", *words])
+    return int(ended.value.code or 0)
+
+
+def test_the_command_on_a_cohort(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, folder = str(cohort_factory(60, 30, seed=4).container.path), tmp_path / "power"
+    call = [path, "--target", "status=case", "--method", "repertoire-size", "--draws", "1", "-o", str(folder)]
+    assert run(*call, "--permutations", "4") == 0
+    shown = capsys.readouterr().out
+    assert "4 permutations" in shown
+    table = pd.read_csv(folder / "power.tsv", sep="\t")
+    assert table["kind"].tolist()[-3:] == ["extrapolated"] * 3
+    assert (folder / "power.png").read_bytes().startswith(b"\x89PNG")
+    assert run(*call) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert run(*call, "--resume") == 0
+
+
+def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--repertoires", "70", "--depth", "1000", "--witness-rate", "0.05"]
+    assert run(*words, "--cohorts", "0") == 0
+    assert "it is clear" in capsys.readouterr().out
+    folder = tmp_path / "plan"
+    assert run(*words, "--method", "known-recipe", "--cohorts", "1", "-o", str(folder)) == 0
+    assert "expect an AUC of 1.000" in capsys.readouterr().out
+    assert pd.read_csv(folder / "power.tsv", sep="\t")["auc"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "expected a CONTAINER, or --repertoires, --depth, --witness-rate"),
+        (["--repertoires", "40"], "--depth, --witness-rate"),
+        (["--target", "x", "--repertoires", "40"], "--target needs a CONTAINER"),
+        (["cohort.h5", "--target", "x", "--depth", "3"], "--depth goes without a CONTAINER"),
+        (["cohort.h5"], "--target"),
+        (["--resume"], "--resume needs --output"),
+        (["--repertoires", "4", "--depth", "9", "--witness-rate", "0.1"], "--repertoires 4: expected at least 5"),
+        (["--repertoires", "40", "--depth", "9", "--witness-rate", "2"], "--witness-rate 2"),
+    ],
+)
+def test_bad_calls_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    shown = capsys.readouterr().err.strip()
+    assert message in shown
+    assert len(shown.splitlines()) == 1

@@ -1,0 +1,80 @@
+"""Studies in plan: the rule by hand and by simulation, shrunk studies, and virtual cohorts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.errors import InputError
+from deeprc.power.planning import PlannedStudy, SearchRule, simulate_study
+
+STUDY = PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-3)
+
+
+def test_the_rule_by_hand() -> None:
+    """0.6 of the repertoires are for training; r by the variance between and within the classes."""
+    rule = SearchRule(STUDY)
+    assert rule.needed_correlation == pytest.approx(5 / 60**0.5)
+    chance = 12.5 * 2631 * 1903 * 2732 / 65536**3
+    assert STUDY.background_rate == pytest.approx(chance)
+    within = (chance + 0.0005) / 50_000
+    assert rule.correlation == pytest.approx((0.0005**2 / (0.0005**2 + within)) ** 0.5)
+    assert rule.is_clear
+    assert rule.n_needed == 67  # 40 for training
+    weak = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=1e-4))
+    assert not weak.is_clear
+    assert weak.n_needed == int(np.ceil((5 / weak.correlation) ** 2 / 0.6))
+    at_limit = SearchRule(PlannedStudy(n_repertoires=100, depth=50_000, witness_rate=rule.rate_needed))
+    assert at_limit.correlation == pytest.approx(rule.needed_correlation, rel=1e-6)
+
+
+def test_no_rate_suffices_for_few_repertoires() -> None:
+    few = SearchRule(PlannedStudy(n_repertoires=30, depth=1000, witness_rate=0.01))
+    assert np.isnan(few.rate_needed)
+    assert not few.is_clear
+    assert "18 training repertoires are too few" in "\n".join(few.to_lines())
+    assert "it takes a witness rate" not in "\n".join(few.to_lines())
+
+
+def test_the_correlation_is_that_of_simulated_cohorts() -> None:
+    study = PlannedStudy(n_repertoires=200, depth=2000, witness_rate=2e-3)
+    dataset = SimulatedDataset(study.to_cohort(3))
+    rates = np.array([np.mean([study.motif in text for text in one.sequences.decode()]) for one in dataset])
+    labels = dataset.metadata["status"] == "positive"
+    assert np.corrcoef(rates, labels)[0, 1] == pytest.approx(SearchRule(study).correlation, abs=0.06)
+    assert rates[~labels].mean() == pytest.approx(study.background_rate, rel=0.3)
+
+
+def test_a_shrunk_study_has_the_same_correlation() -> None:
+    shrunk = STUDY.shrink(1_000_000)
+    assert (shrunk.depth, shrunk.n_repertoires) == (10_000, 100)
+    assert SearchRule(shrunk).correlation == pytest.approx(SearchRule(STUDY).correlation, rel=1e-9)
+    assert STUDY.shrink(5_000_000) is STUDY
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"n_repertoires": 9}, "at least 5 of each class"),
+        ({"witness_rate": 0.0}, "witness_rate=0"),
+        ({"witness_rate": 1.5}, "witness_rate=1.5"),
+        ({"motif_length": 1}, "motif_length=1"),
+        ({"positive_share": 1.0}, "positive_share=1"),
+        ({"depth": 0}, "depth=0"),
+        ({"n_folds": 2}, "folds=2"),
+    ],
+)
+def test_a_bad_study_is_refused(changed: dict[str, float], message: str) -> None:
+    values = {"n_repertoires": 100, "depth": 1000, "witness_rate": 0.01, **changed}
+    with pytest.raises(InputError, match=message):
+        PlannedStudy(**values)  # type: ignore[arg-type]
+
+
+def test_virtual_cohorts_of_a_strong_and_of_no_signal() -> None:
+    strong = PlannedStudy(n_repertoires=40, depth=1000, witness_rate=0.05)
+    found = simulate_study(strong, methods=["known-recipe"], n_cohorts=2)
+    assert found.simulated == strong
+    assert found.table["auc"].tolist() == pytest.approx([1, 1], abs=0.01)
+    weak = PlannedStudy(n_repertoires=40, depth=1000, witness_rate=1e-6)
+    assert 0.3 < simulate_study(weak, methods=["known-recipe"], n_cohorts=3).table["auc"].mean() < 0.7
