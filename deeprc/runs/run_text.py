@@ -30,6 +30,8 @@ def describe_run(run: Run) -> str:
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
     sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
     lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
+    if run.settings.adjust_for:
+        lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
     return _text(f"Run({str(run.path)!r})", [*lines, *_tested(run.path, run.tasks)])
 
 
