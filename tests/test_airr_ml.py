@@ -15,7 +15,6 @@ from sklearn.metrics import roc_auc_score
 from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states, ranking
 from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.excess import excess_shares
 from deeprc.airr_ml.folders import convert, read_folder
 from deeprc.airr_ml.ranking import ranked_sequences, sequence_scores
 from deeprc.baselines.association import fisher_p_values
@@ -28,6 +27,7 @@ from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.errors import InputError
+from deeprc.evaluation.excess import excess_shares
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference

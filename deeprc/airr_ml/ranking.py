@@ -9,9 +9,10 @@ selected, is in positive repertoires only, and half of what looks like it by cha
 If DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers; and if it has a
 memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
 that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
-**excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.airr_ml.excess`. A
-sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess. The list of
-the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands of them.
+**excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
+A sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
+The list of the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands
+of them.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -29,7 +30,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.excess import clone_null, excess_shares
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
@@ -40,6 +40,7 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
+from deeprc.evaluation.excess import clone_null, excess_shares
 from deeprc.nn.contributions import ATTENTION
 from deeprc.nn.readings import as_array
 from deeprc.progress import track
