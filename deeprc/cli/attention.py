@@ -57,6 +57,9 @@ def attention(
     reads composition or clones, through_attention, through_composition and through_clones say what of the contribution
     comes through each.
 
+    With --top-overall, q_value says how many sequences are there by chance: of those that rank as high in repertoires
+    of the class, which share. Held-out donors show it, so the column is there only if CONTAINER has some.
+
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
     sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
     (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
@@ -72,7 +75,7 @@ def attention(
     from deeprc.interpretation.attention import default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
     from deeprc.interpretation.ranking import Ranking
-    from deeprc.interpretation.survey import find_direction
+    from deeprc.interpretation.survey import find_direction, held_out_sequences
     from deeprc.runs.ensemble import load_ensemble
 
     if top is not None and top_overall is not None:
@@ -80,7 +83,8 @@ def attention(
     if top is None and top_overall is None and (by or class_name):
         raise InputError("--by and --class say by what --top or --top-overall chooses; neither is given")
     check_attention_outputs(output)
-    model = load_ensemble(runs, device=device).model
+    predictor = load_ensemble(runs, device=device)
+    model = predictor.model
     chosen = find_direction(model.tasks, class_name)
     ranking = Ranking(by or default_ranking(model).by, chosen.output, chosen.sign)
     if class_name is not None and ranking.by == "attention":
@@ -89,7 +93,10 @@ def attention(
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
     tables = iterate_attention(model, dataset, top=top, ranking=ranking)
-    written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking)
+    held_out = None
+    if top_overall is not None:
+        held_out = held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
+    written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, held_out=held_out)
     for line in head_lines(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")

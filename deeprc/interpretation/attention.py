@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
+from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.nn.contributions import Attended, SequenceScores, attended, mean_logit, mean_weight, scores_at
 from deeprc.nn.inference import Inference
@@ -38,6 +40,8 @@ __all__ = [
 Columns = dict[str, NDArray[Any]]
 
 HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
+
+_KEY, _POSITION = "key of the ranking", "position in the dataset"  # columns for a while
 
 PIECE = 1 << 17
 """Number of sequences in work at a time, whatever the size of a repertoire."""
@@ -317,7 +321,13 @@ def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[n
     return rank
 
 
-def best_sequences(attention: Iterable[RepertoireAttention], n: int, ranking: Ranking = BY_ATTENTION) -> pd.DataFrame:
+def best_sequences(
+    attention: Iterable[RepertoireAttention],
+    n: int,
+    ranking: Ranking = BY_ATTENTION,
+    *,
+    held_out: HeldOutSequences | None = None,
+) -> pd.DataFrame:
     """Return the sequences that rank highest over all repertoires, the best first, as `attention_table` does.
 
     Parameters
@@ -328,8 +338,26 @@ def best_sequences(attention: Iterable[RepertoireAttention], n: int, ranking: Ra
         How many sequences.
     ranking
         By what they are ranked.
+    held_out
+        If given, the last column, `q_value`, is the false discovery rate of each sequence. The attention is then that
+        on the repertoires of the same dataset, in order.
     """
-    best = BestRows(n)
-    for one in attention:
-        best.offer(ranking.keys(one.scores), one.frame)
-    return best.table()
+    best, highest = BestRows(n), HighestScores()
+    for position, one in enumerate(attention):
+        keys = ranking.keys(one.scores)
+        best.offer(keys, partial(_frame_with_key, one, keys, position))
+        if held_out is not None:
+            highest.offer(position, keys)
+    table = best.table()
+    if table.empty:
+        return table
+    scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
+    return table if held_out is None else table.assign(q_value=held_out.q_values(highest, scores, positions))
+
+
+def _frame_with_key(
+    one: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
+) -> pd.DataFrame:
+    table = one.frame(rows)
+    table[_KEY], table[_POSITION] = keys[rows], position
+    return table

@@ -18,6 +18,7 @@ import torch
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
+from deeprc.interpretation.false_sequences import HeldOutSequences
 from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
 
 __all__ = ["AttentionSummary", "check_attention_outputs", "heads_path", "write_attention"]
@@ -67,6 +68,7 @@ def write_attention(
     *,
     max_sequences: int | None = None,
     ranking: Ranking = BY_ATTENTION,
+    held_out: HeldOutSequences | None = None,
 ) -> AttentionSummary:
     """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
 
@@ -80,7 +82,7 @@ def write_attention(
         The file.
     attention
         The attention on each repertoire, in the order of the file.
-    max_sequences, ranking
+    max_sequences, ranking, held_out
         Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
     """
     target = Path(path)
@@ -92,7 +94,7 @@ def write_attention(
                 for frame in _together(piece for one in seen for piece in one.pieces()):
                     table.write(frame)
             else:
-                table.write(best_sequences(seen, max_sequences, ranking))
+                table.write(best_sequences(seen, max_sequences, ranking, held_out=held_out))
         all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
         write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summary(all_heads))

@@ -16,15 +16,27 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
+from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking
 from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.contributions import OutputParts
 from deeprc.readings.clones import CloneReading
+from deeprc.runs.performance import held_out_split
+from deeprc.runs.predictor import Predictor
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["Direction", "Survey", "TopSequences", "directions_of", "find_direction", "survey"]
+__all__ = [
+    "Direction",
+    "Survey",
+    "TopSequences",
+    "add_q_values",
+    "directions_of",
+    "find_direction",
+    "held_out_sequences",
+    "survey",
+]
 
 _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
@@ -107,6 +119,9 @@ class Survey:
         Those that contribute most by their residues and genes, through attention and composition; the same where the
         model has no readings. A remembered clone counts as a whole, so its residues explain nothing: attributions,
         kernels and motifs are those of these sequences.
+    highest
+        The highest contributions to each direction, by its name, from which `HeldOutSequences` estimates how many of
+        the top are false.
     witnesses
         How well sequences with an implanted signal are found, see `witness_ranking`: a table for each direction; none
         where it was not asked for.
@@ -120,6 +135,7 @@ class Survey:
     directions: list[Direction]
     top: dict[str, TopSequences]
     by_residues: dict[str, TopSequences]
+    highest: dict[str, HighestScores]
     witnesses: list[pd.DataFrame]
 
 
@@ -211,8 +227,52 @@ def survey(
         residues.frequencies(),
         directions,
         *best.found(),
+        best.highest,
         [ranking.table() for ranking in rankings],
     )
+
+
+def held_out_sequences(
+    predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
+) -> HeldOutSequences | None:
+    """Return what held-out donors say of the sequences that speak for a direction; None if there are none, or numbers.
+
+    Parameters
+    ----------
+    predictor, dataset
+        The model, and the cohort.
+    direction
+        The direction of an output.
+    splits
+        The part of the split that each repertoire was in in training, (B,).
+    """
+    parts = np.array(splits, dtype=object)
+    name = held_out_split(parts, predictor.model.labels(dataset))
+    if name is None:
+        return None
+    return HeldOutSequences.of(
+        predictor.model,
+        dataset,
+        parts == name,
+        output=direction.output,
+        sign=direction.sign,
+        group_by=predictor.group_by,
+    )
+
+
+def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset, splits: Sequence[str]) -> None:
+    """Add the column `q_value` to the tables of the top sequences of a survey: see `HeldOutSequences.q_values`.
+
+    A direction of a number gets no such column, and none does if no repertoire is held out. Parameters are those of
+    `held_out_sequences`.
+    """
+    for direction in found.directions:
+        top = found.top[direction.name]
+        known = held_out_sequences(predictor, dataset, direction, splits)
+        if known is not None and len(top):
+            scores = direction.sign * top.table["contribution"].to_numpy(np.float64)
+            q_values = known.q_values(found.highest[direction.name], scores, top.index.positions)
+            top.table["q_value"] = q_values
 
 
 class _Best:
@@ -223,13 +283,16 @@ class _Best:
         once = _CLONE if has_readings else ()
         self._top = [BestRows(top, once) for _ in directions]
         self._by_residues = [BestRows(top, once) for _ in directions] if has_readings else []
+        self.highest = {direction.name: HighestScores() for direction in directions}
 
     def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
         """Take in the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
             rows = _Rows(one, direction, position, split)
             keys = Ranking("contribution", direction.output, direction.sign).keys(one.scores)
-            self._top[d].offer(np.where(keys > 0, keys, -np.inf), rows)
+            speaks = np.where(keys > 0, keys, -np.inf)
+            self._top[d].offer(speaks, rows)
+            self.highest[direction.name].offer(position, speaks)
             if self._by_residues:
                 retrieved = one.scores.through_readings.get(CloneReading.name)
                 if retrieved is not None:

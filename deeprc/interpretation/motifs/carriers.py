@@ -22,7 +22,14 @@ from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["HeldOutDonors", "carriers_by_class", "cohort_counts", "held_out_donors"]
+__all__ = [
+    "HeldOutDonors",
+    "carriers_by_class",
+    "cohort_counts",
+    "held_out_donors",
+    "new_donors",
+    "split_by_direction",
+]
 
 
 def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
@@ -122,8 +129,7 @@ def held_out_donors(
         1 if sequences that raise the output carry the patterns, -1 if those that lower it do.
     """
     task, labels = _target_of(model, dataset, output)
-    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
-    is_new = held_out & ~np.isin(person, person[~held_out & ~np.isnan(labels)])
+    person, is_new = new_donors(dataset, held_out, ~np.isnan(labels), group_by)
     classes = {name: own & is_new for name, own in _classes(task, labels).items()}
     found = []
     for of_pattern in counts.T:
@@ -138,11 +144,45 @@ def held_out_donors(
         if task.kind == "regression":
             p_value = _number_p(rates["all"], sign * labels, person, classes["all"])
         else:
-            code = output - _first_output(model, output) if task.n_outputs > 1 else 1
-            own = labels == code if sign > 0 else ~np.isnan(labels) & (labels != code)
+            own = _of_direction(model, task, labels, output, sign)
             p_value = _class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
         found.append(HeldOutDonors(table, p_value))
     return found
+
+
+def new_donors(
+    dataset: RepertoireDataset, held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return whose each repertoire is, and whether the model has not learned from any repertoire of this donor, (B,).
+
+    Parameters
+    ----------
+    held_out, is_known
+        Whether the model has not learned from each repertoire, and whether it has a label, (B,).
+    group_by
+        See `carriers_by_class`.
+    """
+    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    return person, held_out & ~np.isin(person, person[~held_out & is_known])
+
+
+def split_by_direction(
+    model: Model, dataset: RepertoireDataset, *, output: int, sign: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """Return which repertoires are of the class that a direction of an output means, and which have a label, (B,).
+
+    None if the output is a number.
+    """
+    task, labels = _target_of(model, dataset, output)
+    if task.kind == "regression":
+        return None
+    return _of_direction(model, task, labels, output, sign), ~np.isnan(labels)
+
+
+def _of_direction(model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int) -> NDArray[np.bool_]:
+    """Return which repertoires are of the class that a direction of an output means, from their labels, (B,)."""
+    code = output - _first_output(model, output) if task.n_outputs > 1 else 1
+    return np.asarray(labels == code if sign > 0 else ~np.isnan(labels) & (labels != code))
 
 
 def _class_p(

@@ -38,7 +38,7 @@ from deeprc.interpretation.report.page import Figure, Table, check_report_output
 from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_alone, variation_table
 from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.summary import summary
-from deeprc.interpretation.survey import Survey, survey
+from deeprc.interpretation.survey import Survey, add_q_values, survey
 from deeprc.nn.contributions import ATTENTION
 from deeprc.readings.clones import CloneReading
 from deeprc.runs.assess import Assessment, assess_outputs
@@ -170,6 +170,7 @@ def _find(predictor: Predictor, dataset: RepertoireDataset, top: int) -> _Findin
     groups = flagged_groups(checks)
     shared = shared_by(dataset, found.top, groups, checks.subject_column)
     held_out = None if performance.held_out is None else performance.rows(performance.held_out)
+    add_q_values(found, predictor, dataset, splits)
     directions = direction_pages(predictor, dataset, found, classes, shared, held_out)
     known = cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
     known += cautions_of_checks(checks, shared)

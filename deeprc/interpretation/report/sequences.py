@@ -26,6 +26,11 @@ _STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where eac
 
 _SOURCE_NOTE = "through what most of its contribution comes, and which share of it if not all"
 
+_Q_NOTE = (
+    "false discovery rate: of the sequences in repertoires of {} that contribute as much, which share would be there by"
+    " chance, as held-out donors show; 1 in other repertoires, and wherever it cannot be shown"
+)
+
 _LEGEND = (
     ("f3", "adds most to the contribution"),
     ("f2", "adds"),
@@ -101,6 +106,7 @@ def sequence_table(
         Column("Sequence", False),
         Column("Contribution"),
         *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
+        *([Column("q", note=_Q_NOTE.format(direction.label))] if "q_value" in top else []),
         Column("Response", note=f"what the output for {direction.name} would be from attention to this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
         Column("Repertoire", False),
@@ -162,6 +168,7 @@ def _row(
         Cell(coloured(junction, residues), junction),
         number(sign * float(str(one["contribution"])), f",.{digits}f"),
         *([] if source is None else [text(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
+        *([_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
         number(sign * float(str(one["response"])), ",.2f"),
         *(text(one[name] or None) for name in genes),
         text(one["repertoire_id"]),
@@ -174,6 +181,11 @@ def _row(
     if "witness" in one:
         cells.append(text("yes" if one["witness"] else "no"))
     return cells
+
+
+def _q_cell(q_value: float) -> Cell:
+    """Return a false discovery rate; a dash where it is not known."""
+    return text(None) if np.isnan(q_value) else number(q_value, ".2f")
 
 
 def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:

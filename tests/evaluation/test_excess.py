@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from deeprc.airr_ml.excess import clone_null, excess_shares
 from deeprc.baselines.association import fisher_p_values
+from deeprc.evaluation.excess import clone_null, excess_shares
 
 
 def test_one_bin_by_hand() -> None:

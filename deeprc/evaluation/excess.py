@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 from sklearn.isotonic import IsotonicRegression
 
-__all__ = ["clone_null", "excess_shares"]
+__all__ = ["bin_ends", "clone_null", "excess_shares"]
 
 _MIN_BIN = 10
 _GROWTH = 1.2  # of the ranks at which bins end
@@ -47,7 +47,7 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
     n = len(scores)
     if n == 0:
         return np.zeros(0)
-    ends = _bin_ends(n)
+    ends = bin_ends(n)
     starts = np.concatenate([[0], ends[:-1]])
     found = np.diff(ends, prepend=0)
     chance = np.diff(_count_by_chance(scores, null_scores, null_weights)[ends], prepend=0.0)
@@ -82,8 +82,8 @@ def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int)
     return np.concatenate(positive), np.concatenate(carriers), np.concatenate(expected)
 
 
-def _bin_ends(n: int) -> Integers:
-    """Return the ranks at which bins end, (G,); the last is n."""
+def bin_ends(n: int) -> Integers:
+    """Return the ranks at which bins of n sequences end, (G,); the last is n."""
     ends = [min(_MIN_BIN, n)]
     while ends[-1] < n:
         ends.append(min(n, max(ends[-1] + _MIN_BIN, int(ends[-1] * _GROWTH))))

@@ -1,0 +1,201 @@
+"""How many of the sequences that speak most for a class are false: found by chance in a repertoire of the class.
+
+Chance is what repertoires of the other classes have. Only held-out donors say how much this is, because a network has
+learned its training repertoires by heart. At a score s, r is the share of the sequences of held-out repertoires of the
+class that score at least s and would not be there by chance (`deeprc.evaluation.excess`). So of the n sequences that
+score as high in any N sequences of the class, about r N are true, and the **false discovery rate** is 1 - r N / n. This
+also holds for the repertoires that the network was trained with, where n is larger.
+
+Sequences of one donor are not independent, so a permutation test comes first: are such scores more frequent in held-out
+donors of the class than in others, whatever the limit? If not (p above 0.05), all q-values are 1. So a network that has
+learned nothing has a q-value below 1 in at most one of twenty cases.
+
+Letters: B repertoires, n sequences that are shown, m sequences whose scores are kept, G limits, P permutations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.excess import bin_ends, excess_shares
+from deeprc.groups import number_groups
+from deeprc.interpretation.motifs.carriers import new_donors, split_by_direction
+from deeprc.training.model import Model
+from deeprc.training.permutations import permute_labels
+
+__all__ = ["HeldOutSequences", "HighestScores"]
+
+_LEVEL = 0.05
+_N_PERMUTATIONS = 999
+_ROUNDING = 1e-9
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class HighestScores:
+    """The highest scores of a cohort's sequences, gathered from repertoires one by one.
+
+    Parameters
+    ----------
+    max_scores
+        How many are kept, at most.
+    """
+
+    def __init__(self, max_scores: int = 100_000) -> None:
+        self.max_scores = max_scores
+        self._scores, self._positions = [np.zeros(0)], [np.zeros(0, np.int64)]
+        self._limit, self._n = -np.inf, 0
+
+    def offer(self, position: int, scores: Floats) -> None:
+        """Take in the scores of the repertoire at a position of the cohort; those of -inf do not count."""
+        kept = scores[scores > self._limit]
+        self._scores.append(kept)
+        self._positions.append(np.full(len(kept), position))
+        self._n += len(kept)
+        if self._n > 2 * self.max_scores:
+            self.sort()
+
+    def sort(self) -> tuple[Floats, Integers]:
+        """Return the highest scores, the highest first, and the positions of their repertoires, (m,) each."""
+        scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)
+        order = np.argsort(-scores, kind="stable")[: self.max_scores]
+        if len(order) == self.max_scores:  # of equal scores at the end, some may be missing
+            self._limit = float(scores[order[-1]])
+        self._scores, self._positions, self._n = [scores[order]], [positions[order]], len(order)
+        return self._scores[0], self._positions[0]
+
+    @property
+    def limit(self) -> float:
+        """The score above which none is missing."""
+        return self._limit
+
+
+@dataclass(frozen=True)
+class HeldOutSequences:
+    """What held-out donors say of the sequences that speak for a direction of an output.
+
+    Attributes
+    ----------
+    is_own, is_known, is_new
+        Whether each repertoire belongs to the direction's class, whether it has a label, and whether the network has
+        not learned from it or its donor, (B,).
+    sizes, donors
+        The numbers of sequences, and whose each repertoire is, (B,).
+    """
+
+    is_own: Mask
+    is_known: Mask
+    is_new: Mask
+    sizes: Integers
+    donors: Integers
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        dataset: RepertoireDataset,
+        held_out: Mask,
+        *,
+        output: int,
+        sign: int,
+        group_by: str | None,
+    ) -> HeldOutSequences | None:
+        """Return it for a direction of an output; None if the output is a number.
+
+        Parameters are those of `deeprc.interpretation.motifs.carriers.held_out_donors`.
+        """
+        classes = split_by_direction(model, dataset, output=output, sign=sign)
+        if classes is None:
+            return None
+        is_own, is_known = classes
+        donors, is_new = new_donors(dataset, held_out, is_known, group_by)
+        return cls(is_own, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
+
+    def test(self, highest: HighestScores, *, seed: int = 0) -> float:
+        """Return the p-value that held-out donors of the class have more sequences with high scores.
+
+        At each of G limits, the rates of repertoires (the share of their sequences that scores as high) are ranked. The
+        statistic is the largest of the standardised differences of the mean ranks, and labels are permuted between
+        donors, see `permute_labels`.
+        """
+        own, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
+        if len(own) == 0 or own.all() or not own.any():
+            return 1.0
+        ranks = rankdata(np.round(self._rates(highest, new), 12), axis=0)  # (B, G)
+        donors = number_groups(self.donors[new])
+        _, first = np.unique(donors, return_index=True)
+        donors = (
+            rankdata(first, method="ordinal")[donors].astype(np.int64) - 1
+        )  # in the order of their first repertoire
+        weights = 1 / np.bincount(donors)[donors]
+        rng = np.random.default_rng(seed)
+        permuted = permute_labels(own[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)[
+            :, 0
+        ]  # (B, 1 + P)
+        shares = weights[:, None] * permuted
+        differences = (shares / shares.sum(axis=0)).T @ (ranks - np.average(ranks, axis=0, weights=weights))
+        spread = differences.std(axis=0)
+        strongest = (differences / np.where(spread > 0, spread, np.inf)).max(axis=1)
+        return float((strongest >= strongest[0] - _ROUNDING).mean())
+
+    def _rates(self, highest: HighestScores, rows: Integers) -> Floats:
+        """Return the share of the sequences of some repertoires that score at least each limit, (B, G)."""
+        scores, positions = highest.sort()
+        is_counted = np.isin(positions, rows) & (scores > highest.limit)
+        place = np.searchsorted(rows, positions[is_counted])
+        ends = bin_ends(int(is_counted.sum()))
+        counts = np.zeros((len(rows), len(ends)))
+        start = 0
+        for g, end in enumerate(ends.tolist()):
+            counts[:, g] = np.bincount(place[start:end], minlength=len(rows))
+            start = end
+        return np.asarray(counts.cumsum(axis=1) / np.maximum(self.sizes[rows], 1)[:, None])
+
+    def q_values(self, highest: HighestScores, scores: Floats, positions: Integers, *, seed: int = 0) -> Floats:
+        """Return the false discovery rate at each of n sequences, (n,): of those that score as high in the class.
+
+        It is 1 for sequences in repertoires of other classes, and NaN in repertoires without a label. Held-out
+        repertoires and the others have rates of their own.
+
+        Parameters
+        ----------
+        highest
+            The highest scores of the cohort.
+        scores, positions
+            The scores of the sequences, and the positions of their repertoires, (n,).
+        """
+        q_values = np.where(self.is_known[positions], 1.0, np.nan)
+        if len(scores) == 0 or self.test(highest, seed=seed) > _LEVEL:
+            return q_values
+        limits, n_true = self._count_true(highest)
+        kept, places = highest.sort()
+        kept_limit = highest.limit
+        is_new_own, is_learned_own = self.is_new & self.is_own, ~self.is_new & self.is_own
+        for part in (is_new_own, is_learned_own):
+            rows = np.flatnonzero(part[positions] & (scores > kept_limit))
+            if len(rows) == 0:
+                continue
+            ratio = self.sizes[part].sum() / self.sizes[is_new_own].sum()
+            found = -kept[part[places]]
+            n_found = np.searchsorted(found, -scores[rows], side="right")
+            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, -scores[rows], side="right")]
+            rates = np.clip(1 - true / np.maximum(n_found, 1), 0.0, 1.0)
+            order = np.argsort(scores[rows], kind="stable")
+            q_values[rows[order]] = np.minimum.accumulate(rates[order])
+        return np.asarray(q_values)
+
+    def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:
+        """Return the scores of held-out sequences of the class, the highest first, and how many so far are true."""
+        scores, positions = highest.sort()
+        is_complete = scores > highest.limit
+        own, other = self.is_new & self.is_own, self.is_new & ~self.is_own
+        found, null = scores[own[positions] & is_complete], scores[other[positions] & is_complete]
+        weight = float(self.sizes[own].sum() / max(self.sizes[other].sum(), 1))
+        return found, np.cumsum(excess_shares(found, null, np.full(len(null), weight)))

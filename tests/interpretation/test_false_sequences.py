@@ -1,0 +1,137 @@
+"""False discovery rates of top sequences: numbers by hand, cohorts of simulated scores, and networks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.attention import best_sequences, iterate_attention
+from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
+from deeprc.interpretation.ranking import Ranking
+from deeprc.interpretation.survey import add_q_values, find_direction, held_out_sequences, survey
+from deeprc.runs.run import Run
+
+B, N = 60, 1000
+
+
+class Scored(NamedTuple):
+    """The top sequences of a cohort of random scores: q-values, which are true, and which are held out."""
+
+    q: NDArray[np.float64]
+    is_true: NDArray[np.bool_]
+    is_new: NDArray[np.bool_]
+    is_own: NDArray[np.bool_]
+
+
+def scored(seed: int, *, n_true: int = 0, own_scores: float = 0.0, per_donor: int = 1, known: float = 0.0) -> Scored:
+    """Return the top 500; scores of donors differ, and those of the class in training are known by heart, if asked."""
+    rng = np.random.default_rng(seed)
+    donors = np.arange(B) // per_donor
+    own, new = donors % 2 == 0, np.arange(B) >= B // 2
+    scores = rng.normal(size=(B, N))
+    scores[:, :100] += own_scores * rng.normal(size=B)[donors][:, None]
+    is_true = np.zeros((B, N), bool)
+    is_true[own, :n_true] = True
+    scores[is_true] += 4
+    scores[(own & ~new)[:, None] & (np.arange(N) < 20)] += known
+    highest = HighestScores(5000)
+    for position in range(B):
+        highest.offer(position, scores[position])
+    best = np.argsort(-scores.ravel(), kind="stable")[:500]
+    held_out = HeldOutSequences(own, np.ones(B, bool), new, np.full(B, N), donors)
+    q = held_out.q_values(highest, scores.ravel()[best], best // N)
+    return Scored(q, is_true.ravel()[best], new[best // N], own[best // N])
+
+
+@pytest.mark.parametrize(
+    "what", [{}, {"own_scores": 1.0}, {"own_scores": 1.0, "per_donor": 3}, {"known": 2.0}], ids=str
+)
+def test_without_a_signal_hardly_any_cohort_has_a_true_sequence(what: dict[str, float]) -> None:
+    found = [(scored(seed, **what).q < 1).any() for seed in range(40)]  # type: ignore[arg-type]
+    assert np.mean(found) <= 0.1
+
+
+@pytest.mark.parametrize("known", [0.0, 2.0])
+def test_with_a_signal_a_tenth_at_most_is_false(known: float) -> None:
+    shares, n_found, n_true = [], 0, 0
+    for seed in range(20):
+        found = scored(seed, n_true=4, known=known)
+        good = found.q <= 0.1
+        shares.append((~found.is_true[good]).mean() if good.any() else 0.0)
+        n_found += int((good & found.is_true & found.is_new).sum())
+        n_true += int((found.is_true & found.is_new).sum())
+        assert (found.q[~found.is_own] == 1).all()
+    assert np.mean(shares) <= 0.1
+    assert n_found >= 0.3 * n_true
+
+
+def test_rates_by_hand() -> None:
+    """In held-out repertoires 20 of the class score 2 and 5 of others: (20 - 5 - 1) / 20 in bins of 10 and 10.
+
+    Training repertoires of the class have as many sequences, and 40 with this score: 14 of them are true.
+    """
+    scores = {0: 20, 1: 5, 2: 40, 3: 5}
+    highest = HighestScores()
+    for position, n in scores.items():
+        highest.offer(position, np.r_[np.full(n, 2.0), np.full(100 - n, -np.inf)])
+    own, new = np.array([True, False] * 2), np.array([True, True, False, False])
+    held_out = HeldOutSequences(own, np.ones(4, bool), new, np.full(4, 100), np.arange(4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeldOutSequences, "test", lambda *_, **__: 0.01)
+        q = held_out.q_values(highest, np.full(4, 2.0), np.arange(4))
+    true = 20 - 5 - 2  # the 1 that keeps a bin from being certain, in both bins
+    np.testing.assert_allclose(q, [1 - true / 20, 1, 1 - true / 40, 1])
+
+
+def test_one_class_alone_is_no_evidence() -> None:
+    highest = HighestScores()
+    highest.offer(0, np.arange(50.0))
+    only = HeldOutSequences(np.ones(2, bool), np.ones(2, bool), np.ones(2, bool), np.full(2, 50), np.arange(2))
+    assert only.test(highest) == 1
+    assert only.q_values(highest, np.array([49.0]), np.array([0])).tolist() == [1.0]
+
+
+def test_the_highest_scores_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    scores, highest = rng.normal(size=(30, 50)), HighestScores(100)
+    for position, own in enumerate(scores):
+        highest.offer(position, own)
+    kept, positions = highest.sort()
+    best = np.argsort(-scores.ravel())[:100]
+    np.testing.assert_array_equal(kept, scores.ravel()[best])
+    np.testing.assert_array_equal(positions, best // 50)
+    assert highest.limit == kept[-1]
+
+
+def test_the_carriers_of_a_motif_have_low_rates(
+    trained: Run, motif_cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the patients count, all q-values are 1: nearly all patients have repertoires in training."""
+    splits = trained.split_of(motif_cohort)
+    found = survey(trained.model, motif_cohort, top=100, splits=splits)
+    assert "q_value" not in found.top["case"].table
+    add_q_values(found, trained, motif_cohort, splits)
+    assert (found.top["case"].table["q_value"] == 1).all()
+    monkeypatch.setattr("deeprc.interpretation.motifs.carriers.subject_column", lambda *_: None)
+    add_q_values(found, trained, motif_cohort, splits)
+    table = found.top["case"].table
+    good = table["q_value"] <= 0.3
+    assert good.sum() >= 5
+    assert table["junction_aa"][good].str.contains("WWHW").mean() >= 0.7
+    labels = dict(zip(motif_cohort.repertoire_ids, motif_cohort.metadata["status"], strict=True))
+    assert (table["q_value"][table["repertoire_id"].map(labels) != "case"] == 1).all()
+
+    ranking = Ranking("contribution")
+    held_out = held_out_sequences(trained, motif_cohort, find_direction(trained.model.tasks, "case"), splits)
+    best = best_sequences(iterate_attention(trained.model, motif_cohort), 100, ranking, held_out=held_out)
+    np.testing.assert_allclose(best["q_value"].head(len(table)), table["q_value"], rtol=1e-9)
+    assert best.columns[-1] == "q_value"
+
+
+def test_without_held_out_repertoires_there_is_no_column(trained: Run, motif_cohort: RepertoireDataset) -> None:
+    direction = find_direction(trained.model.tasks, "case")
+    assert held_out_sequences(trained, motif_cohort, direction, ["train"] * len(motif_cohort)) is None
