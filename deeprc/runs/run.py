@@ -33,6 +33,7 @@ from deeprc.evaluation.stored_tables import read_clones, read_history, read_seed
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
+from deeprc.runs.bundle import naming_bundle, unpack_bundle
 from deeprc.runs.run_text import describe_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
@@ -186,7 +187,7 @@ class Run:
     Attributes
     ----------
     path
-        The run directory.
+        The run directory; of a packed run, the folder into which it was unpacked.
     settings
         Its `config.yaml`.
     splits, digests
@@ -273,20 +274,22 @@ class Run:
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
-    """Open a run directory; `deeprc.load` is this function.
+    """Open a run directory, or a file of `deeprc pack`; `deeprc.load` is this function.
 
     Raises
     ------
     InputError
         If the directory is no run, of another version, damaged, or its training has not ended.
     """
-    folder = Path(path)
-    settings = read_settings(folder)
-    if not (folder / "model.safetensors").exists():
-        raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
-    file, where = folder / "model.safetensors", resolve_device(device)
-    model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(folder))
-    splits, digests = read_splits(folder)
+    given, where = Path(path), resolve_device(device)
+    folder = unpack_bundle(given) if given.is_file() else given
+    with naming_bundle(folder, given):
+        settings = read_settings(folder)
+        if not (folder / "model.safetensors").exists():
+            raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
+        file = folder / "model.safetensors"
+        model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(given))
+        splits, digests = read_splits(folder)
     return Run(folder, settings, splits, digests, model)
 
 
