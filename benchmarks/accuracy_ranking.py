@@ -114,4 +114,4 @@ def _share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
 
 def _rows(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return the junction and the genes of each sequence of a table."""
-    return list(frame.itertuples(index=False, name=None))
+    return list(frame.filter(["junction_aa", "v_call", "j_call"]).itertuples(index=False, name=None))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ __all__ = [
     "cdr3s_are_junctions",
     "clean",
     "columns_of_mice",
+    "find_kept_rows",
     "split",
 ]
 
@@ -66,6 +67,7 @@ _STATUS_REASONS = {
 }
 _IS_BAD = np.isin(np.arange(256), [int(status) for status in _STATUS_REASONS])
 _KEPT = len(DROP_REASONS)
+_OTHER_LOCUS = DROP_REASONS.index("other_locus")
 _IS_EXPLAINED = np.isin(np.arange(256), [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
 _MARKS = tuple(
     (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
@@ -222,6 +224,46 @@ def clean(
         What `columns_of_mice` says of the whole file; None if these rows are the whole file.
     """
     how = Cleaning() if how is None else how
+    found = _examine(rows, how, cdr3s_are_junctions, of_mice)
+    rows, keep = found.rows, found.reason == _KEPT
+    encoded = Sequences(found.residues, rows.sequences.offsets, rows.counts)
+    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), found.genes, how.merge)
+    sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
+    of_chain = keep | (found.reason == _OTHER_LOCUS)
+    return CleanedTable(
+        sequences,
+        rows_read=len(rows),
+        dropped={name: int(np.sum(found.reason == code)) for code, name in enumerate(DROP_REASONS)},
+        merged=int(keep.sum()) - len(sequences),
+        counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
+        counts_rounded=int(rows.count_rounded[keep].sum()),
+        counts_capped=n_capped,
+        sequences_from=_count_names(found.sequences_from, rows.kinds[keep]),
+        loci=_count_names(found.loci, found.locus_codes[of_chain]),
+        genes=found.genes,
+    )
+
+
+def find_kept_rows(
+    rows: RawRows, how: Cleaning, *, cdr3s_are_junctions: bool = False, of_mice: frozenset[str] | None = None
+) -> NDArray[np.int64]:
+    """Return the indices of the rows that `clean` keeps, before it merges any, (n,)."""
+    return np.flatnonzero(_examine(rows, how, cdr3s_are_junctions, of_mice).reason == _KEPT)
+
+
+class _Examined(NamedTuple):
+    """Rows with whole junctions, their residues, and why each of them is dropped, (N,); and what was found for it."""
+
+    rows: RawRows
+    residues: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    genes: dict[str, GeneMapping]
+    loci: list[str]
+    locus_codes: NDArray[np.int32]
+    sequences_from: list[str]
+
+
+def _examine(rows: RawRows, how: Cleaning, cdr3s_are_junctions: bool, of_mice: frozenset[str] | None) -> _Examined:
     genes = {
         name: normalise_genes(column.vocabulary, of_mice=None if of_mice is None else name in of_mice)
         for name, column in _gene_columns(rows).items()
@@ -230,26 +272,10 @@ def clean(
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
     reason = _find_drop_reasons(rows, residues, how)
-    fit = reason == _KEPT
     if how.locus is not None:
         others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
-        reason[fit & np.isin(locus_codes, others)] = DROP_REASONS.index("other_locus")
-    keep = reason == _KEPT
-    encoded = Sequences(residues, rows.sequences.offsets, rows.counts)
-    sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), genes, how.merge)
-    sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
-    return CleanedTable(
-        sequences,
-        rows_read=len(rows),
-        dropped={name: int(np.sum(reason == code)) for code, name in enumerate(DROP_REASONS)},
-        merged=int(keep.sum()) - len(sequences),
-        counts_from={name: int(n) for name, n in zip(rows.count_sources, sources, strict=True) if n},
-        counts_rounded=int(rows.count_rounded[keep].sum()),
-        counts_capped=n_capped,
-        sequences_from=_count_names(sequences_from, rows.kinds[keep]),
-        loci=_count_names(loci, locus_codes[fit]),
-        genes=genes,
-    )
+        reason[(reason == _KEPT) & np.isin(locus_codes, others)] = _OTHER_LOCUS
+    return _Examined(rows, residues, reason, genes, loci, locus_codes, sequences_from)
 
 
 def _gene_columns(rows: RawRows) -> dict[str, Categorical]:

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,7 +24,7 @@ from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
-__all__ = ["Metadata", "file_column", "read_metadata"]
+__all__ = ["Metadata", "file_column", "metadata_of_table", "read_metadata"]
 
 _ID_COLUMNS = (
     "repertoire_id",
@@ -123,12 +123,47 @@ def read_metadata(
     """
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
-    rows = _read_rows(path, sheet)
+    known = {*ids, *(stem for file in files for stem in stems(file.name))}
+    return _understand(path, _read_rows(path, sheet), id_column, known)
+
+
+def metadata_of_table(
+    columns: Mapping[str, Sequence[Any]], *, id_column: str | None = None, ids: Iterable[str] = ()
+) -> Metadata:
+    """Return what `read_metadata` would read from a sheet with the values of a table in memory.
+
+    Parameters
+    ----------
+    columns
+        The values of each column; None and NaN are missing.
+    id_column, ids
+        As in `read_metadata`.
+
+    Raises
+    ------
+    InputError
+        As `read_metadata`; rows are numbered as in a spreadsheet, the header being row 1.
+    """
+    cells = [
+        ["" if pd.isna(value) else _LINES.sub(" ", str(value).strip()) for value in each] for each in columns.values()
+    ]
+    header = (1, [_LINES.sub(" ", str(name).strip()) for name in columns])
+    rows = [header, *enumerate((list(row) for row in zip(*cells, strict=True)), 2)]
+    return _understand(Path("metadata"), rows, id_column, set(ids))
+
+
+def _cell_of(value: Any) -> str:
+    return "" if pd.isna(value) else _LINES.sub(" ", str(value).strip())
+
+
+def _understand(
+    path: Path, rows: Sequence[tuple[int, list[str]]], id_column: str | None, known: Collection[str]
+) -> Metadata:
+    """Return a sheet from its rows and their numbers, the header first."""
     names, cells, numbers = _split(path, rows)
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = _find(text, _FILE_COLUMNS)
-    known = {*ids, *(stem for file in files for stem in stems(file.name))}
     chosen = _id_column(path, text, id_column, file_column, known)
     names_of = text[chosen]
     if id_column is None and chosen == file_column:

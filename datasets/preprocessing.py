@@ -22,7 +22,7 @@ from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
 
-__all__ = ["preprocess"]
+__all__ = ["check_container_output", "check_loci", "preprocess", "report_empty"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,7 +74,8 @@ def preprocess(
     output, sheet_path = Path(output), Path(metadata)
     options = ReadingOptions() if options is None else options
     jobs = None if jobs is None else index(jobs)
-    _check_arguments(output, jobs)
+    check_container_output(output)
+    _check_jobs(jobs)
     if scheduler is not None:
         check_scheduler(scheduler)
     found = find_files(sources, exclude=sheet_path)
@@ -114,10 +115,14 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
         raise
 
 
-def _check_arguments(output: Path, jobs: int | None) -> None:
+def check_container_output(output: Path) -> None:
+    """Refuse a path to which no container can be written, and one of a file that is none."""
     check_output_path(output)
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another `output`")
+
+
+def _check_jobs(jobs: int | None) -> None:
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
@@ -168,7 +173,7 @@ class _Writing:
         """Write what an interrupted call has not written yet."""
         start = self._resume()
         for report in self.repertoires:
-            _check_loci(self._loci, report)
+            check_loci(self._loci, report)
         if progress is not None and start:
             progress(start, len(self._readings))
         left = self._readings[start:]
@@ -212,12 +217,12 @@ class _Writing:
         for repertoire_id, cleaned in result.repertoires:
             file, locus = reading.path.name, reading.cleaning.locus
             report = RepertoireReport.of(repertoire_id, file, reading.format, cleaned, locus)
-            _check_loci(self._loci, report)
+            check_loci(self._loci, report)
             reports.append(report)
             if report.kept:
                 self._writer.append(repertoire_id, cleaned.sequences)
             else:
-                _report_empty(reading.path, report, self._allow_missing)
+                report_empty(reading.path, report, self._allow_missing)
         self.repertoires += reports
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
         self._writer.checkpoint(note)
@@ -227,7 +232,7 @@ class _Writing:
             _LOGGER.warning("%s: skipped", error)
 
 
-def _check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
+def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
     """Refuse a mixture of chains: which one is meant, only the user knows."""
     if report.locus is not None:
         return
@@ -239,7 +244,8 @@ def _check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
         raise InputError(f"the files hold several chains, {found}; choose one with `locus`")
 
 
-def _report_empty(path: Path, report: RepertoireReport, allow_missing: bool) -> None:
+def report_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:
+    """Raise or log that no row of a repertoire is kept."""
     reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"
     message += f" ({reasons})" if reasons else ""

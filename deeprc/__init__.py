@@ -3,7 +3,8 @@
 `deeprc.check`, `deeprc.preprocess`, `deeprc.clones`, `deeprc.cv`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report`
 and `deeprc.benchmark` do what the commands of these names do; `deeprc.ReadingOptions` says how the first two read
 files, `deeprc.SplitOptions` how `deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares.
-`deeprc.open` opens a container, `deeprc.load` a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
+`deeprc.open` opens a container, `deeprc.from_frame` and `deeprc.from_anndata` make a dataset of what is in memory,
+`deeprc.load` opens a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
     from deeprc.benchmarking.options import BenchmarkOptions
     from deeprc.checks import check_cohort as check
     from deeprc.config import load_config
+    from deeprc.datasets.cells import from_anndata
     from deeprc.datasets.dataset import open_dataset as open  # noqa: A004 (the documented name)
+    from deeprc.datasets.in_memory import from_frame
     from deeprc.datasets.options import ReadingOptions
     from deeprc.datasets.preprocessing import preprocess
     from deeprc.evaluation.splits import SplitOptions
     from deeprc.interpretation.attention import attention_table
+    from deeprc.interpretation.cells import annotate_cells
     from deeprc.interpretation.report import write_any_report as report
     from deeprc.runs.cross_validation import cross_validate as cv
     from deeprc.runs.ensemble import evaluate_runs as evaluate
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.experiment import train_run as train
+    from deeprc.runs.pack import pack_run as pack
     from deeprc.runs.run import load_run as load
     from deeprc.specificity import annotate_sequences as annotate
     from deeprc.training.estimator import DeepRCClassifier
@@ -40,16 +45,20 @@ __all__ = [
     "SplitOptions",
     "__version__",
     "annotate",
+    "annotate_cells",
     "attention_table",
     "benchmark",
     "check",
     "clones",
     "cv",
     "evaluate",
+    "from_anndata",
+    "from_frame",
     "load",
     "load_config",
     "load_ensemble",
     "open",
+    "pack",
     "preprocess",
     "report",
     "train",
@@ -62,16 +71,20 @@ _WHERE = {
     "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
     "SplitOptions": ("deeprc.evaluation.splits", "SplitOptions"),
     "annotate": ("deeprc.specificity", "annotate_sequences"),
+    "annotate_cells": ("deeprc.interpretation.cells", "annotate_cells"),
     "attention_table": ("deeprc.interpretation.attention", "attention_table"),
     "benchmark": ("deeprc.benchmarking.harness", "benchmark"),
     "check": ("deeprc.checks", "check_cohort"),
     "clones": ("deeprc.associations", "associate_clones"),
     "cv": ("deeprc.runs.cross_validation", "cross_validate"),
     "evaluate": ("deeprc.runs.ensemble", "evaluate_runs"),
+    "from_anndata": ("deeprc.datasets.cells", "from_anndata"),
+    "from_frame": ("deeprc.datasets.in_memory", "from_frame"),
     "load": ("deeprc.runs.run", "load_run"),
     "load_config": ("deeprc.config", "load_config"),
     "load_ensemble": ("deeprc.runs.ensemble", "load_ensemble"),
     "open": ("deeprc.datasets.dataset", "open_dataset"),
+    "pack": ("deeprc.runs.pack", "pack_run"),
     "preprocess": ("deeprc.datasets.preprocessing", "preprocess"),
     "report": ("deeprc.interpretation.report", "write_any_report"),
     "train": ("deeprc.runs.experiment", "train_run"),

@@ -339,7 +339,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     expected = [kmer_sum(text, weights) for text in frame["junction_aa"]]
     if gapped:
         expected += frame["v_call"].map(of_gene) + frame["j_call"].map(of_gene)
-    np.testing.assert_allclose(sequence_scores(model, X, 3)["score"], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(sequence_scores(model, X, 3)["coefficients"], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_scores_of_logistic_regression_add_up_to_a_decision(
@@ -347,7 +347,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
 ) -> None:
     X, y = training
     model = GappedKmerLogisticRegression(C=1.0).fit(X, y)
-    means = [sequence_scores(model, X, i)["score"].mean() for i in range(len(X))]
+    means = [sequence_scores(model, X, i)["coefficients"].mean() for i in range(len(X))]
     np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
@@ -424,6 +424,13 @@ def test_lists_of_deeprc_are_merged_by_excess(
     assert set(found[len(expected) :]).isdisjoint(expected)
     shares = [expected[row] for row in found[: len(expected)]]
     assert shares[0] > 0.5
+    table = ranked_sequences(reads_composition, X, y, 10**6)
+    np.testing.assert_allclose(table["excess"][: len(expected)], shares, atol=1e-12)
+    first = {name: max(of_row.values()) for name, of_row in positive.items()}
+    for name in first:  # a sequence at the top of a list, from this list or the other one
+        top = max(positive[name], key=lambda row: positive[name][row])
+        assert found.index(top) < 100
+    assert set(table["evidence"]) == {"attention", "composition"}
     assert all(a >= b - 1e-12 for a, b in pairwise(shares))
     assert all(MOTIF in row[0] for row in found[:10])
 
@@ -473,7 +480,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
     clones = list(responses.iloc[200:203].itertuples(index=False, name=None))
     best = BestSequences(X, ["v_call", "j_call"], 10**6)
     best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
-    found = ranking._Ranking(best, np.array([1.0, 0.999, 0.998]))
+    found = ranking._ranking("association", best, np.array([1.0, 0.999, 0.998]))
     monkeypatch.setattr(ranking, "_rank_clones", lambda *_: found)
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
     merged = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
@@ -530,6 +537,9 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     assert len(merged) == len(set(merged)) == len(expected)
     scores = [expected[row] for row in merged]
     assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+    table = ranked_sequences(stack, X, y, 10**6)
+    assert set(table["method"]) <= {"gapped-logistic", "logistic", "public-clones"}
+    assert ((table["method"] == "public-clones") == (table["evidence"] == "association")).all()
     few = list(ranked_sequences(stack, X, y, 50)[KEY].itertuples(index=False, name=None))
     assert few[:20] == merged[:20]
 
@@ -551,7 +561,9 @@ def test_the_list_is_full_if_only_public_clones_count(training: tuple[Repertoire
     stack.importance_ = np.array([0.7, -0.1])
     found = ranked_sequences(stack, X, y, 50)
     alone = ranked_sequences(stack.shares()[1][0].models[0], X, y, 50)
-    pd.testing.assert_frame_equal(found, alone)  # no clone is shared
+    pd.testing.assert_frame_equal(found[KEY], alone[KEY])  # no clone is shared
+    assert found["method"].unique().tolist() == ["logistic"]
+    assert found["evidence"].unique().tolist() == ["coefficients"]
 
 
 def test_a_stack_whose_members_rank_nothing(training: tuple[RepertoireDataset, np.ndarray]) -> None:

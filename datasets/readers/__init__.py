@@ -20,7 +20,15 @@ from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader,
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
 from deeprc.datasets.readers.siblings import complete
-from deeprc.datasets.readers.table import COUNT_CELLS, COUNT_ONE, RawRows, read_rows, repertoire_names
+from deeprc.datasets.readers.table import (
+    COUNT_CELLS,
+    COUNT_ONE,
+    RawRows,
+    coded_columns,
+    make_rows,
+    read_rows,
+    repertoire_names,
+)
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
 from deeprc.datasets.readers.text import read_header
@@ -45,7 +53,9 @@ __all__ = [
     "SequenceKind",
     "Status",
     "choose_reader",
+    "coded_columns",
     "find_reader",
+    "make_rows",
     "match_reader",
     "read_header",
     "read_repertoire",

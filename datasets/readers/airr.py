@@ -11,7 +11,7 @@ __all__ = ["AirrReader"]
 _COUNTS = ("duplicate_count", "templates", "umi_count", "consensus_count", "dupcount", "conscount")
 _FLAGS = ("productive", "vj_in_frame", "stop_codon", "is_cell", "functional", "in_frame", "stop")
 _BD_RHAPSODY = "cell_type_experimental"
-_BD_FLAGS = ("putative_cell", "dominant")
+_CELL_FLAGS = ("putative_cell", "dominant", "high_confidence")
 _CHANGEO = {"functional": "productive", "in_frame": "vj_in_frame", "stop": "stop_codon"}
 
 
@@ -39,7 +39,7 @@ class AirrReader:
         of_cells = header.find("is_cell", _BD_RHAPSODY) is not None
         if not of_cells and header.find("duplicate_count", "templates") is not None:
             cell = None
-        flags = _FLAGS if cell is None else (*_FLAGS, *_BD_FLAGS)
+        flags = _FLAGS if cell is None else (*_FLAGS, *_CELL_FLAGS)
         return Layout(
             junction_aa,
             cdr3_aa,
@@ -64,7 +64,7 @@ def _judge(values: Mapping[str, str]) -> Status:
     """
     flags = {_CHANGEO.get(column.lower(), column.lower()): boolean(column, value) for column, value in values.items()}
     productive = flags.get("productive")
-    if any(flags.get(name) is False for name in ("is_cell", *_BD_FLAGS)):
+    if any(flags.get(name) is False for name in ("is_cell", *_CELL_FLAGS)):
         return Status.LOW_CONFIDENCE
     if productive:
         return Status.IN_FRAME

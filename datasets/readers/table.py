@@ -5,7 +5,7 @@ Letters: N rows, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,10 @@ from deeprc.datasets.readers.text import decode_name, number_of_row
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "read_rows", "repertoire_names"]
+__all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "coded_columns", "make_rows", "read_rows", "repertoire_names"]
+
+Locate = Callable[[int], str]
+"""Names a row in a message, from its index."""
 
 COUNT_ONE = "(one)"
 """The source of a count that was missing everywhere and became 1."""
@@ -92,20 +95,38 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
+    texts, coded = read_columns(header, list(layout.sequences.values()), coded_columns(layout))
+    return make_rows(texts, coded, layout, lambda row: f"{header.path}: row {number_of_row(header, row)}")
+
+
+def coded_columns(layout: Layout) -> list[str]:
+    """Return the columns of a layout whose values repeat, all but the sequences."""
+    one = [column for column in (layout.locus, layout.cell) if column is not None]
+    lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
+    return [*(column for columns in lists for column in columns), *one]
+
+
+def make_rows(
+    texts: Mapping[str, RawTexts], coded: Mapping[str, Categorical], layout: Layout, locate: Locate
+) -> RawRows:
+    """Return rows from the columns that a layout names: the sequences as texts, the others as codes.
+
+    Raises
+    ------
+    InputError
+        If a value cannot be used; the message names the row as `locate` does, and the column.
+    """
     one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
     columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
-    named = (column for each in (layout.repertoire, *columns.values()) for column in each)
-    needed = [*layout.counts, *layout.status, *named]
-    texts, coded = read_columns(header, list(layout.sequences.values()), needed)
     n = len(next(iter(texts.values())))
     sequences, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
-    counts, source, rounded = _counts(coded, layout, n, header)
+    counts, source, rounded = _counts(coded, layout, n, locate)
     repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
     names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
     for name, found in {**names, "repertoire": repertoire}.items():
         if found is not None and name != "cell":
-            _check_names(found, header, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
+            _check_names(found, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
     return RawRows(
         sequences,
         kinds,
@@ -113,18 +134,18 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
         (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
         source,
         rounded,
-        _status(coded, layout, n, header),
+        _status(coded, layout, n, locate),
         repertoire=repertoire,
         repertoire_column=repertoire_column,
         **names,
     )
 
 
-def _check_names(names: Categorical, header: Header, column: str) -> None:
+def _check_names(names: Categorical, locate: Locate, column: str) -> None:
     for code, name in enumerate(names.vocabulary):
         if len(name) > _MAX_LETTERS or CONTROL_CHARACTERS.search(name):
             expected = f"at most {_MAX_LETTERS:,} letters, and no control characters"
-            raise _error(header, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
+            raise _error(locate, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
 def _sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
@@ -220,7 +241,7 @@ def _names(columns: Sequence[Categorical], what: str) -> Categorical:
 
 
 def _counts(
-    coded: dict[str, Categorical], layout: Layout, n: int, header: Header
+    coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return each row's count: the first of the columns that is not missing there, else 1."""
     exact = np.full(n, _NO_COUNT)
@@ -235,7 +256,7 @@ def _counts(
         wrong = np.flatnonzero(here & (parsed == _INVALID))
         if len(wrong):
             expected = f"a number from 0 to {_MAX_COUNT}, or nothing"
-            raise _error(header, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
+            raise _error(locate, int(wrong[0]), InvalidValueError(name, column.name(wrong[0]), expected))
         exact[here], source[here] = parsed[here], index
     exact[exact == _NO_COUNT] = 1
     whole = np.maximum(np.rint(exact), 1)
@@ -254,7 +275,7 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
-def _status(coded: dict[str, Categorical], layout: Layout, n: int, header: Header) -> NDArray[np.uint8]:
+def _status(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
     """Ask the layout once for each combination of values that occurs."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
@@ -267,9 +288,9 @@ def _status(coded: dict[str, Categorical], layout: Layout, n: int, header: Heade
         for row in first_of_each(combined).tolist():
             verdicts.append(layout.judge({name: coded[name].name(row) for name in layout.status}))
     except InvalidValueError as error:
-        raise _error(header, row, error) from None
+        raise _error(locate, row, error) from None
     return np.array(verdicts, np.uint8)[combined]
 
 
-def _error(header: Header, row: int, invalid: InvalidValueError) -> InputError:
-    return InputError(f"{header.path}: row {number_of_row(header, row)}, {invalid}")
+def _error(locate: Locate, row: int, invalid: InvalidValueError) -> InputError:
+    return InputError(f"{locate(row)}, {invalid}")

@@ -36,10 +36,13 @@ from deeprc.groups import number_groups, pass_groups
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
+__all__ = ["COLUMNS", "EVIDENCE_COLUMNS", "METHODS", "NOT_APPLICABLE", "ImmuneStatePredictor", "predict_immune_states"]
 
 COLUMNS = ("ID", "dataset", "label_positive_probability", "junction_aa", "v_call", "j_call")
 """Columns of the table of predictions and of the table of associated sequences."""
+
+EVIDENCE_COLUMNS = ("ID", "junction_aa", "v_call", "j_call", "method", "evidence", "excess")
+"""Columns of the table that says why a sequence is among the associated ones."""
 
 NOT_APPLICABLE = -999.0
 """What a column holds where it does not apply, or a gene is not known."""
@@ -51,6 +54,7 @@ _SEARCH = "quick"
 _GUESSING = 0.55  # an AUC that says nothing
 _FEWEST = 5  # repertoires of each class with which methods are compared
 _ALONE = "gapped-logistic"  # with fewer
+_N_IMPORTANT = 50_000  # sequences that the challenge asks for
 
 _logger = logging.getLogger(__name__)
 
@@ -89,6 +93,10 @@ class ImmuneStatePredictor:
         AUC in cross-validation over the training repertoires, by method: that of the stack and of its members.
     important_sequences_
         The 50,000 sequences that go most with the positive label; see `identify_associated_sequences`.
+    evidence_
+        Why each of these sequences is there: `EVIDENCE_COLUMNS`. `method` is the method that counts most, `evidence`
+        the list of this method that has the sequence, and `excess` which share of the sequences with about its score in
+        this list would not be there by chance; see `deeprc.airr_ml.ranking`.
 
     Raises
     ------
@@ -120,6 +128,7 @@ class ImmuneStatePredictor:
         self.n_jobs, self.device, self.method, self.n_folds = int(n_jobs), device, method, int(n_folds)
         self.seed, self.locus, self.group_by, self.config, self.overrides = seed, locus, group_by, config, overrides
         self.important_sequences_: pd.DataFrame | None = None
+        self.evidence_: pd.DataFrame | None = None
         self._training: _Training | None = None
 
     def fit(self, train_dir_path: str | os.PathLike[str]) -> ImmuneStatePredictor:
@@ -149,7 +158,7 @@ class ImmuneStatePredictor:
             except ValueError as error:
                 raise InputError(f"{folder.path}: {error}") from error
             self._training = _Training(X, y, groups, estimator, names_as_found(report), locus_of(report))
-        self.important_sequences_ = self.identify_associated_sequences(folder.name)
+        self.important_sequences_, self.evidence_ = self._rank(folder.name, _N_IMPORTANT)
         return self
 
     def predict_proba(self, test_dir_path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -176,7 +185,7 @@ class ImmuneStatePredictor:
         probability = [known.get(name, prevalence) for name in folder.repertoire_ids]
         return _frame(folder.repertoire_ids, folder.name, label_positive_probability=probability)
 
-    def identify_associated_sequences(self, dataset_name: str, top_k: int = 50000) -> pd.DataFrame:
+    def identify_associated_sequences(self, dataset_name: str, top_k: int = _N_IMPORTANT) -> pd.DataFrame:
         """Return the training sequences that go most with the positive label, the first most, in the form of `COLUMNS`.
 
         Each `junction_aa`, `v_call` and `j_call` is there once; there are fewer than `top_k` where the cohort has
@@ -187,16 +196,23 @@ class ImmuneStatePredictor:
         InputError
             If `top_k` is less than 1.
         """
-        training = self._fitted()
         if top_k < 1:
             raise InputError(f"top_k: expected at least 1, found {top_k}")
+        return self._rank(dataset_name, top_k)[0]
+
+    def _rank(self, dataset_name: str, top_k: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the sequences that go most with the positive label, and why; see `evidence_`."""
+        training = self._fitted()
         with _threads(self._cores):
             found = ranked_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
         columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
         for field, names in training.names.items():
             if field in found:
                 columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in found[field]]
-        return _frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
+        table = _frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
+        method = found["method"].where(found["method"] != "", self.method_)
+        why = found.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
+        return table, why.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
 
     @property
     def _cores(self) -> int:
@@ -290,22 +306,23 @@ def predict_immune_states(
     n_jobs: int = 1,
     device: str = "cpu",
     **options: Any,
-) -> tuple[Path, Path]:
-    """Train on one folder, predict others, and write both tables: what `deeprc airr-ml` does.
+) -> tuple[Path, Path, Path]:
+    """Train on one folder, predict others, and write the tables: what `deeprc airr-ml` does.
 
     Parameters
     ----------
     train_dir, test_dirs
         Folders of repertoires; all are looked at before training.
     out_dir
-        The folder for `<train>_test_predictions.tsv` and `<train>_important_sequences.tsv`; made if need be.
+        The folder for `<train>_test_predictions.tsv`, `<train>_important_sequences.tsv` and `<train>_evidence.tsv`,
+        which says why each sequence is important; made if need be.
     n_jobs, device, options
         See `ImmuneStatePredictor`.
 
     Returns
     -------
     tuple
-        The paths of both tables.
+        The paths of the three tables.
 
     Raises
     ------
@@ -320,12 +337,13 @@ def predict_immune_states(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{out}: cannot be written to: {error.strerror or error}") from error
-    paths = out / f"{name}_test_predictions.tsv", out / f"{name}_important_sequences.tsv"
-    for path in paths:
-        check_table_output(path, COLUMNS)
+    kinds = {"test_predictions": COLUMNS, "important_sequences": COLUMNS, "evidence": EVIDENCE_COLUMNS}
+    predictions_path, sequences_path, evidence_path = paths = tuple(out / f"{name}_{kind}.tsv" for kind in kinds)
+    for path, columns in zip(paths, kinds.values(), strict=True):
+        check_table_output(path, columns)
     predictor.fit(train_dir)
     predictions = pd.concat([predictor.predict_proba(test_dir) for test_dir in test_dirs], ignore_index=True)
-    for path, table in zip(paths, (predictions, predictor.important_sequences_), strict=True):
+    for path, table in zip(paths, (predictions, predictor.important_sequences_, predictor.evidence_), strict=True):
         assert table is not None
         write_text(path, table.to_csv(sep="\t", index=False, lineterminator="\n"))
-    return paths
+    return predictions_path, sequences_path, evidence_path

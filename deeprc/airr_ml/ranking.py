@@ -11,6 +11,8 @@ memory of clones, a third one has those that it retrieves, and a fourth one all 
 that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
 **excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
 A sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
+The list of the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands
+of them.
 
 Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
 """
@@ -52,19 +54,22 @@ __all__ = ["can_rank", "ranked_sequences", "sequence_scores"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
-_SCORE = "score"
+_SCORE = "coefficients"
+_ASSOCIATION = "association"
 _RANK_CONSTANT = 60  # of reciprocal ranks
 _LEAST_EXCESS = 1e-6  # so that sequences without any stay in the order of their ranks
 _SEQUENCE = ("indices", "hashes")
+_WHY = ("excess", "evidence")
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Sequences, the best first, and the excess of each, (n,)."""
+    """Sequences, the best first, the excess of each, and the name of the list from which it comes, (n,) each."""
 
     best: BestSequences
     excess: Floats
+    evidence: NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,10 @@ def ranked_sequences(
 
     Returns
     -------
-    `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences.
+    `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences. Then
+    `method`, the member of a stack that counts most for the sequence (empty without a stack); `evidence`, the list from
+    which it has the sequence, a name of `sequence_scores` or `association`, the p-value of a clone; and `excess`, that
+    of the sequence in this list.
 
     Raises
     ------
@@ -130,8 +138,13 @@ def ranked_sequences(
         If no member of a stack ranks sequences.
     """
     cohort = _Cohort(X, y, max_sequences, groups)
-    best = _rank_by_stack(estimator, cohort) if isinstance(estimator, Stack) else _rank(estimator, cohort).best
-    return CloneSet(take_sequences(X, best.indices, gene_fields(X))).to_frame()
+    if isinstance(estimator, Stack):
+        found, methods = _rank_by_stack(estimator, cohort)
+    else:
+        found = _rank(estimator, cohort)
+        methods = np.full(len(found.best), "")
+    table = CloneSet(take_sequences(X, found.best.indices, gene_fields(X))).to_frame()
+    return table.assign(method=methods, evidence=found.evidence, excess=found.excess)
 
 
 def can_rank(estimator: object) -> bool:
@@ -139,31 +152,59 @@ def can_rank(estimator: object) -> bool:
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
-def _rank_by_stack(stack: Stack, cohort: _Cohort) -> BestSequences:
+def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
+    """Return the ranking of a stack, and for each sequence the name of the member that counts most, (n,)."""
     rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
     rankings = [
-        (_rank(model, cohort, only_evident=True), share / len(member.models))
+        (member.name, _rank(model, cohort, only_evident=True), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
-    votes = [
-        share * np.maximum(each.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(each.best)))
-        for each, share in rankings
-    ]
-    indices, hashes = (np.concatenate([getattr(each.best, name) for each, _ in rankings]) for name in _SEQUENCE)
-    _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
-    totals: Floats = np.bincount(sequence_of, np.concatenate(votes), minlength=len(first)).astype(np.float64)
-    order = np.argsort(first)  # equal ones in the order of the lists
-    merged = cohort.new_list()
-    merged.offer(indices[first[order]], totals[order])
-    if not merged.is_full:  # only public clones count: the rest as another member ranks it, if there is one
+    merged, methods = _add_votes(rankings, cohort)
+    if not merged.best.is_full:  # only public clones count: the rest as another member ranks it, if there is one
         other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
-        merged.append(_rank(other.models[0], cohort).best)
-    return merged
+        merged = _append(merged, _rank(other.models[0], cohort))
+        methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
+    return merged, methods
+
+
+def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
+    """Return the sequences of several rankings, each with its name and share, by the sum of their votes.
+
+    Beside it, the name of the ranking with the highest vote for each sequence, (n,); its excess and evidence count.
+    """
+    votes = np.concatenate(
+        [
+            share * np.maximum(each.excess, _LEAST_EXCESS) / (_RANK_CONSTANT + 1 + np.arange(len(each.best)))
+            for _, each, share in rankings
+        ]
+    )
+    indices, hashes = (np.concatenate([getattr(each.best, name) for _, each, _ in rankings]) for name in _SEQUENCE)
+    names = np.concatenate([np.full(len(each.best), name) for name, each, _ in rankings])
+    excess, evidence = (np.concatenate([getattr(each, name) for _, each, _ in rankings]) for name in _WHY)
+    _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
+    totals: Floats = np.bincount(sequence_of, votes, minlength=len(first)).astype(np.float64)
+    by_vote = np.lexsort([-votes, sequence_of])  # of each sequence, the highest vote first
+    highest = by_vote[np.searchsorted(sequence_of[by_vote], np.arange(len(first)))]
+    in_lists = np.argsort(first)  # equal ones in the order of the lists
+    order = in_lists[np.argsort(-totals[in_lists], kind="stable")][: cohort.max_sequences]
+    best = cohort.new_list()
+    best.offer(indices[first[order]], totals[order])
+    highest = highest[order]
+    return _Ranking(best, excess[highest], evidence[highest]), names[highest]
+
+
+def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
+    """Return a ranking with the sequences of another one, that it lacks, behind, without excess."""
+    n = len(ranking.best)
+    evidence_of = dict(zip(more.best.hashes.tolist(), more.evidence.tolist(), strict=True))
+    ranking.best.append(more.best)
+    added = np.array([evidence_of[each] for each in ranking.best.hashes[n:].tolist()], np.str_)
+    return _Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
 def _rank(estimator: RepertoireClassifier, cohort: _Cohort, *, only_evident: bool = False) -> _Ranking:
@@ -182,17 +223,21 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort, *, only_evident: boo
     if not has_one_list or not all(each.is_full for each in positive.values()):
         negative = _best_by_scores(estimator, cohort, np.flatnonzero(~y))
     if has_one_list:
-        rankings = [clones or _Ranking(best, np.ones(len(best))) for best in positive.values()]
+        rankings = [clones or _ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
         n_sequences = X.n_sequences
         weight = float(n_sequences[y].sum() / n_sequences[~y].sum())
-        rankings = [_Ranking(best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
+        rankings = [_ranking(name, best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
         rankings += [clones] if clones is not None else []
     merged = _merge(rankings, cohort)
-    for each in (*positive.values(), *negative.values()):
-        merged.best.append(each)
-    n_more = len(merged.best) - len(merged.excess)
-    return _Ranking(merged.best, np.concatenate([merged.excess, np.zeros(n_more)]))
+    for name, each in (*positive.items(), *negative.items()):
+        merged = _append(merged, _ranking(name, each, np.zeros(len(each))))
+    return merged
+
+
+def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
+    """Return the ranking of one list."""
+    return _Ranking(best, excess, np.full(len(best), name))
 
 
 def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
@@ -203,13 +248,13 @@ def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Float
 def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
     indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
-    excess = np.concatenate([each.excess for each in rankings])
+    excess, evidence = (np.concatenate([getattr(each, name) for each in rankings]) for name in _WHY)
     rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
     order = np.lexsort([rank, -excess])
     kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][: cohort.max_sequences]
     merged = cohort.new_list()
     merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
-    return _Ranking(merged, excess[kept])
+    return _Ranking(merged, excess[kept], evidence[kept])
 
 
 def _best_by_scores(
@@ -249,7 +294,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         found = np.flatnonzero(scores > 0)
         best.offer(clones.representative[indices[found]], scores[found])
     positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
-    return _Ranking(best, excess_shares(best.scores, score(positive, carriers), expected))
+    return _ranking(_ASSOCIATION, best, excess_shares(best.scores, score(positive, carriers), expected))
 
 
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
@@ -257,7 +302,8 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
 
     DeepRC says it in units which cannot be added: `attention`, the output, up to a constant, if the attention saw this
     sequence only; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it has a memory of them,
-    what those add that it retrieves, -inf for others. Other methods have one `score`.
+    what those add that it retrieves, -inf for others. Logistic regressions have
+    one, `coefficients`.
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
@@ -271,7 +317,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_SCORE: _coefficient_sums(estimator, X[position])}
-    return {_SCORE: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
+    return {_ASSOCIATION: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
 
 
 def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:

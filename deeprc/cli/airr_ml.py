@@ -52,7 +52,7 @@ class _Command(click.Command):
     help="One or several folders with repertoires to predict.",
 )
 @click.option(
-    "--out_dir", required=True, metavar="DIR", help="The folder for the two tables; it is made if it does not exist."
+    "--out_dir", required=True, metavar="DIR", help="The folder for the tables; it is made if it does not exist."
 )
 @click.option("--n_jobs", type=int, default=1, show_default=True, help="Number of cores to use; -1: all cores.")
 @click.option(
@@ -88,8 +88,9 @@ def airr_ml(
 ) -> None:
     """Predict with the interface of the AIRR-ML-25 challenge.
 
-    The command trains on one folder, predicts others, and writes two tables: TRAIN_test_predictions.tsv, and
-    TRAIN_important_sequences.tsv with the 50,000 sequences that are most associated with the positive label.
+    The command trains on one folder, predicts others, and writes three tables: TRAIN_test_predictions.tsv,
+    TRAIN_important_sequences.tsv with the 50,000 sequences that are most associated with the positive label, and
+    TRAIN_evidence.tsv, which says through what each of them is.
 
     \b
     Example:

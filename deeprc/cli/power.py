@@ -24,8 +24,8 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     "methods",
     multiple=True,
     metavar="NAME,...",
-    help="Methods, as of `deeprc benchmark`.  [default: gapped-logistic with CONTAINER, which takes minutes; else"
-    " deeprc and known-recipe, which is the ceiling of all methods]",
+    help="Methods, as of `deeprc benchmark`.  [default: gapped-logistic, which takes minutes; without CONTAINER also"
+    " known-recipe, which is the ceiling of all methods]",
 )
 @click.option("--output", "-o", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
 @click.option("--auc", type=float, help="The AUC for which the number of repertoires is asked.  [default: 0.9]")
@@ -169,7 +169,7 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
     with counting("jobs of the virtual cohorts") as progress:
         found = simulate_study(
             study,
-            methods=methods or ["deeprc", "known-recipe"],
+            methods=methods or ["gapped-logistic", "known-recipe"],
             n_cohorts=n_cohorts,
             output=None if output is None else jobs_folder(output),
             options=options,

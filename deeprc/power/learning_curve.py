@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,6 +84,8 @@ class PowerOptions:
             raise InputError(f"`auc={self.auc:g}`: expected more than 0.5 and less than 1")
         if not isinstance(self.benchmark.folds, int | np.integer):
             raise InputError("`folds`: a learning curve needs a number of folds")
+        if self.benchmark.adjust_for:
+            raise InputError("`adjust_for`: a learning curve is not adjusted")
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def measure_learning_curve(
     whole = _plan(dataset, target, methods, options)
     shares = [share for share in SHARES if _smallest_class(whole, share) >= _MIN_CLASS or share == 1]
     plans = {
-        (share, draw): SubsampledPlan(**{**vars(whole), "share": share, "draw": draw})
+        (share, draw): replace(whole, share=share, draw=draw)
         for share in shares
         for draw in range(options.n_draws if share < 1 else 1)
     }
@@ -221,8 +223,8 @@ def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], optio
 
 def _smallest_class(plan: SubsampledPlan, share: float) -> int:
     """Return the smallest number of training repertoires of a class in any fold, if a share of donors is kept."""
-    part = SubsampledPlan(**{**vars(plan), "share": share})
-    return min(int(np.bincount(plan.labels[part.split(fold).train]).min()) for fold in range(plan.n_folds))
+    part = replace(plan, share=share)
+    return min(int(np.bincount(plan.labels[part.splits[fold].train]).min()) for fold in range(plan.n_folds))
 
 
 def _permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
@@ -251,7 +253,7 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], how: BenchmarkOpti
     written = sheet.assign(power_label=pd.Series(labels.astype(str), index=sheet.index).where(labels >= 0))
     tasks = parse_tasks(["power_label=1"], written, source=source)
     fold_of = assign_folds(written, tasks, n_folds=plan.n_folds, group_by=how.group_by, seed=how.seed, source=source)
-    return SubsampledPlan(**{**vars(plan), "labels": labels, "fold_of": fold_of})
+    return replace(plan, labels=labels, fold_of=fold_of)
 
 
 def _by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int, str], _Tested]:
@@ -259,7 +261,7 @@ def _by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int
     found: dict[tuple[int, str], _Tested] = {}
     for fit, outcome in zip(fits, outcomes, strict=True):
         tested = found.setdefault((id(fit.plan), fit.method.name), _Tested([], []))
-        tested.rows.append(fit.plan.split(fit.fold).test)
+        tested.rows.append(fit.plan.splits[fit.fold].test)
         tested.scores.append(np.asarray(outcome["test"]["score"], np.float64))
     return found
 

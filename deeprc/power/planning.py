@@ -252,7 +252,7 @@ class SimulatedStudy:
 def simulate_study(
     study: PlannedStudy,
     *,
-    methods: Sequence[str] = ("deeprc", "known-recipe"),
+    methods: Sequence[str] = ("gapped-logistic", "known-recipe"),
     n_cohorts: int = 2,
     max_sequences: int = 200_000,
     output: str | os.PathLike[str] | None = None,

@@ -46,16 +46,15 @@ class SubsampledPlan(NestedPlan):
     share: float = 1.0
     draw: int = 0
 
-    def split(self, fold: int) -> Split:
-        """Return the split of a fold; fewer repertoires are for training and validation."""
-        whole = super().split(fold)
+    def _split(self, fold: int) -> Split:
+        whole = super()._split(fold)
         if self.share == 1:
             return whole
         return Split(self._keep(whole.train), self._keep(whole.validation), whole.test)
 
     def n_learned(self, fold: int) -> int:
         """Return the number of repertoires for training and validation."""
-        split = self.split(fold)
+        split = self.splits[fold]
         return len(split.train) + len(split.validation)
 
     def _keep(self, rows: Integers) -> Integers:
@@ -167,6 +166,7 @@ def new_header(plans: Sequence[NestedPlan], options: BenchmarkOptions, target: s
         "content": job_key([plan.content for plan in plans]),
         "target": target,
         "group_by": options.group_by,
+        "adjust_for": None,
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
         "n_folds": plans[0].n_folds,

@@ -43,8 +43,8 @@ _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
 _N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
 _N_BINS = 4  # of numbers, by which folds are stratified
-_MIN_DONORS = 20  # with labels; with fewer, one cohort without a signal in four would have a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n donors
+_MIN_CASES = 16  # see `_count_cases`; with fewer, one cohort without a signal in four would have a reading
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
 _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
@@ -186,7 +186,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         found = np.concatenate([_held_out_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))
-        if not _is_clear(gains[best], problem.groups):
+        if not _is_clear(gains[best], problem.groups, _count_cases(problem, target)):
             return None
         (kmer_share, C), slope = settings[best], slopes[best]
         products, known = mixtures[kmer_share], problem.known
@@ -274,7 +274,20 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     return slope, prior - (np.logaddexp(0, odds) - target * odds)
 
 
-def _is_clear(gains: Floats, groups: NDArray[np.int64] | None) -> bool:
+def _count_cases(problem: _Problem, target: Floats) -> int:
+    """Return how many donors there are; for a class, a donor with repertoires of both labels counts twice.
+
+    D differences within donors are as exact as the difference between D donors of one class and D of the other.
+    """
+    donors = _donors_of(len(target), problem.groups)
+    return len(np.unique(donors if problem.is_number else 2 * donors + (target == 1)))
+
+
+def _donors_of(n: int, groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
+
+
+def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
     """Return whether the mean gain is clearly above 0; the gains of a donor are one observation.
 
     Parameters
@@ -283,10 +296,12 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None) -> bool:
         By how much each repertoire's loss falls, (n,).
     groups
         See `_Problem`.
+    n_cases
+        See `_count_cases`.
     """
-    donors = np.arange(len(gains)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    donors = _donors_of(len(gains), groups)
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)
-    needed = _MIN_ERRORS + _MORE_ERRORS / len(sums)
-    return bool(len(sums) >= _MIN_DONORS and gains.mean() > needed * error)
+    needed = _MIN_ERRORS + _MORE_ERRORS / n_cases
+    return bool(n_cases >= _MIN_CASES and gains.mean() > needed * error)

@@ -15,7 +15,7 @@ from deeprc.tasks import Task
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["describe_ensemble", "describe_run"]
+__all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_task"]
 
 _WIDTH = 100
 _LABEL = 10  # characters before a line's text
@@ -30,12 +30,14 @@ def describe_run(run: Run) -> str:
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
     sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
     lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
-    return _text(f"Run({str(run.path)!r})", [*lines, *_tested(run.path, run.tasks)])
+    if run.settings.adjust_for:
+        lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
+    return _text(f"Run({run.model.name!r})", [*lines, *_tested(run.path, run.tasks)])
 
 
 def describe_ensemble(runs: Sequence[Run]) -> str:
     """Return paths and targets of runs that predict together."""
-    paths = ", ".join(str(run.path) for run in runs)
+    paths = ", ".join(run.model.name for run in runs)
     heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
     return _text(heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_targets(runs[0].tasks)])
 
@@ -52,7 +54,12 @@ def _text(heading: str, lines: Sequence[tuple[str, str]]) -> str:
 
 
 def _targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
-    return [("target" if i == 0 else "", f"{task.name}, {task.kind}{_classes(task)}") for i, task in enumerate(tasks)]
+    return [("target" if i == 0 else "", describe_task(task)) for i, task in enumerate(tasks)]
+
+
+def describe_task(task: Task) -> str:
+    """Return a target's name, kind and classes."""
+    return f"{task.name}, {task.kind}{_classes(task)}"
 
 
 def _classes(task: Task) -> str:
@@ -68,10 +75,17 @@ def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
     try:
         found = read_json(path / "metrics.json")["test"]
-        lines = [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [("test" if i == 0 else "", line) for i, line in enumerate(describe_metrics(found, tasks))]
+
+
+def describe_metrics(found: Any, tasks: Sequence[Task]) -> list[str]:
+    """Return a line for each target from the metrics of one split; nothing where they are damaged."""
+    try:
+        return [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
-    return [("test" if i == 0 else "", line) for i, line in enumerate(lines)]
 
 
 def _metrics(task: Task, values: Mapping[str, Any]) -> str:

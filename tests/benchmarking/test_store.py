@@ -44,6 +44,7 @@ TESTED: dict[str, Any] = {
 HEADER: dict[str, Any] = {
     "target": "status",
     "group_by": None,
+    "adjust_for": None,
     "asked": ["svm"],
     "content": "c0ffee",
     "n_folds": 5,

@@ -62,6 +62,7 @@ def test_both_tables_are_written_however_the_options_stand(
     code, text, _ = deeprc("airr-ml", *order.format(**names).split(), *method)
     assert code == 0
     assert sorted(path.name for path in out.iterdir()) == [
+        "train_evidence.tsv",
         "train_important_sequences.tsv",
         "train_test_predictions.tsv",
     ]
@@ -69,6 +70,7 @@ def test_both_tables_are_written_however_the_options_stand(
     assert text.splitlines() == [
         f"Wrote {out}/train_test_predictions.tsv",
         f"Wrote {out}/train_important_sequences.tsv",
+        f"Wrote {out}/train_evidence.tsv",
     ]
 
 
@@ -86,6 +88,19 @@ def test_the_files_to_the_letter(place: Path, tmp_path: Path, deeprc: Deeprc) ->
     assert "WWHW" in lines[1].split("\t")[3]
     assert lines[1].split("\t")[4:] == ["TRBV5-1", "-999.0"]  # a gene that is not known
     assert len(lines) == 20 * 40 + 1
+    evidence = (tmp_path / "train_evidence.tsv").read_text().splitlines()
+    assert evidence[0].split("\t") == ["ID", "junction_aa", "v_call", "j_call", "method", "evidence", "excess"]
+    junction = lines[1].split("\t")[3]
+    assert evidence[1].split("\t") == [
+        "train_seq_top_1",
+        junction,
+        "TRBV5-1",
+        "-999.0",
+        "logistic",
+        "coefficients",
+        "1.0",
+    ]
+    assert len(evidence) == len(lines)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
     for fold in range(5):
         learned = []
         for each in (whole, half, quarter):
-            split = each.split(fold)
-            np.testing.assert_array_equal(split.test, whole.split(fold).test)
+            split = each.splits[fold]
+            np.testing.assert_array_equal(split.test, whole.splits[fold].test)
             rows = np.concatenate([split.train, split.validation])
             learned.append(set(rows.tolist()))
             assert {row ^ 1 for row in learned[-1]} == learned[-1]  # both repertoires of a donor
@@ -54,7 +54,7 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
         assert [len(each) for each in learned] == [64, 32, 16]
         assert half.n_learned(fold) == 32
     other = plan(80, 2, share=0.5, draw=1)
-    assert set(other.split(0).train.tolist()) != set(half.split(0).train.tolist())
+    assert set(other.splits[0].train.tolist()) != set(half.splits[0].train.tolist())
     keys = [each.final_job(each.methods[0], 0, {}).key for each in (whole, half, quarter, other)]
     assert len(set(keys)) == 4
 
@@ -76,7 +76,7 @@ def test_permuted_labels_stay_with_donors() -> None:
         assert each.labels.sum() == 40
         assert (each.labels != whole.labels).any()
         for fold in range(5):  # the folds are divided anew, by the permuted labels
-            test = each.split(fold).test
+            test = each.splits[fold].test
             assert len(np.unique(each.labels[test])) == 2
             assert {row ^ 1 for row in test.tolist()} == set(test.tolist())
 
@@ -85,7 +85,7 @@ def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
     """Return the test scores of a small learner: it takes the feature with the highest correlation in training."""
     tested = _Tested([], [])
     for fold in range(own.n_folds):
-        split = own.split(fold)
+        split = own.splits[fold]
         r = [np.corrcoef(one[split.train], own.labels[split.train])[0, 1] for one in features]
         best = int(np.abs(r).argmax())
         tested.rows.append(split.test)

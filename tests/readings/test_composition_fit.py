@@ -206,6 +206,16 @@ def test_too_few_labels_give_no_reading(tilted: RepertoireDataset, labels: Float
     assert fit_status(tilted, labels=labels) is None
 
 
+def test_a_donor_with_both_labels_counts_twice(tilted: RepertoireDataset) -> None:
+    """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen cases."""
+    both, one_each = np.arange(N) % 8, np.arange(N) // 6
+    assert fit_status(tilted, both) is not None
+    assert fit_status(tilted, one_each) is None
+    assert fit_status(tilted, both % 7) is None
+    age = 30.0 + np.arange(N)
+    assert fit_composition(TrainingCohort(tilted, age[:, None], (AGE,), both)) is None
+
+
 def test_repertoires_without_sequences_say_nothing(
     tmp_path: Path, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:

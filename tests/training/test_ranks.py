@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +20,7 @@ from torch import Tensor
 from deeprc import ranks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.torchrun import Launch, read_launch, share_cores
+from tests.conftest import random_sequences, write_cohort
 from tests.training.trained_by_ranks import OPTIONS, finish, interrupt, make, train_all
 
 
@@ -36,6 +38,24 @@ def start(n: int, *arguments: object) -> None:
         processes.append(process)
     said = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * n, "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """60 repertoires; positive ones have a motif in a tenth of their sequences, and half of ten public clones."""
+    rng = np.random.default_rng(0)
+    public = random_sequences(rng, 10)
+    repertoires = []
+    for number in range(60):
+        sequences = random_sequences(rng, 60 + int(rng.integers(0, 5)))
+        if number % 2:
+            sequences[::10] = [text[:2] + "WWHW" + text[2:] for text in sequences[::10]]
+            sequences += [text for text in public if rng.random() < 0.5]
+        repertoires.append(sequences)
+    positive = np.arange(60) % 2 == 1
+    status = np.where(positive, "case", "healthy")
+    metadata = pd.DataFrame({"status": status, "age": 40.0 + 10 * positive})
+    return write_cohort(tmp_path_factory.mktemp("cohort") / "cohort.h5", repertoires, metadata, 0)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +99,13 @@ def test_two_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tens
 @pytest.mark.parametrize("name", OPTIONS)
 def test_three_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], three: Path, name: str) -> None:
     assert_close(load_file(three / f"{name}.safetensors"), alone[name])
+
+
+def test_a_training_with_readings_has_both(alone: dict[str, dict[str, Tensor]]) -> None:
+    found = alone["readings"]
+    assert found["readings.gains"][:, 0].abs().min() > 0.1
+    assert found["readings.members.composition.kmer_weights"][0].abs().max() > 0
+    assert len(found["readings.members.clones.carriers"]) > 0
 
 
 def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:

@@ -1,0 +1,221 @@
+"""Single cells of AnnData as a dataset: receptors as scirpy keeps them, one repertoire per donor.
+
+scirpy (0.13 and later) keeps in `obsm["airr"]` a ragged array with a list of chains for each cell, and for each chain
+the AIRR fields. Neither anndata nor scirpy is imported here.
+
+Letters: C cells, N chains of all cells.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.cleaning import cdr3s_are_junctions, columns_of_mice, find_kept_rows
+from deeprc.datasets.frames import categorical_of, constant_columns, texts_of, to_arrow
+from deeprc.datasets.genes import normalise_genes
+from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, sheet_of
+from deeprc.datasets.metadata import metadata_of_table
+from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.readers import Header, coded_columns, make_rows
+from deeprc.datasets.readers.airr import AirrReader
+from deeprc.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CellChains", "from_anndata", "options_for_chain", "read_cells"]
+
+_LOGGER = logging.getLogger(__name__)
+
+_KEY = "airr"
+_CELL, _DONOR = "cell_id", "donor of the cell"
+_SOURCE = "AnnData"
+
+
+def from_anndata(
+    adata: Any,
+    *,
+    donor: str,
+    chain: str | None = None,
+    metadata: Any = None,
+    options: ReadingOptions | None = None,
+) -> MemoryDataset:
+    """Make a dataset of single cells, one repertoire per donor; `deeprc.from_anndata` is this function.
+
+    The count of a sequence is the number of its cells. Chains are cleaned as those of a file.
+
+    Parameters
+    ----------
+    adata
+        An AnnData with scirpy's `obsm["airr"]` (scirpy 0.13 and later), or a MuData with such a modality `airr`.
+    donor
+        The column of `obs` that names the donor, or whatever a repertoire is to be, of each cell.
+    chain
+        The chain to keep, an AIRR locus (TRB, IGH, ...); needed where cells have several.
+    metadata
+        One row per donor: a table, or the path of a sheet. None: the columns of `obs` that have one value per donor.
+    options
+        Which sequences are kept; None: the defaults of `ReadingOptions`.
+
+    Raises
+    ------
+    InputError
+        If anything that was given cannot be used.
+    """
+    options = options_for_chain(options, chain)
+    cells = read_cells(adata, donor)
+    names = cells.donors.vocabulary
+    if metadata is None:
+        others = [name for name in cells.obs.column_names if name != donor]
+        sheet = metadata_of_table(
+            {donor: list(names), **constant_columns(cells.obs, others, cells.donors)}, id_column=donor
+        )
+    else:
+        sheet = sheet_of(metadata, options.id_column, names)
+    return make_dataset(cells.rows, sheet, options)
+
+
+def options_for_chain(options: ReadingOptions | None, chain: str | None) -> ReadingOptions:
+    """Return the options, or the default ones, with a chain to keep if one is given."""
+    options = ReadingOptions() if options is None else options
+    return options if chain is None else replace(options, locus=chain)
+
+
+@dataclass(frozen=True)
+class CellChains:
+    """The chains of cells.
+
+    Attributes
+    ----------
+    rows
+        One row per chain, N, of the cells that have a donor.
+    cell
+        The place among all C cells of the cell of each chain, (N,).
+    donors
+        The donor of each cell that has one.
+    obs
+        The columns that describe these cells.
+    annotated
+        The AnnData that has the chains.
+    """
+
+    rows: RowsInMemory
+    cell: NDArray[np.int64]
+    donors: Categorical
+    obs: pa.Table
+    annotated: Any
+
+    def kept(self, options: ReadingOptions) -> pd.DataFrame:
+        """Return the chains that are kept, one row each, with the names by which a dataset knows their sequences.
+
+        The columns are `cell`, `repertoire_id`, `junction_aa`, and `v_call` and `j_call` where genes are known.
+        """
+        rows = self.rows.rows
+        assert rows.repertoire is not None
+        of_mice = columns_of_mice(rows)
+        kept = find_kept_rows(
+            rows, options.cleaning(), cdr3s_are_junctions=cdr3s_are_junctions(rows, _SOURCE), of_mice=of_mice
+        )
+        sequences = rows.sequences.take(kept)
+        columns: dict[str, Any] = {
+            "cell": self.cell[kept],
+            "repertoire_id": rows.repertoire.take(kept).names(),
+            "junction_aa": [sequences.bytes_at(row).decode("latin-1").upper() for row in range(len(kept))],
+        }
+        for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
+            if calls is not None:
+                stored = normalise_genes(calls.vocabulary, of_mice=name in of_mice).stored
+                columns[name] = stored.take(calls.codes[kept]).names()
+        return pd.DataFrame(columns)
+
+
+def read_cells(adata: Any, donor: str) -> CellChains:
+    """Return the chains of all cells that have a donor.
+
+    Raises
+    ------
+    InputError
+        If there are no chains in scirpy's layout, or no column of donors.
+    """
+    holder = _holder(adata)
+    cells, obs = holder.obsm[_KEY], _described(holder, adata)
+    if donor not in obs.columns:
+        found = ", ".join(map(str, obs.columns)) or "none"
+        raise InputError(f"`donor`: no column {donor!r} in obs; its columns are {found}")
+    has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
+    if not has_donor.all():
+        _LOGGER.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)
+    if not has_donor.any():
+        raise InputError(f"`donor`: obs[{donor!r}] is empty")
+    known = to_arrow(obs[has_donor].reset_index(drop=True))
+    donors = categorical_of(known, donor).drop_unused()
+    chains = cells[has_donor]
+    n_chains = _chains_per_cell(chains)
+    of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
+    places = np.flatnonzero(has_donor)[of_chain]
+    rows = _rows_of(chains, of_chain, donors)
+    return CellChains(RowsInMemory(rows, "airr", _SOURCE), places, donors, known, holder)
+
+
+def _holder(adata: Any) -> Any:
+    """Return the AnnData that holds the chains: a MuData's modality, or the AnnData itself."""
+    holder = adata
+    if hasattr(adata, "mod"):
+        if _KEY not in adata.mod:
+            raise InputError(f"expected a modality {_KEY!r} in the MuData, found {', '.join(adata.mod) or 'none'}")
+        holder = adata.mod[_KEY]
+    if not hasattr(holder, "obsm") or _KEY not in holder.obsm:
+        kind = type(adata).__name__
+        raise InputError(f'{kind}: expected scirpy\'s obsm["{_KEY}"] (scirpy 0.13 and later), found none')
+    if not hasattr(holder.obsm[_KEY], "fields"):
+        kind = type(holder.obsm[_KEY]).__name__
+        raise InputError(f'obsm["{_KEY}"]: expected scirpy\'s ragged array, found {kind}')
+    return holder
+
+
+def _described(holder: Any, adata: Any) -> pd.DataFrame:
+    """Return the table that describes the cells, with the columns of the MuData, if there is one."""
+    described: pd.DataFrame = holder.obs
+    if holder is adata:
+        return described
+    more = adata.obs.loc[described.index]
+    return described.assign(**{str(name): more[name] for name in more.columns if name not in described.columns})
+
+
+def _chains_per_cell(chains: Any) -> NDArray[np.int64]:
+    import awkward
+
+    return np.asarray(awkward.to_numpy(awkward.fill_none(awkward.num(chains, axis=1), 0)), np.int64)
+
+
+def _rows_of(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> Any:
+    """Return the chains as rows of a table in AIRR's format, with the number of the cell and the donor of each."""
+    import awkward
+    import pyarrow as pa
+
+    fields = [name for name in chains.fields if name != _CELL]
+    layout = AirrReader().layout(Header(Path(_SOURCE), (*fields, "is_cell", _CELL)))
+    if layout is None:
+        raise InputError(f'obsm["{_KEY}"]: no field junction_aa, cdr3_aa or junction; it has {", ".join(fields)}')
+    status = tuple(name for name in layout.status if name in fields)
+    layout = replace(layout, status=status, repertoire=(_DONOR,))
+    flat = awkward.flatten(chains, axis=1)
+    needed = [name for name in layout.columns if name in fields]
+    arrays = [pa.chunked_array([awkward.to_arrow(flat[name], extensionarray=False)]) for name in needed]
+    table = pa.Table.from_arrays(arrays, names=needed)
+    texts = {name: texts_of(table, name) for name in layout.sequences.values()}
+    names_of_cells = tuple(map(str, range(int(of_chain.max(initial=-1)) + 1)))  # names of cells may repeat
+    coded = {
+        _CELL: Categorical(of_chain.astype(np.int32), names_of_cells),
+        _DONOR: donors.take(of_chain),
+        **{name: categorical_of(table, name) for name in coded_columns(layout) if name in fields},
+    }
+    return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {of_chain[row]}")

@@ -1,0 +1,271 @@
+"""Datasets without a file: tables in memory become repertoires by the same cleaning as files.
+
+Letters: B repertoires, N sequences of all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, columns_of_mice, split
+from deeprc.datasets.container import VERSION
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.frames import categorical_of, constant_columns, texts_of, to_arrow
+from deeprc.datasets.metadata import Metadata, metadata_of_table, read_metadata
+from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.plan import NEVER, list_names
+from deeprc.datasets.preprocessing import check_container_output, check_loci, report_empty
+from deeprc.datasets.readers import Header, RawRows, coded_columns, make_rows, match_reader
+from deeprc.datasets.readers.columns import check_columns
+from deeprc.datasets.report import PreprocessingReport, RepertoireReport
+from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.errors import InputError
+from deeprc.files import name_write_errors
+from deeprc.versions import package_version
+
+__all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "sheet_of"]
+
+_LOGGER = logging.getLogger(__name__)
+_NAME = "table"
+
+
+class MemoryDataset(RepertoireDataset):
+    """Repertoires that are in memory alone, from `deeprc.from_frame` or `deeprc.from_anndata`.
+
+    It is sliced, split, trained on and predicted like a container's; `to_container` writes it.
+
+    Parameters
+    ----------
+    container
+        The repertoires.
+    """
+
+    container: MemoryContainer  # type: ignore[assignment]
+
+    def __init__(self, container: MemoryContainer) -> None:
+        self.container = container
+        self.rows = np.arange(len(container.repertoire_ids))
+
+    def __repr__(self) -> str:
+        return f"MemoryDataset({len(self)} repertoires, {int(self.n_sequences.sum()):,} sequences)"
+
+    @property
+    def report(self) -> PreprocessingReport:
+        """What was kept and dropped of the whole table."""
+        return self.container.report
+
+    def to_container(self, path: str | os.PathLike[str]) -> RepertoireDataset:
+        """Write these repertoires to a container, which takes the place of an existing one; return it, opened."""
+        output = Path(path)
+        check_container_output(output)
+        with name_write_errors(output), ContainerWriter(output) as writer:
+            for repertoire in self:
+                writer.append(repertoire.repertoire_id, repertoire.sequences)
+            source = f"{len(self)} repertoires of {self.container.source}"
+            writer.finish(self.metadata, source=source, preprocessing=self.container.preprocessing)
+        return RepertoireDataset(output)
+
+
+class MemoryContainer:
+    """What a dataset asks of a container, in memory.
+
+    Parameters
+    ----------
+    parts
+        The sequences of each of B repertoires, by its id.
+    metadata
+        One row per repertoire, in the same order.
+    report
+        What was kept and dropped.
+    source
+        What the repertoires are from, in words.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, Sequences], metadata: pd.DataFrame, report: PreprocessingReport, source: str
+    ) -> None:
+        self.path = Path(source)
+        self.source, self.report = source, report
+        self.version, self.created_by = VERSION, f"deeprc {package_version('deeprc') or 'unknown'}"
+        self.preprocessing: dict[str, Any] = report.to_dict()
+        self.simulation: dict[str, Any] | None = None
+        self.repertoire_ids: NDArray[np.object_] = np.array(list(parts), object)
+        self.repertoire_offsets = offsets_of(np.array([len(part) for part in parts.values()], np.int64))
+        self.sequences = _join(list(parts.values()))
+        self.metadata = metadata
+        self.digests: dict[tuple[int, int], str] = {}
+
+    def take(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return some of the sequences, at rows (n,), in this order."""
+        return self.sequences.take(rows)
+
+
+def _join(parts: Sequence[Sequences]) -> Sequences:
+    """Return the sequences of all repertoires; where a repertoire lacks a gene that others have, it is unknown."""
+    joined = Sequences.concatenate([part.with_genes({}) for part in parts])
+    genes = {}
+    for name in GENE_FIELDS:
+        if any(name in part.genes for part in parts):
+            calls = [part.genes.get(name, _unknown(len(part))) for part in parts]
+            joint = Categorical.concatenate([_unknown(0), *calls])
+            genes[name] = Categorical(joint.codes.astype(np.uint16), joint.vocabulary)
+    return joined.with_genes(genes)
+
+
+def _unknown(n: int) -> Categorical:
+    return Categorical(np.zeros(n, np.uint16), ("",))
+
+
+def from_frame(
+    table: Any,
+    *,
+    repertoire: str | None = None,
+    metadata: Any = None,
+    options: ReadingOptions | None = None,
+) -> MemoryDataset:
+    """Make a dataset of a table in memory; `deeprc.from_frame` is this function.
+
+    The result holds what `deeprc.preprocess` would write from a file with the same columns.
+
+    Parameters
+    ----------
+    table
+        One row per sequence: a table of pandas, polars or pyarrow, or a mapping of columns. The columns are recognised
+        by the names of AIRR or of any other format that `preprocess` reads.
+    repertoire
+        The column that names the repertoire of each row; None: `repertoire_id`, or the `sample_id` of AIRR.
+    metadata
+        One row per repertoire: such a table, or the path of a sheet. None: the other columns of `table` that have one
+        value in each repertoire.
+    options
+        How the table is read and which sequences are kept; None: the defaults of `ReadingOptions`.
+
+    Raises
+    ------
+    InputError
+        If anything that was given cannot be used.
+    """
+    options = ReadingOptions() if options is None else options
+    frame = to_arrow(table)
+    header = Header(Path(_NAME), tuple(frame.column_names))
+    if repertoire is not None and repertoire not in header.columns:
+        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {_list(header.columns)}")
+    matched = match_reader(header, options.reader())
+    split_by = repertoire if options.split_by in (None, NEVER) else options.split_by
+    layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
+    if not layout.repertoire:
+        raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
+    check_columns(header, frame.column_names)
+    texts = {name: texts_of(frame, name) for name in layout.sequences.values()}
+    coded = {name: categorical_of(frame, name) for name in coded_columns(layout)}
+    rows = make_rows(texts, coded, layout, lambda row: f"table: row {row}")
+    assert rows.repertoire is not None
+    if metadata is None:
+        others = [name for name in frame.column_names if name not in layout.columns]
+        names = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
+        sheet = metadata_of_table(
+            names | constant_columns(frame, others, rows.repertoire), id_column=rows.repertoire_column
+        )
+    else:
+        sheet = sheet_of(metadata, options.id_column, rows.repertoire.vocabulary)
+    return make_dataset(RowsInMemory(rows, matched.reader.name, "a table"), sheet, options)
+
+
+def _list(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:20]) + ", ..." * (len(columns) > 20)
+
+
+def sheet_of(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Metadata:
+    """Return the metadata sheet of a table in memory or of a file."""
+    if isinstance(metadata, str | os.PathLike):
+        return read_metadata(metadata, id_column=id_column, ids=ids)
+    frame = to_arrow(metadata)
+    check_columns(Header(Path("metadata"), tuple(frame.column_names)), frame.column_names)
+    columns = {name: categorical_of(frame, name).names().tolist() for name in frame.column_names}
+    return metadata_of_table(columns, id_column=id_column, ids=ids)
+
+
+@dataclass(frozen=True)
+class RowsInMemory:
+    """The rows of a table, with the names of their repertoires.
+
+    Attributes
+    ----------
+    rows
+        The rows.
+    format
+        The name of the format whose columns they have.
+    source
+        What they are from, in words.
+    """
+
+    rows: RawRows
+    format: str
+    source: str
+
+    def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
+        """Return the sequences of each repertoire that are kept, and what became of the others."""
+        of_table: dict[str, Any] = {
+            "cdr3s_are_junctions": cdr3s_are_junctions(self.rows, self.source),
+            "of_mice": columns_of_mice(self.rows),
+        }
+        return {name: clean(part, options.cleaning(), **of_table) for name, part in split(self.rows)}
+
+
+def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:
+    """Clean rows and make a dataset of the repertoires that a sheet names, in its order.
+
+    Raises
+    ------
+    InputError
+        If a repertoire has no row of the sheet or the sheet a row without repertoire, unless `allow_missing`; if rows
+        are of several chains; or if nothing is kept.
+    """
+    cleaned = found.clean(options) if len(found.rows) else {}
+    missing = [name for name in sheet.repertoire_ids if name not in cleaned]
+    unknown = [name or "(no name)" for name in cleaned if name not in sheet.repertoire_ids]
+    _report_unmatched(sheet, missing, unknown, options.allow_missing)
+    reports, loci = [], dict[str, str]()
+    for name in sheet.repertoire_ids:
+        if name in cleaned:
+            report = RepertoireReport.of(name, found.source, found.format, cleaned[name], options.locus)
+            check_loci(loci, report)
+            reports.append(report)
+            if not report.kept:
+                report_empty(found.source, report, options.allow_missing)
+    kept = [each.repertoire_id for each in reports if each.kept]
+    if not kept:
+        raise InputError(f"{found.source}: none of its repertoires has a sequence that is kept")
+    row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
+    metadata = sheet.table.iloc[[row_of[name] for name in kept]].reset_index(drop=True)
+    without_row = {found.source: tuple(unknown)} if unknown else {}
+    report_of_all = PreprocessingReport(tuple(reports), tuple(missing), (), without_row, {}, options.cleaning())
+    parts = {name: cleaned[name].sequences for name in kept}
+    return MemoryDataset(MemoryContainer(parts, metadata, report_of_all, found.source))
+
+
+def _report_unmatched(sheet: Metadata, missing: Sequence[str], unknown: Sequence[str], allow_missing: bool) -> None:
+    parts = []
+    if missing:
+        rows = list_names(missing, "row", "rows")
+        parts.append(f"{sheet.path}: no sequence for {rows} (by column {sheet.id_column!r})")
+    if unknown:
+        parts.append(f"no row of {sheet.path} for {list_names(unknown, 'repertoire', 'repertoires')}")
+    if len(missing) == len(sheet.repertoire_ids):
+        raise InputError("; ".join(parts) + ". Not one repertoire matches: is `id_column` right?")
+    if parts and not allow_missing:
+        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
+    for part in parts:
+        _LOGGER.warning("%s: left out", part)

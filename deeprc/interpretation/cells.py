@@ -1,0 +1,90 @@
+"""What a model sees in single cells: attention and contributions of their receptors, as columns of AnnData's `obs`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pandas as pd
+
+from deeprc.datasets.cells import options_for_chain, read_cells
+from deeprc.datasets.in_memory import MemoryDataset, make_dataset
+from deeprc.datasets.metadata import metadata_of_table
+from deeprc.datasets.options import ReadingOptions
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
+from deeprc.runs.run import Run
+from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.model import Model
+
+__all__ = ["annotate_cells"]
+
+_KEYS = {"genes": ("junction_aa", "v_call", "j_call"), "junction": ("junction_aa",)}
+_KEYS["none"] = _KEYS["genes"]
+
+
+def annotate_cells(
+    adata: Any,
+    run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str],
+    *,
+    donor: str,
+    chain: str | None = None,
+    options: ReadingOptions | None = None,
+) -> list[str]:
+    """Add what a model sees in each cell to `obs`; `deeprc.annotate_cells` is this function.
+
+    A cell has the numbers of its receptor sequence in the repertoire of its donor, see `deeprc.attention_table`:
+    `deeprc_attention_weight`, `deeprc_attention_rank` and `deeprc_contribution` (`deeprc_contribution_NAME` where
+    there are several outputs). If it has several chains of this locus, they are those of the chain of highest weight.
+    A cell without such a chain, or without a donor, has none (NaN).
+
+    Parameters
+    ----------
+    adata
+        An AnnData or MuData, as in `deeprc.from_anndata`; the columns are added to `obs` of the AnnData that holds the
+        receptors.
+    run
+        A run, runs that predict together, a fitted classifier, or the path of a run.
+    donor, chain, options
+        As in `deeprc.from_anndata`; as the repertoires of training were made.
+
+    Returns
+    -------
+    The names of the columns, which replace columns of these names.
+
+    Raises
+    ------
+    InputError
+        If anything that was given cannot be used.
+    """
+    options = options_for_chain(options, chain)
+    cells = read_cells(adata, donor)
+    sheet = metadata_of_table({donor: list(cells.donors.vocabulary)}, id_column=donor)
+    dataset = make_dataset(cells.rows, sheet, options)
+    scores = _scores(_model_of(run), dataset)
+    chains = cells.kept(options)
+    keys = ["repertoire_id", *(name for name in _KEYS[options.merge] if name in scores.columns)]
+    found = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
+    best = found.sort_values("attention_weight", ascending=False, kind="stable").drop_duplicates("cell")
+    by_cell = best.set_index("cell").drop(columns=keys)
+    obs = cells.annotated.obs
+    for name in by_cell.columns:
+        obs[f"deeprc_{name}"] = by_cell[name].reindex(range(len(obs))).to_numpy(float)
+    return [f"deeprc_{name}" for name in by_cell.columns]
+
+
+def _model_of(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]) -> Model:
+    if isinstance(run, DeepRCClassifier):
+        return run.model_
+    return (run if isinstance(run, Run | RunEnsemble) else load_ensemble(run)).model
+
+
+def _scores(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
+    """Return the numbers of all sequences of all donors, and what identifies these."""
+    wanted = ("repertoire_id", "junction_aa", "v_call", "j_call", "attention_weight", "attention_rank")
+    tables = []
+    for attention in iterate_attention(model, dataset):
+        table = attention.sequences
+        contributions = [name for name in table.columns if name.startswith("contribution")]
+        tables.append(table[[*(name for name in wanted if name in table.columns), *contributions]])
+    return pd.concat(tables, ignore_index=True)

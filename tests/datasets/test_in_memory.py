@@ -1,0 +1,174 @@
+"""Tables in memory become what a file with the same columns becomes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import deeprc
+from deeprc.datasets.cache import content_digest
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.in_memory import MemoryDataset
+from deeprc.datasets.readers import FORMATS, read_repertoire
+from deeprc.errors import InputError
+from tests.conftest import random_sequences
+
+
+def table_of(cohort: Path) -> pd.DataFrame:
+    """Return the rows of all files, as text, with the name of their repertoire."""
+    tables = [
+        pd.read_csv(path, sep="\t", keep_default_na=False).assign(sample_id=path.name.split(".")[0])
+        for path in sorted((cohort / "files").iterdir())
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+def content(dataset: RepertoireDataset) -> list[dict[str, list[Any]]]:
+    return [{name: list(values) for name, values in each.columns().items()} for each in dataset]
+
+
+@pytest.fixture
+def sheet() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"repertoire_id": ["c", "a", "b"], "status": ["sick", "well", "sick"], "age": [41, float("nan"), 30]}
+    )
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "mapping", "categories", "interchange"])
+def test_a_table_is_read_as_files_are(cohort: Path, sheet: pd.DataFrame, kind: str) -> None:
+    report = deeprc.preprocess(cohort / "files", cohort / "metadata.tsv", cohort / "cohort.h5")
+    expected = deeprc.open(cohort / "cohort.h5")
+    table: Any = table_of(cohort)
+    if kind == "categories":
+        table = table.astype({"v_call": "category", "productive": "category"})
+    elif kind == "mapping":
+        table = {name: table[name].tolist() for name in table}
+    elif kind == "polars":
+        table = pytest.importorskip("polars").DataFrame({name: table[name].tolist() for name in table})
+    elif kind != "pandas":
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    if kind == "interchange":
+        table = type("Frame", (), {"__arrow_c_stream__": table.__arrow_c_stream__})()
+    found = deeprc.from_frame(table, repertoire="sample_id", metadata=sheet)
+    assert content(found) == content(expected)
+    pd.testing.assert_frame_equal(found.metadata, expected.metadata)
+    assert [each.kept for each in found.report.repertoires] == [each.kept for each in report.repertoires] == [1, 2, 1]
+    assert found.report.dropped == report.dropped
+    written = found.to_container(cohort / "memory.h5")
+    assert content_digest(written.container) == content_digest(expected.container)
+    pd.testing.assert_frame_equal(written.metadata, expected.metadata)
+    assert written.container.source == "3 repertoires of a table"
+    assert repr(found) == "MemoryDataset(3 repertoires, 4 sequences)"
+
+
+def test_metadata_is_a_sheet_or_the_columns_that_are_constant(cohort: Path, sheet: pd.DataFrame) -> None:
+    table = table_of(cohort)
+    by_path = deeprc.from_frame(table, metadata=cohort / "metadata.tsv")
+    pd.testing.assert_frame_equal(by_path.metadata, deeprc.from_frame(table, metadata=sheet).metadata)
+    by_index = deeprc.from_frame(table, metadata=sheet.set_index("repertoire_id"))
+    pd.testing.assert_frame_equal(by_index.metadata, by_path.metadata)
+    table["ill"] = table["sample_id"].map({"a": False, "b": True, "c": True})
+    table["age"] = table["sample_id"].map({"a": 50, "b": 30, "c": 41})
+    found = deeprc.from_frame(table.assign(row=range(len(table)), nothing=""))
+    expected = pd.DataFrame({"sample_id": ["a", "b", "c"], "ill": ["False", "True", "True"], "age": [50, 30, 41]})
+    pd.testing.assert_frame_equal(found.metadata, expected.astype({"sample_id": object, "ill": object}))
+
+
+def test_counts_and_flags_may_be_numbers_and_booleans() -> None:
+    table = pd.DataFrame(
+        {
+            "repertoire_id": [1, 1, 2],
+            "junction_aa": ["CASSF", "CAWWF", "CASSF"],
+            "duplicate_count": [3.0, None, 2.4],
+            "productive": [True, True, True],
+            "note": [1, "two", None],
+        }
+    )
+    found = deeprc.from_frame(table)
+    assert found.repertoire_ids.tolist() == ["1", "2"]
+    assert [each.counts.tolist() for each in found] == [[3, 1], [2]]
+    assert found.report.counts_rounded == 1
+    assert found.metadata.columns.tolist() == ["repertoire_id"]
+    none = deeprc.from_frame(table.assign(productive=[True, False, True]))
+    assert [each.sequences.decode() for each in none] == [["CASSF"], ["CASSF"]]
+
+
+def test_a_gene_that_one_repertoire_lacks_is_unknown_there(tmp_path: Path) -> None:
+    table = pd.DataFrame({"repertoire_id": ["x", "y"], "junction_aa": ["CASSF", "CAWWF"], "v_call": [None, "TRBV2*01"]})
+    found = deeprc.from_frame(table)
+    assert [each.genes["v_call"].names().tolist() for each in found] == [[""], ["TRBV2"]]
+    assert content(found.to_container(tmp_path / "c.h5")) == content(found)
+
+
+def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -> None:
+    found = deeprc.from_frame(table_of(cohort))
+    part = found[[2, 0]]
+    assert isinstance(part, MemoryDataset)
+    assert part.to_container(tmp_path / "part.h5").repertoire_ids.tolist() == ["c", "a"]
+    sent = pickle.loads(pickle.dumps(part))
+    assert content(sent) == content(part)
+    (tmp_path / "text.h5").write_text("mine")
+    with pytest.raises(InputError, match="exists and is no container"):
+        part.to_container(tmp_path / "text.h5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"repertoire": "donor"}, "`repertoire`: no column 'donor'; the table's columns are sequence_id, junction"),
+        ({"duplicate_count": "many"}, {}, "table: row 0, column 'duplicate_count': expected a number"),
+        ({"v_call": "TRAV1", "j_call": ["TRAJ1", *["TRBJ1"] * 6]}, {}, "several chains, TRA .* and TRB"),
+        ({"productive": "F"}, {}, "none of the 2 rows of repertoire 'a' is kept"),
+        ({"sample_id": ["a", "a", "b", "b", "", "c", "c"]}, {}, "the repertoire has no id"),
+        ({"junction_aa": [["list"]] * 7}, {}, "column 'junction_aa': expected texts or numbers, found list"),
+        ({"v_call": "TRBV1\x1b[2J"}, {}, "no control characters"),
+    ],
+)
+def test_what_cannot_be_used(cohort: Path, changes: dict[str, Any], options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        deeprc.from_frame(table_of(cohort).assign(**changes), **options)
+
+
+def test_rows_without_metadata_and_metadata_without_rows(cohort: Path, sheet: pd.DataFrame) -> None:
+    table = table_of(cohort)
+    other = sheet.assign(repertoire_id=["c", "a", "z"])
+    with pytest.raises(InputError, match=r"metadata: no sequence for 1 row: z .*; no row of metadata for 1 rep.*: b\."):
+        deeprc.from_frame(table, metadata=other)
+    options = deeprc.ReadingOptions(allow_missing=True)
+    assert deeprc.from_frame(table, metadata=other, options=options).repertoire_ids.tolist() == ["c", "a"]
+    with pytest.raises(InputError, match="Not one repertoire matches"):
+        deeprc.from_frame(table, metadata=sheet.assign(repertoire_id=["x", "y", "z"]), options=options)
+    with pytest.raises(InputError, match="say which one does with `repertoire`"):
+        deeprc.from_frame(table.drop(columns="sample_id"))
+    with pytest.raises(InputError, match="expected a table of pandas, polars or pyarrow, found int"):
+        deeprc.from_frame(3)
+
+
+def test_options_name_other_columns(cohort: Path) -> None:
+    table = table_of(cohort)[["junction_aa", "sample_id"]].rename(columns={"junction_aa": "protein"})
+    options = deeprc.ReadingOptions(sequence_column="protein")
+    found = deeprc.from_frame(table, repertoire="sample_id", options=options)
+    assert "auto" in FORMATS
+    assert found[0].sequences.decode() == ["CAWWF", "CASSF"]
+    assert len(read_repertoire(cohort / "files" / "a.tsv.gz")) == 2
+
+
+def test_a_classifier_learns_the_same_from_memory_and_from_a_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"repertoire_id": np.repeat([f"r{i:02d}" for i in range(18)], 20), "junction_aa": random_sequences(rng, 360)}
+    )
+    memory = deeprc.from_frame(table)
+    labels = np.arange(18) % 2
+    settings = {"n_updates": 4, "n_kernels": 4, "kernel_size": 4, "n_sequences": 10}
+    answers = [
+        deeprc.DeepRCClassifier(overrides=settings, device="cpu").fit(dataset, labels).predict_proba(dataset)
+        for dataset in (memory, memory.to_container(tmp_path / "cohort.h5"))
+    ]
+    np.testing.assert_array_equal(*answers)
