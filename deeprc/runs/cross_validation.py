@@ -30,6 +30,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
+from deeprc.rich import details, interval
 from deeprc.runs.cross_metrics import folds_table, measure_folds
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, out_of_fold_table, predict_fold
@@ -74,6 +75,16 @@ class CrossValidation:
 
     def __repr__(self) -> str:
         return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
+
+    def _repr_html_(self) -> str:
+        """Return the AUC of each target with its interval as a notebook shows it."""
+        lines, pictures = [], []
+        for target, found in self.metrics.items():
+            if found.get("auc") is not None and found.get("auc_ci") is not None:
+                low, high = found["auc_ci"]
+                lines.append((str(target), f"AUC {found['auc']:.3f} (95% interval {low:.3f} to {high:.3f})"))
+                pictures.append(interval(low, found["auc"], high, chance=0.5))
+        return details(f"Cross-validation {self.path}", lines, *pictures)
 
 
 @dataclass(frozen=True)
