@@ -72,7 +72,7 @@ class RunSettings:
         As the user wrote them.
     tasks
         As they were understood, with the training fold's scaling.
-    folds, fold, validation_fold, group_by, test, seed, device
+    folds, fold, validation_fold, group_by, test, adjust_for, seed, device
         As given to `deeprc train`; None validates on the fold after `fold`.
     config
         Network and training.
@@ -87,6 +87,7 @@ class RunSettings:
     validation_fold: int | None
     group_by: str | None
     test: str | None
+    adjust_for: tuple[str, ...]
     seed: int
     device: str
     config: Config
@@ -94,8 +95,9 @@ class RunSettings:
     def to_yaml(self) -> str:
         """Return the text of `config.yaml`."""
         flat = {
-            **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
+            **{k: v for k, v in vars(self).items() if k not in ("targets", "adjust_for", "tasks", "config")},
             "targets": list(self.targets),
+            "adjust_for": list(self.adjust_for),
             "tasks": [_describe(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
@@ -154,6 +156,7 @@ class _Given:
     device: str
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
     test: str | None = None  # likewise
+    adjust_for: tuple[str, ...] = ()  # likewise
 
 
 _KEYS = tuple(each.name for each in fields(_Given))

@@ -54,6 +54,8 @@ def _lines(run: Run) -> list[tuple[str, str]]:
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
     sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
     lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
+    if run.settings.adjust_for:
+        lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
     return [*lines, *_tested(run.path, run.tasks)]
 
 
