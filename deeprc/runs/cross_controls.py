@@ -163,7 +163,8 @@ def _compare(
         scoring = BINARY
         contrast = Contrast(task.name, task.name, task.positive, task.negative, place, none, none, none, about=about)
     label = labels([task], dataset.metadata)[:, 0]
-    parts, reasons = [], {}
+    parts: list[pd.DataFrame] = []
+    reasons: dict[str, None] = {}
     for each in folds:
         for name, answer in _answer(each, label, place, dataset, columns).items():
             if isinstance(answer, str):
@@ -199,7 +200,7 @@ def _answer(
     dataset, columns
         As those of `compare_with_controls`.
     """
-    is_number = np.isnan(fold.log_odds()[:, place]).all()
+    is_number = bool(np.isnan(fold.log_odds()[:, place]).all())
     tested, learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, fold.learned))
     if min(len(np.unique(label[rows])) for rows in (tested, learned)) < 2:
         return {}

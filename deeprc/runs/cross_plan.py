@@ -80,15 +80,15 @@ def make_header(
     folds: int | str,
     repeats: int,
     members: int | None,
-    *others: Any,
+    **others: Any,
 ) -> Header:
-    """Return what `cv.yaml` holds of the arguments of `cross_validate`."""
+    """Return what `cv.yaml` holds of the arguments of `cross_validate`; `others` are its other fields."""
     column = left_out_column(folds)
     if column is None and not isinstance(folds, int):
         raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
     n_folds = int(folds) if column is None else len(left_out_values(dataset.metadata, column, cohort))
     n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
-    return Header(cohort, targets, n_folds, repeats, n_members, *others, left_out=column)
+    return Header(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
 
 
 def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Header, seed: int) -> NDArray[np.int64]:

@@ -28,6 +28,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
+from deeprc.rich import details, interval
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import folds_table
 from deeprc.runs.cross_plan import (
@@ -78,6 +79,16 @@ class CrossValidation:
 
     def __repr__(self) -> str:
         return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
+
+    def _repr_html_(self) -> str:
+        """Return the AUC of each target with its interval as a notebook shows it."""
+        lines, pictures = [], []
+        for target, found in self.metrics.items():
+            if found.get("auc") is not None and found.get("auc_ci") is not None:
+                low, high = found["auc_ci"]
+                lines.append((str(target), f"AUC {found['auc']:.3f} (95% interval {low:.3f} to {high:.3f})"))
+                pictures.append(interval(low, found["auc"], high, chance=0.5))
+        return details(f"Cross-validation {self.path}", lines, *pictures)
 
 
 def cross_validate(
@@ -146,7 +157,8 @@ def cross_validate(
     folder, dataset = Path(output), open_dataset(cohort)
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     place = str(Path(cohort).absolute())
-    header = make_header(dataset, place, given, folds, repeats, members, group_by, seed, tuple(adjust_for))
+    others = {"group_by": group_by, "adjust_for": tuple(adjust_for), "seed": seed}
+    header = make_header(dataset, place, given, folds, repeats, members, **others)
     plans = plan_cross_validation(header, dataset)
     tasks = parse_tasks(given, dataset.metadata, source=str(cohort))
     fold_of = [assign_test_folds(dataset, tasks, header, seed + repeat) for repeat in range(repeats)]

@@ -34,7 +34,7 @@ from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.bundle import naming_bundle, unpack_bundle
-from deeprc.runs.run_text import describe_run
+from deeprc.runs.run_text import describe_run, show_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
@@ -206,6 +206,9 @@ class Run:
 
     def __repr__(self) -> str:
         return describe_run(self)
+
+    def _repr_html_(self) -> str:
+        return show_run(self)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
