@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deeprc.runs.ensemble import evaluate_runs as evaluate
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.experiment import train_run as train
+    from deeprc.runs.pack import pack_run as pack
     from deeprc.runs.run import load_run as load
     from deeprc.specificity import annotate_sequences as annotate
     from deeprc.training.estimator import DeepRCClassifier
@@ -57,6 +58,7 @@ __all__ = [
     "load_config",
     "load_ensemble",
     "open",
+    "pack",
     "preprocess",
     "report",
     "train",
@@ -82,6 +84,7 @@ _WHERE = {
     "load_config": ("deeprc.config", "load_config"),
     "load_ensemble": ("deeprc.runs.ensemble", "load_ensemble"),
     "open": ("deeprc.datasets.dataset", "open_dataset"),
+    "pack": ("deeprc.runs.pack", "pack_run"),
     "preprocess": ("deeprc.datasets.preprocessing", "preprocess"),
     "report": ("deeprc.interpretation.report", "write_any_report"),
     "train": ("deeprc.runs.experiment", "train_run"),

@@ -261,6 +261,7 @@ DOORS = {
     "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_output_path`",
     "deeprc/estimators.py": "after `check_regular_file`",
     "deeprc/checks/folder.py": "files that its own list names",
+    "deeprc/runs/bundle.py": "after `check_regular_file`, and writes",
     "deeprc/runs/experiment.py": "a lock",
     "deeprc/benchmarking/jobs.py": "Linux's own /proc",
     "deeprc/benchmarking/methods.py": "the package's own presets",

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds, left_out_column
+from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import with_setting, without_path
@@ -32,9 +32,11 @@ from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
+from deeprc.evaluation.adjustment import adjusted_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.folds_text import left_out_column
 from deeprc.evaluation.scoring import scoring_for
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import donor_codes, donors_by_id, people, subject_column
@@ -104,14 +106,16 @@ def benchmark(
     seeded = tuple(map(_seeded(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
     content = cohort_digest(dataset)
-    plan = NestedPlan(dataset, fold_of, labels, task, options.seed, content, seeded, donors, validation_of)
+    parts, seed = (donors, validation_of, options.adjust_for), options.seed
+    plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
-    asked["left_out"] = left_out_column(options.folds)
+    asked |= {"left_out": left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
     cautions = [
         *_subject_cautions(plan, options.group_by),
         *_check_cautions(plan, options.group_by),
         *_column_cautions(plan),
+        *adjusted_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits]),
         *left_out_cautions(skipped),
     ]
     for caution in cautions:

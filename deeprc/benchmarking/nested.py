@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,14 @@ from deeprc.datasets.cache import content_digest
 from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import (
-    LEAVE_ONE_OUT,
-    Split,
-    assign_folds,
-    assign_left_out,
-    left_out_values,
-    read_folds,
-)
+from deeprc.evaluation.folds_file import read_folds
+from deeprc.evaluation.folds_text import left_out_column
+from deeprc.evaluation.left_out import assign_left_out, left_out_values
+from deeprc.evaluation.splits import Split, adjust_split, assign_folds
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.versions import package_version
 
-__all__ = ["NestedPlan", "cohort_digest", "labelled_folds", "left_out_column"]
+__all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
 
 _MAX_PATH = 250  # settings in one job: an interruption loses at most so many
 
@@ -85,12 +82,6 @@ def labelled_folds(
     return fold_of, validation_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
 
 
-def left_out_column(folds: object) -> str | None:
-    """Return the column whose values are left out, if `folds` names one."""
-    is_named = isinstance(folds, str) and folds.startswith(LEAVE_ONE_OUT)
-    return str(folds).removeprefix(LEAVE_ONE_OUT) if is_named else None
-
-
 def cohort_digest(dataset: RepertoireDataset) -> str:
     """Return a digest of the content of a cohort."""
     container: object = dataset.container
@@ -128,6 +119,8 @@ class NestedPlan:
     validation_of
         Where the values of a column are left out: for each fold, the other repertoires in folds of their own, of which
         the first is for validation, (F, B); None: the fold after that for testing is for validation.
+    adjust_for
+        The columns of the metadata for which every fold is adjusted, see `adjust_split`.
     """
 
     dataset: RepertoireDataset
@@ -139,20 +132,29 @@ class NestedPlan:
     methods: tuple[Method, ...]
     groups: NDArray[np.int64] | None = None
     validation_of: NDArray[np.int64] | None = None
+    adjust_for: tuple[str, ...] = ()
 
     @property
     def n_folds(self) -> int:
         """The number of folds."""
         return int(self.fold_of.max()) + 1
 
-    def split(self, fold: int) -> Split:
-        """Return the split of a fold: it is for testing, the next fold for validation, the others for training."""
+    @cached_property
+    def splits(self) -> list[Split]:
+        """The split of each fold: it is for testing, the next fold for validation, the others for training."""
+        return [self._split(fold) for fold in range(self.n_folds)]
+
+    def _split(self, fold: int) -> Split:
         test, rest = self.fold_of == fold, (self.fold_of >= 0) & (self.fold_of != fold)
         if self.validation_of is None:
             validation = self.fold_of == (fold + 1) % self.n_folds
         else:
             validation = self.validation_of[fold] == 0
-        return Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
+        split = Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
+        donors = np.arange(len(self.dataset)) if self.groups is None else self.groups
+        source, metadata = str(self.dataset.container.path), self.dataset.metadata
+        seed = (self.seed, fold)
+        return adjust_split(split, metadata, [self.task], self.adjust_for, donors, seed=seed, source=source)
 
     def settings(self, method: Method, fold: int) -> list[Setting]:
         """Return the settings that are tried for a method; every fold has its own random draws."""
@@ -182,7 +184,9 @@ class NestedPlan:
         groups = None if self.groups is None else self.groups.tolist()
         folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
         folds += () if self.validation_of is None else (self.validation_of.tolist(),)
-        outcome = "refitted" if kind == "final" else kind  # older versions did not refit
+        split = self.splits[fold]
+        folds += (split.train, split.validation) if self.adjust_for else ()
+        outcome = "with cutoff" if kind == "final" else kind  # older versions chose no cutoff
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(
@@ -197,7 +201,7 @@ class NestedPlan:
             cohort=cohort,
             estimator=method.estimator,
             settings=settings,
-            split=self.split(fold),
+            split=split,
             labels=self.labels,
             task=self.task,
             groups=self.groups,

@@ -26,6 +26,9 @@ class BenchmarkOptions:
         `repertoire_id` and `fold`.
     group_by
         A column of the metadata; repertoires with the same value are in one fold.
+    adjust_for
+        Columns of the metadata, such as a batch: repertoires are left out of training and validation until these
+        columns say nothing about the label, see `deeprc.evaluation.adjustment`.
     seed
         Decides every random choice: the folds, the settings that are drawn at random, and what the estimators with a
         parameter `seed` draw.
@@ -43,6 +46,7 @@ class BenchmarkOptions:
     preset: str | os.PathLike[str] | None = None
     folds: int | str | os.PathLike[str] = N_FOLDS
     group_by: str | None = None
+    adjust_for: tuple[str, ...] = ()
     seed: int = 0
     jobs: int = 1
     scheduler: str | None = None

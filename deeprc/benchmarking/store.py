@@ -23,7 +23,7 @@ __all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
 
 FORMAT, VERSION = "deeprc-benchmark", 1
 _HEADER = "benchmark.yaml"
-_SAME = ("content", "target", "group_by", "seed", "n_folds", "folds", "preset")
+_SAME = ("content", "target", "group_by", "adjust_for", "seed", "n_folds", "folds", "preset")
 """The settings that all calls for one folder must share; a setting stands before those that it changes."""
 
 
@@ -239,6 +239,7 @@ class _Header:
     n_positive: int = 0
     positive_class: str = ""
     left_out: str | None = None
+    adjust_for: list[str] | None = None
 
 
 _KEYS = {each.name for each in fields(_Header)}

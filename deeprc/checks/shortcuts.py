@@ -180,7 +180,7 @@ _ADVICE = {
     "label-from-name": "names are not read in training, but they often tell the batch or the study: if they do, "
     "compare within it; if they only sort the files by label, nothing is wrong",
     "label-from-column": "if it is another word for the label, nothing is wrong; if it is a batch, a site or a trait "
-    "such as age, a model may learn that instead: match or compare within it, or test on another cohort",
+    "such as age, a model may learn that instead: adjust for it (`adjust_for`), or test on another cohort",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from deeprc.cli.options import adjust_option
 from deeprc.cli.progress import counting
 from deeprc.cli.scheduler import scheduler_option
 
@@ -59,6 +60,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     metavar="COLUMN",
     help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
 )
+@adjust_option
 @click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )

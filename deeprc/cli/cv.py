@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import config_option, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, sketches_option, training_device_option
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
@@ -63,6 +63,7 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     metavar="COLUMN",
     help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
 )
+@adjust_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),

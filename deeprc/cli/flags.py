@@ -31,6 +31,7 @@ COMMANDS = {
     "cv": "Say how well a target can be predicted, by cross-validation.",
     "train": "Train a classifier.",
     "config": "List the settings of network and training.",
+    "pack": "Write a trained classifier to one file, to share it.",
     "predict": "Predict with a trained classifier.",
     "evaluate": "Measure how good a trained classifier is.",
     "benchmark": "Compare DeepRC and other methods on the same folds.",

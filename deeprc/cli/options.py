@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["config_option", "device_option", "sketches_option", "training_device_option"]
+__all__ = ["adjust_option", "config_option", "device_option", "sketches_option", "training_device_option"]
 
+
+def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the different names in texts, which may be lists with commas."""
+    names = (name.strip() for text in texts for name in text.split(","))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+adjust_option = click.option(
+    "--adjust-for",
+    multiple=True,
+    metavar="COLUMN,...",
+    callback=_split_names,
+    help="Adjust what is learned for columns, such as a batch: training and validation repertoires are left out until"
+    " these columns say nothing about the label. The option may be given several times.",
+)
 config_option = click.option(
     "--config",
     default="deeprc",

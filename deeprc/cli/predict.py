@@ -32,14 +32,15 @@ def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, d
     unusual (depth, genes, lengths, residues, ...) if shift is above 1, as it is of 5% of training repertoires. If a
     repertoire shares far more sequences with a training repertoire than chance explains, resembles names the latter.
 
-    Several runs predict together: the prediction is the mean of their outputs (log-odds, or the numbers of a
-    regression). If a repertoire was in the training fold of any run, its split is train; otherwise, if it was in the
-    validation fold of any run, its split is validation. So train the runs with the same --fold and --seed, and each
-    with another --validation-fold.
+    RUN is a run directory or a file of `deeprc pack`. Several runs predict together: the prediction is the mean of
+    their outputs (log-odds, or the numbers of a regression). If a repertoire was in the training fold of any run, its
+    split is train; otherwise, if it was in the validation fold of any run, its split is validation. So train the runs
+    with the same --fold and --seed, and each with another --validation-fold.
 
     \b
     Examples:
       deeprc predict runs/cmv new_cohort.h5 -o predictions.tsv
+      deeprc predict cmv.deeprc new_cohort.h5 -o predictions.tsv
       deeprc predict runs/cmv-1 runs/cmv-2 runs/cmv-3 new_cohort.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset

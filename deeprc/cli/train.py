@@ -11,17 +11,17 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.options import config_option, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, sketches_option, training_device_option
 from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 
 __all__ = ["train"]
 
 Fold = int | Literal["all"]
-_LEAVE_ONE_OUT = "leave-one-out:"  # as in `deeprc.evaluation.splits`, whose import takes long
 
 
 @contextmanager
@@ -69,12 +69,12 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
 
 def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
     """Return the number of folds, or "leave-one-out:COLUMN"."""
-    if text.startswith(_LEAVE_ONE_OUT):
+    if text.startswith(LEAVE_ONE_OUT):
         return text
     try:
         return int(text)
     except ValueError:
-        expected = f"expected a number or {_LEAVE_ONE_OUT}COLUMN"
+        expected = f"expected a number or {LEAVE_ONE_OUT}COLUMN"
         raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
 
 
@@ -119,6 +119,7 @@ def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int 
     metavar="COLUMN",
     help="Keep repertoires with the same value in this column, such as one subject's, on one side of the split.",
 )
+@adjust_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -153,6 +154,7 @@ def train(
     validation_fold: Fold | None,
     test: str | None,
     group_by: str | None,
+    adjust_for: tuple[str, ...],
     seed: int,
     device: str,
     logger: str | None,
@@ -196,7 +198,8 @@ def train(
         if "=" in container:
             raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
         settings = load_config(config, overrides)
-        split: dict[str, Any] = {"folds": folds, "fold": fold, "group_by": group_by, "test": test}
+        how: dict[str, Any] = {"group_by": group_by, "adjust_for": adjust_for}
+        split: dict[str, Any] = {"folds": folds, "fold": fold, "test": test, **how}
         common: dict[str, Any] = {
             "targets": targets,
             "config": settings,
@@ -212,8 +215,8 @@ def train(
                 if isinstance(folds, str):
                     if fold != 0 or test is not None or validation_fold is not None:
                         raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
-                    column = folds.removeprefix(_LEAVE_ONE_OUT)
-                    plans = plan_left_out(container, column, seed=seed, group_by=group_by)
+                    column = folds.removeprefix(LEAVE_ONE_OUT)
+                    plans = plan_left_out(container, column, seed=seed, **how)
                 else:
                     plans = plan_validations(seed=seed, **split)
                 runs = train_runs(container, output, plans, scheduler=scheduler, **common)

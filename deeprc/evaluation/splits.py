@@ -5,10 +5,10 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-import io
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,29 +16,27 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
-from deeprc.files import read_limited
+from deeprc.evaluation.adjustment import check_columns, choose_comparable
 from deeprc.groups import number_groups
 from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
 
 __all__ = [
     "HELD_OUT",
-    "LEAVE_ONE_OUT",
     "NEW",
     "N_FOLDS",
     "SPLITS",
     "Split",
     "SplitOptions",
+    "adjust_split",
     "assign_folds",
-    "assign_left_out",
     "donor_codes",
     "donors_by_id",
     "group_codes",
     "known_people",
-    "left_out_values",
+    "label_strata",
     "make_split",
     "people",
-    "read_folds",
     "subject_column",
     "subject_columns",
     "subjects_in_several",
@@ -51,15 +49,12 @@ N_FOLDS = 5
 NEW = "new"
 """The name of the side of a repertoire that was not in the training cohort."""
 
-LEAVE_ONE_OUT = "leave-one-out:"
-"""What `folds` begins with if the values of the column that follows are left out for testing, one after the other."""
-
 HELD_OUT = ("test", NEW)
 """The sides from which a model has not learned, and by which it was not chosen."""
 
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
-_MAX_BYTES = 64 << 20
+_MIN_KEPT = 5  # training repertoires of each class that an adjustment must leave
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +87,9 @@ class SplitOptions:
     test
         `COLUMN=VALUE`: the repertoires with this value are for testing, in the place of a fold. The folds are made of
         the others, and all but the one for validation are for training.
+    adjust_for
+        Columns of the metadata, such as a batch: training and validation repertoires are left out until these columns
+        say nothing about the label, see `deeprc.evaluation.adjustment`.
 
     Raises
     ------
@@ -104,6 +102,7 @@ class SplitOptions:
     validation_fold: int | None = None
     group_by: str | None = None
     test: str | None = None
+    adjust_for: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
@@ -147,7 +146,7 @@ def make_split(
     ------
     InputError
         If a column or the value of the test part does not exist, a group is inside and outside of the test part, or
-        there are too few groups or repertoires of a class.
+        there are too few groups or repertoires of a class; or as of `adjust_split`.
     """
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
@@ -158,7 +157,7 @@ def make_split(
     every[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source
     )
-    strata, groups = _strata(tasks[0], metadata), group_codes(metadata, group_by, source)
+    strata, groups = label_strata(tasks[0], metadata), group_codes(metadata, group_by, source)
     if group_by is not None and set(groups[is_test]) & set(groups[~is_test]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
     test = np.flatnonzero(every == fold if options.test is None else is_test & (strata >= 0))
@@ -175,7 +174,61 @@ def make_split(
             named = side == "test" and options.test is not None
             advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
             logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
-    return Split(train, validation, test)
+    split = Split(train, validation, test)
+    return adjust_split(
+        split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source
+    )
+
+
+def adjust_split(
+    split: Split,
+    metadata: pd.DataFrame,
+    tasks: Sequence[Task],
+    columns: Sequence[str],
+    donors: NDArray[np.int64],
+    *,
+    seed: Sequence[int],
+    source: str,
+) -> Split:
+    """Return the split without some training and validation repertoires, so that columns say nothing about the label.
+
+    Parameters
+    ----------
+    split
+        The split.
+    metadata, tasks, source
+        As those of `make_split`.
+    columns
+        The columns; none changes nothing.
+    donors
+        Repertoires with equal values are of one donor, (B,).
+    seed
+        Decides which repertoires are left out.
+
+    Raises
+    ------
+    InputError
+        If there are several targets, a column is the target or does not exist, or too few repertoires are left.
+    """
+    if not columns:
+        return split
+    check_columns(columns, metadata, tasks, source)
+    for column in columns:
+        if n_missing := int(metadata[column].isna().sum()):
+            logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)
+    choose = partial(
+        choose_comparable,
+        metadata=metadata,
+        strata=label_strata(tasks[0], metadata),
+        donors=donors,
+        columns=columns,
+        rng=np.random.default_rng([*seed]),
+    )
+    return Split(
+        choose(split.train, min_kept=_MIN_KEPT, where=f"{source}: training"),
+        choose(split.validation, min_kept=1, where=f"{source}: validation"),
+        split.test,
+    )
 
 
 def _are_of_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> NDArray[np.bool_]:
@@ -215,7 +268,7 @@ def assign_folds(
         raise InputError(f"`seed={seed}`: expected 0 to {2**32 - 1}")
     if n_folds < 3:
         raise InputError(f"`folds={n_folds}`: expected at least 3")
-    strata = _strata(tasks[0], metadata)
+    strata = label_strata(tasks[0], metadata)
     labelled = np.flatnonzero(strata >= 0)
     smallest = int(np.bincount(strata[labelled]).min()) if len(labelled) else 0
     if smallest < n_folds:
@@ -229,86 +282,8 @@ def assign_folds(
     return fold_of
 
 
-def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[str]:
-    """Return the values of a column that are left out for testing, one after the other, as texts in sorted order.
-
-    Raises
-    ------
-    InputError
-        If the column does not exist, or has fewer than two values.
-    """
-    if column not in metadata:
-        names = ", ".join(map(str, metadata.columns))
-        raise InputError(f"{source}: no column {column!r} for `folds={LEAVE_ONE_OUT}{column}`; columns: {names}")
-    values = sorted({text for text in class_texts(metadata[column]) if isinstance(text, str)})
-    if len(values) < 2:
-        raise InputError(f"{source}: `folds={LEAVE_ONE_OUT}{column}`: expected at least 2 values, found {len(values)}")
-    return values
-
-
-def assign_left_out(
-    metadata: pd.DataFrame, tasks: list[Task], column: str, *, group_by: str | None = None, source: str = "the cohort"
-) -> NDArray[np.int64]:
-    """Return the index of the value of a column of each repertoire among `left_out_values`, (B,).
-
-    It is -1 where the label of the first target, or the value, is missing.
-
-    Raises
-    ------
-    InputError
-        As of `left_out_values`; or if a group has several values.
-    """
-    values = left_out_values(metadata, column, source)
-    index_of = {value: index for index, value in enumerate(values)}
-    fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
-    if group_by is not None:
-        pairs = pd.DataFrame({"group": group_codes(metadata, group_by, source), "fold": fold_of}).drop_duplicates()
-        if pairs["group"].duplicated().any():
-            raise InputError(
-                f"{source}: `folds={LEAVE_ONE_OUT}{column}` divides repertoires that {group_by!r} keeps together"
-            )
-    return np.where(_strata(tasks[0], metadata) >= 0, fold_of, -1)
-
-
-def read_folds(path: Path, repertoire_ids: NDArray[np.object_]) -> NDArray[np.int64]:
-    """Return the index of the fold of each repertoire, (B,), from a TSV file with `repertoire_id` and `fold`.
-
-    A repertoire that the file does not list has -1.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, lists an id twice or one that the cohort lacks, or its folds are not 0, 1, 2, ...
-    """
-    try:
-        content = read_limited(path, limit=_MAX_BYTES, expected="a table of folds")
-        table = pd.read_csv(io.BytesIO(content), sep="\t", dtype=str, keep_default_na=False)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"{path}: cannot be read as a table: {' '.join(str(error).split())}") from error
-    missing = [name for name in ("repertoire_id", "fold") if name not in table]
-    if missing:
-        raise InputError(f"{path}: no column {missing[0]!r}; expected repertoire_id and fold, tab-separated")
-    position = {str(repertoire_id): row for row, repertoire_id in enumerate(repertoire_ids)}
-    fold_of = np.full(len(position), -1)
-    for number, (name, fold) in enumerate(zip(table["repertoire_id"], table["fold"], strict=True), start=2):
-        if name not in position:
-            raise InputError(f"{path}: row {number}: the cohort has no repertoire {name!r}")
-        if fold_of[position[name]] >= 0:
-            raise InputError(f"{path}: row {number}: repertoire {name!r} is listed twice")
-        if not (fold.isascii() and fold.isdigit() and len(fold) < 10):
-            raise InputError(f"{path}: row {number}, column 'fold': expected a whole number from 0, found {fold!r}")
-        fold_of[position[name]] = int(fold)
-    found = np.unique(fold_of[fold_of >= 0])
-    if len(found) < 3 or found[-1] != len(found) - 1:
-        raise InputError(
-            f"{path}: expected at least 3 folds, numbered from 0 without gaps, found {found.tolist()[:10]}"
-        )
-    return fold_of
-
-
-def _strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
+def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
+    """Return the index of the class of each repertoire, or of the quarter of its number, (B,); -1 where missing."""
     values = labels([task], metadata)[:, 0]
     if task.kind == "regression":
         bins = pd.qcut(pd.Series(values), _REGRESSION_BINS, labels=False, duplicates="drop")

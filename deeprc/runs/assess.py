@@ -15,6 +15,7 @@ from deeprc.checks.cautions import duplicate_cautions
 from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.adjustment import adjusted_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
 from deeprc.evaluation.splits import NEW
@@ -99,6 +100,15 @@ def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]
     return list(duplicate_cautions(findings, {i: s for i, s in side_of.items() if s != NEW}, apart="sides"))
 
 
+def _adjusted(predictor: Predictor, performance: Performance) -> list[Caution]:
+    """Return a note that says what the runs' trainings were adjusted for."""
+    columns = list(dict.fromkeys(name for run in predictor.runs for name in run.settings.adjust_for))
+    known = performance.labels[:, 0]
+    learned = [np.isin(performance.ids.astype(str), run.splits["train"]) & ~np.isnan(known) for run in predictor.runs]
+    sides = [known[rows] for rows in learned if rows.any()]  # none of a cohort without training repertoires
+    return adjusted_cautions(columns, predictor.model.tasks[0].kind, sides) if sides else []
+
+
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
     """Judge a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
@@ -109,7 +119,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
         cautions += columns_left_out(columns)
-    cautions += [*_duplicates(predictor, performance), *shift.cautions()]
+    cautions += [*_duplicates(predictor, performance), *_adjusted(predictor, performance), *shift.cautions()]
     judged = performance.rows(performance.held_out)
     variation = share_variation(found, judged, predictor.model.tasks)
     within = _within_strata(predictor, dataset, performance)

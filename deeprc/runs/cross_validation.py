@@ -23,6 +23,7 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
 from deeprc.errors import InputError
+from deeprc.evaluation.adjustment import adjusted_cautions
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds, known_people, subject_column
@@ -30,10 +31,11 @@ from deeprc.evaluation.trust import is_few
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
+from deeprc.rich import details, interval
 from deeprc.runs.cross_metrics import folds_table, measure_folds
 from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, out_of_fold_table, predict_fold
-from deeprc.runs.run import save_predictions
+from deeprc.runs.run import read_splits, save_predictions
 from deeprc.runs.several import RunPlan, train_runs
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.versions import package_version
@@ -75,6 +77,16 @@ class CrossValidation:
     def __repr__(self) -> str:
         return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
 
+    def _repr_html_(self) -> str:
+        """Return the AUC of each target with its interval as a notebook shows it."""
+        lines, pictures = [], []
+        for target, found in self.metrics.items():
+            if found.get("auc") is not None and found.get("auc_ci") is not None:
+                low, high = found["auc_ci"]
+                lines.append((str(target), f"AUC {found['auc']:.3f} (95% interval {low:.3f} to {high:.3f})"))
+                pictures.append(interval(low, found["auc"], high, chance=0.5))
+        return details(f"Cross-validation {self.path}", lines, *pictures)
+
 
 @dataclass(frozen=True)
 class Header:
@@ -82,7 +94,7 @@ class Header:
 
     Attributes
     ----------
-    cohort, targets, folds, members, group_by, seed
+    cohort, targets, folds, members, group_by, adjust_for, seed
         As those of `cross_validate`; they are the same in all calls.
     repeats
         As that of `cross_validate`; a later call may have more.
@@ -95,6 +107,7 @@ class Header:
     members: int = field(metadata={"low": 1, "high": 2**31})
     group_by: str | None
     seed: int = field(metadata={"low": 0, "high": _MAX_SEED})
+    adjust_for: tuple[str, ...] = ()  # earlier versions lack it
 
 
 def cross_validate(
@@ -106,6 +119,7 @@ def cross_validate(
     repeats: int = 1,
     members: int | None = None,
     group_by: str | None = None,
+    adjust_for: Sequence[str] = (),
     config: Config | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -136,6 +150,8 @@ def cross_validate(
         but the test fold. Then the ensemble has learned from all repertoires but those of the test fold.
     group_by
         A column of the metadata; repertoires with the same value stay in one fold.
+    adjust_for
+        As that of `SplitOptions`.
     config
         The default preset when None.
     seed
@@ -159,7 +175,8 @@ def cross_validate(
     folder, dataset = Path(output), open_dataset(cohort)
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     place = str(Path(cohort).absolute())
-    header = Header(place, given, folds, repeats, folds - 1 if members is None else members, group_by, seed)
+    n_members = folds - 1 if members is None else members
+    header = Header(place, given, folds, repeats, n_members, group_by, seed, tuple(adjust_for))
     plans = plan_cross_validation(header)
     tasks = parse_tasks(given, dataset.metadata, source=str(cohort))
     fold_of = [
@@ -188,7 +205,7 @@ def cross_validate(
         tested = cross_calibrate(tested)
     cautions = [
         *_check_cautions(dataset, tasks, folder, header, fold_of),
-        *_find_cautions(dataset, tasks, header, fold_of[0]),
+        *_find_cautions(dataset, tasks, folder, header, fold_of[0]),
     ]
     return _write(folder, dataset, header, tested, cautions)
 
@@ -211,7 +228,13 @@ def plan_cross_validation(header: Header) -> dict[str, RunPlan]:
         raise InputError(f"`seed={header.seed}`: expected 0 to {_MAX_SEED - header.repeats + 1}")
     plans = {}
     for name, (repeat, fold, validated) in _name_runs(header).items():
-        split = SplitOptions(folds=header.folds, fold=fold, validation_fold=validated, group_by=header.group_by)
+        split = SplitOptions(
+            folds=header.folds,
+            fold=fold,
+            validation_fold=validated,
+            group_by=header.group_by,
+            adjust_for=header.adjust_for,
+        )
         plans[name] = RunPlan(split, header.seed + repeat)
     return plans
 
@@ -271,7 +294,7 @@ def _begin(folder: Path, header: Header) -> None:
     with name_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     body = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), **vars(header)}
-    body["targets"] = list(header.targets)
+    body |= {"targets": list(header.targets), "adjust_for": list(header.adjust_for)}
     write_text(folder / _HEADER, yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True))
 
 
@@ -311,9 +334,9 @@ def _check_cautions(
 
 
 def _find_cautions(
-    dataset: RepertoireDataset, tasks: Sequence[Task], header: Header, fold_of: NDArray[np.int64]
+    dataset: RepertoireDataset, tasks: Sequence[Task], folder: Path, header: Header, fold_of: NDArray[np.int64]
 ) -> list[Caution]:
-    """Return what to know before the metrics are believed: donors in several folds, few donors, one repeat."""
+    """Return what to know before the metrics are believed: donors in several folds, few donors, one repeat ..."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
     column, person = subject_column(dataset.metadata, header.group_by), known_people(dataset.metadata, header.group_by)
     known = labels(list(tasks), dataset.metadata)
@@ -327,6 +350,10 @@ def _find_cautions(
             what = "with a number" if task.kind == "regression" else "in the smallest class"
             text = f"{task.name}: {smallest:,} repertoires {what}: the figures say little."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
+    if header.adjust_for:
+        sides = [read_splits(folder / _RUNS / name)[0]["train"] for name in _name_runs(header)]
+        kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in sides]
+        cautions += adjusted_cautions(header.adjust_for, tasks[0].kind, kept)
     if header.repeats == 1:
         text = (
             "One repeat: the intervals do not know how much other seeds and divisions into folds would change. The "

@@ -33,7 +33,8 @@ from deeprc.evaluation.stored_tables import read_clones, read_history, read_seed
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
-from deeprc.runs.run_text import describe_run
+from deeprc.runs.bundle import naming_bundle, unpack_bundle
+from deeprc.runs.run_text import describe_run, show_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
@@ -71,7 +72,7 @@ class RunSettings:
         As the user wrote them.
     tasks
         As they were understood, with the training fold's scaling.
-    folds, fold, validation_fold, group_by, test, seed, device
+    folds, fold, validation_fold, group_by, test, adjust_for, seed, device
         As given to `deeprc train`; None validates on the fold after `fold`.
     config
         Network and training.
@@ -86,6 +87,7 @@ class RunSettings:
     validation_fold: int | None
     group_by: str | None
     test: str | None
+    adjust_for: tuple[str, ...]
     seed: int
     device: str
     config: Config
@@ -93,8 +95,9 @@ class RunSettings:
     def to_yaml(self) -> str:
         """Return the text of `config.yaml`."""
         flat = {
-            **{k: v for k, v in vars(self).items() if k not in ("targets", "tasks", "config")},
+            **{k: v for k, v in vars(self).items() if k not in ("targets", "adjust_for", "tasks", "config")},
             "targets": list(self.targets),
+            "adjust_for": list(self.adjust_for),
             "tasks": [_describe(task) for task in self.tasks],
         }
         origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
@@ -153,6 +156,7 @@ class _Given:
     device: str
     validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
     test: str | None = None  # likewise
+    adjust_for: tuple[str, ...] = ()  # likewise
 
 
 _KEYS = tuple(each.name for each in fields(_Given))
@@ -183,7 +187,7 @@ class Run:
     Attributes
     ----------
     path
-        The run directory.
+        The run directory; of a packed run, the folder into which it was unpacked.
     settings
         Its `config.yaml`.
     splits, digests
@@ -200,6 +204,9 @@ class Run:
 
     def __repr__(self) -> str:
         return describe_run(self)
+
+    def _repr_html_(self) -> str:
+        return show_run(self)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -270,20 +277,22 @@ class Run:
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
-    """Open a run directory; `deeprc.load` is this function.
+    """Open a run directory, or a file of `deeprc pack`; `deeprc.load` is this function.
 
     Raises
     ------
     InputError
         If the directory is no run, of another version, damaged, or its training has not ended.
     """
-    folder = Path(path)
-    settings = read_settings(folder)
-    if not (folder / "model.safetensors").exists():
-        raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
-    file, where = folder / "model.safetensors", resolve_device(device)
-    model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(folder))
-    splits, digests = read_splits(folder)
+    given, where = Path(path), resolve_device(device)
+    folder = unpack_bundle(given) if given.is_file() else given
+    with naming_bundle(folder, given):
+        settings = read_settings(folder)
+        if not (folder / "model.safetensors").exists():
+            raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
+        file = folder / "model.safetensors"
+        model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(given))
+        splits, digests = read_splits(folder)
     return Run(folder, settings, splits, digests, model)
 
 

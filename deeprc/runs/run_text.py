@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
+from deeprc.rich import details, interval
 from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["describe_ensemble", "describe_run"]
+__all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_task", "show_ensemble", "show_run"]
 
 _WIDTH = 100
 _LABEL = 10  # characters before a line's text
@@ -26,16 +27,41 @@ _OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "reg
 
 def describe_run(run: Run) -> str:
     """Return path, targets, settings that differ from the defaults, repertoires per side, and the test's metrics."""
+    return _text(f"Run({run.model.name!r})", _lines(run))
+
+
+def show_run(run: Run) -> str:
+    """Return what `describe_run` says as HTML, with pictures of the intervals of the test's AUCs."""
+    pictures = []
+    try:
+        found = read_json(run.path / "metrics.json")["test"]
+        for task in run.tasks:
+            (low, high), value = found[task.name]["auc_ci"], found[task.name]["auc"]
+            pictures.append(interval(float(low), float(value), float(high), chance=0.5))
+    except (ValueError, KeyError, TypeError):
+        pictures = []  # a regression, or no metrics
+    return details(f"Run {run.model.name}", _lines(run), *pictures)
+
+
+def show_ensemble(runs: Sequence[Run]) -> str:
+    """Return what `describe_ensemble` says as HTML."""
+    names = ", ".join(run.model.name for run in runs)
+    return details(f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_targets(runs[0].tasks)])
+
+
+def _lines(run: Run) -> list[tuple[str, str]]:
     changes = run.settings.config.changes()
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
     sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
     lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
-    return _text(f"Run({str(run.path)!r})", [*lines, *_tested(run.path, run.tasks)])
+    if run.settings.adjust_for:
+        lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
+    return [*lines, *_tested(run.path, run.tasks)]
 
 
 def describe_ensemble(runs: Sequence[Run]) -> str:
     """Return paths and targets of runs that predict together."""
-    paths = ", ".join(str(run.path) for run in runs)
+    paths = ", ".join(run.model.name for run in runs)
     heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
     return _text(heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_targets(runs[0].tasks)])
 
@@ -52,7 +78,12 @@ def _text(heading: str, lines: Sequence[tuple[str, str]]) -> str:
 
 
 def _targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
-    return [("target" if i == 0 else "", f"{task.name}, {task.kind}{_classes(task)}") for i, task in enumerate(tasks)]
+    return [("target" if i == 0 else "", describe_task(task)) for i, task in enumerate(tasks)]
+
+
+def describe_task(task: Task) -> str:
+    """Return a target's name, kind and classes."""
+    return f"{task.name}, {task.kind}{_classes(task)}"
 
 
 def _classes(task: Task) -> str:
@@ -68,10 +99,17 @@ def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
     try:
         found = read_json(path / "metrics.json")["test"]
-        lines = [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [("test" if i == 0 else "", line) for i, line in enumerate(describe_metrics(found, tasks))]
+
+
+def describe_metrics(found: Any, tasks: Sequence[Task]) -> list[str]:
+    """Return a line for each target from the metrics of one split; nothing where they are damaged."""
+    try:
+        return [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
-    return [("test" if i == 0 else "", line) for i, line in enumerate(lines)]
 
 
 def _metrics(task: Task, values: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, left_out_values, make_split
+from deeprc.evaluation.left_out import left_out_values
+from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step

@@ -20,8 +20,9 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.left_out import assign_left_out, left_out_values
 from deeprc.evaluation.scoring import BINARY
-from deeprc.evaluation.splits import SplitOptions, assign_left_out, left_out_values
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
 from deeprc.interpretation.report.number_tables import within_table
 from deeprc.runs.assess import assess

@@ -7,7 +7,8 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import part_of_split
-from deeprc.evaluation.splits import SplitOptions, assign_folds, make_split, read_folds, subjects_in_several
+from deeprc.evaluation.folds_file import read_folds
+from deeprc.evaluation.splits import SplitOptions, assign_folds, make_split, subjects_in_several
 from deeprc.tasks import parse_tasks
 
 

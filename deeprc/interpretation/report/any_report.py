@@ -109,7 +109,7 @@ def _find_whole(
         return writers[held]
     if cohort is None:
         for folder in folders:
-            if not (folder / "config.yaml").is_file():
+            if not folder.is_file() and not (folder / "config.yaml").is_file():
                 raise InputError(
                     f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
                     "benchmark (no benchmark.yaml)"

@@ -29,9 +29,9 @@ from deeprc.documents import MAX_YAML_BYTES, read_text
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import Scoring, scoring_for
-from deeprc.evaluation.splits import LEAVE_ONE_OUT
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures
@@ -266,6 +266,8 @@ def _command(header: Mapping[str, Any], folder: str) -> str:
     words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
+    for column in header.get("adjust_for") or ():
+        words += ["--adjust-for", column]
     words += ["--seed", str(header["seed"]), "--output", folder]
     return shlex.join(words)
 

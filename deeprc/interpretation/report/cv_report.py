@@ -304,4 +304,6 @@ def _command(header: Header, folder: str) -> str:
     words += ["--folds", str(header.folds), "--repeats", str(header.repeats), "--members", str(header.members)]
     if header.group_by is not None:
         words += ["--group-by", header.group_by]
+    for column in header.adjust_for:
+        words += ["--adjust-for", column]
     return shlex.join([*words, "--seed", str(header.seed), "--output", folder])

@@ -78,6 +78,8 @@ def train_command(settings: RunSettings, output: str) -> str:
         words += ["--test", settings.test]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
+    for column in settings.adjust_for:
+        words += ["--adjust-for", column]
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 

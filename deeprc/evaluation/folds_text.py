@@ -1,0 +1,14 @@
+"""How `folds` says that values of a column are left out. The command line imports it, so it imports nothing slow."""
+
+from __future__ import annotations
+
+__all__ = ["LEAVE_ONE_OUT", "left_out_column"]
+
+LEAVE_ONE_OUT = "leave-one-out:"
+"""What `folds` begins with if the values of the column that follows are left out for testing, one after the other."""
+
+
+def left_out_column(folds: object) -> str | None:
+    """Return the column whose values are left out, if `folds` names one."""
+    is_named = isinstance(folds, str) and folds.startswith(LEAVE_ONE_OUT)
+    return str(folds).removeprefix(LEAVE_ONE_OUT) if is_named else None

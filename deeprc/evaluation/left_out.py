@@ -1,0 +1,59 @@
+"""Folds that are the values of a column, such as batches: each is left out for testing, one after the other.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.errors import InputError
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+from deeprc.evaluation.splits import group_codes, label_strata
+from deeprc.targets import class_texts
+from deeprc.tasks import Task
+
+__all__ = ["assign_left_out", "left_out_values"]
+
+
+def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[str]:
+    """Return the values of a column that are left out for testing, one after the other, as texts in sorted order.
+
+    Raises
+    ------
+    InputError
+        If the column does not exist, or has fewer than two values.
+    """
+    if column not in metadata:
+        names = ", ".join(map(str, metadata.columns))
+        raise InputError(f"{source}: no column {column!r} for `folds={LEAVE_ONE_OUT}{column}`; columns: {names}")
+    values = sorted({text for text in class_texts(metadata[column]) if isinstance(text, str)})
+    if len(values) < 2:
+        raise InputError(f"{source}: `folds={LEAVE_ONE_OUT}{column}`: expected at least 2 values, found {len(values)}")
+    return values
+
+
+def assign_left_out(
+    metadata: pd.DataFrame, tasks: list[Task], column: str, *, group_by: str | None = None, source: str = "the cohort"
+) -> NDArray[np.int64]:
+    """Return the index of the value of a column of each repertoire among `left_out_values`, (B,).
+
+    It is -1 where the label of the first target, or the value, is missing.
+
+    Raises
+    ------
+    InputError
+        As of `left_out_values`; or if a group has several values.
+    """
+    values = left_out_values(metadata, column, source)
+    index_of = {value: index for index, value in enumerate(values)}
+    fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
+    if group_by is not None:
+        pairs = pd.DataFrame({"group": group_codes(metadata, group_by, source), "fold": fold_of}).drop_duplicates()
+        if pairs["group"].duplicated().any():
+            raise InputError(
+                f"{source}: `folds={LEAVE_ONE_OUT}{column}` divides repertoires that {group_by!r} keeps together"
+            )
+    return np.where(label_strata(tasks[0], metadata) >= 0, fold_of, -1)

@@ -1,0 +1,162 @@
+"""A trained model in one file: a zip that `pack.py` writes and `load_run` reads like a run directory.
+
+Bundles come from strangers. Their members have fixed names, so that none leads out of the folder into which they are
+unpacked; sizes have limits; and each member's digest is in `bundle.json`. Nothing in a bundle is executed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deeprc.documents import abbreviate, parse_json, validate
+from deeprc.errors import InputError
+from deeprc.files import check_regular_file, write_atomically
+from deeprc.versions import package_version
+
+__all__ = ["CARD", "MAX_BYTES", "REQUIRED", "naming_bundle", "unpack_bundle", "write_bundle"]
+
+FORMAT, VERSION = "deeprc-bundle", 1
+CARD = "MODEL_CARD.md"
+"""The name of the model card."""
+
+_INDEX = "bundle.json"
+_MIB = 1 << 20
+MAX_BYTES = {
+    "config.yaml": _MIB,
+    "model.safetensors": 1024 * _MIB,
+    "splits.json": _MIB,
+    "metrics.json": 16 * _MIB,
+    "clones.tsv": 256 * _MIB,
+    "shift.json": 64 * _MIB,
+    CARD: _MIB,
+}
+"""The files that a bundle may hold, and the largest size of each in bytes."""
+
+REQUIRED = ("config.yaml", "model.safetensors", "splits.json", CARD)
+"""The files that every bundle holds."""
+
+_MAX_INDEX = 1 << 16
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1  # flag of a member
+_PIECE = 1 << 20
+_NEW_YEAR = (1980, 1, 1, 0, 0, 0)  # the same contents give the same bytes
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
+
+_UNPACKED = ExitStack()
+atexit.register(_UNPACKED.close)
+
+
+@dataclass(frozen=True)
+class _Member:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What `bundle.json` holds."""
+
+    format: str
+    version: int
+    deeprc: str | None
+    files: dict[str, _Member]
+
+
+def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a bundle with the content of each of its files; the same contents give the same bytes."""
+    assert set(REQUIRED) <= set(contents) <= set(MAX_BYTES)
+    files = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
+    index = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), "files": files}
+    with write_atomically(path) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {_INDEX: json.dumps(index, indent=1).encode() + b"\n", **contents}.items():
+            archive.writestr(zipfile.ZipInfo(name, _NEW_YEAR), data, zipfile.ZIP_DEFLATED)
+
+
+def unpack_bundle(path: Path) -> Path:
+    """Unpack a bundle into a private folder, which is deleted when the process ends; return the folder.
+
+    Raises
+    ------
+    InputError
+        If the file is no bundle, or damaged, or has another file, or a larger one, than a bundle may have.
+    """
+    check_regular_file(path, expected="a run directory or a file of `deeprc pack`")
+    folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="deeprc-")))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(archive)
+            index = _read_index(archive, members)
+            for name, member in index.files.items():
+                _unpack(archive, members[name], member, folder / name)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except _DAMAGED as error:
+        raise InputError(f"{path}: is no run directory, and no undamaged file of `deeprc pack` ({error})") from error
+    return folder
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name, after checking that a bundle may have them."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        name = info.filename
+        if name != _INDEX and name not in MAX_BYTES:
+            raise InputError(f"holds {abbreviate(name)}; a bundle has only {_INDEX}, {', '.join(MAX_BYTES)}")
+        if name in found:
+            raise InputError(f"holds {name} twice")
+        if (info.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+            raise InputError(f"{name}: is no regular file")
+        if info.compress_type not in _METHODS or info.flag_bits & _ENCRYPTED:
+            raise InputError(f"{name}: is encrypted, or compressed in another way than by deflate")
+        if info.file_size > MAX_BYTES.get(name, _MAX_INDEX):
+            raise InputError(f"{name}: is too large; expected at most {MAX_BYTES.get(name, _MAX_INDEX):,} bytes")
+        found[name] = info
+    return found
+
+
+def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> _Index:
+    if _INDEX not in members:
+        raise InputError(f"has no {_INDEX}; expected a run directory or a file of `deeprc pack`")
+    with archive.open(members[_INDEX]) as file:
+        text = file.read(_MAX_INDEX + 1)
+    index: _Index = validate(parse_json(text.decode(), source=_INDEX), _Index, _INDEX)
+    if (index.format, index.version) != (FORMAT, VERSION):
+        seen = f"{abbreviate(index.format)} version {index.version}"
+        raise InputError(f"expected format {FORMAT!r} version {VERSION}, found {seen}")
+    listed, held = set(index.files), set(members) - {_INDEX}
+    if listed != held or not set(REQUIRED) <= held:
+        differing = sorted((listed ^ held) | (set(REQUIRED) - held))
+        raise InputError(f"{abbreviate(differing[0])}: is missing, in the bundle or in its {_INDEX}")
+    return index
+
+
+def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
+    """Write one member, piece by piece, and compare its size and digest with those that are expected."""
+    digest, size = hashlib.sha256(), 0
+    with archive.open(info) as source, target.open("xb") as copy:
+        while size <= MAX_BYTES[target.name] and (piece := source.read(_PIECE)):
+            digest.update(piece)
+            size += len(piece)
+            copy.write(piece)
+    if (size, digest.hexdigest()) != (expected.size, expected.sha256):
+        raise InputError(f"{target.name}: is damaged: its content is not what {_INDEX} says")
+
+
+@contextmanager
+def naming_bundle(folder: Path, given: Path) -> Iterator[None]:
+    """Let messages about a folder name what the user gave instead."""
+    try:
+        yield
+    except InputError as error:
+        if folder == given:
+            raise
+        raise InputError(str(error).replace(str(folder), str(given))) from error

@@ -1,0 +1,77 @@
+"""The model card of a packed model: what it predicts, from what it was trained, how good it is, and its limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deeprc.documents import read_json
+from deeprc.evaluation.caution import read_cautions
+from deeprc.evaluation.splits import SPLITS
+from deeprc.runs.run import Run
+from deeprc.runs.run_text import describe_metrics, describe_task
+from deeprc.settings import setting_text
+from deeprc.versions import package_version
+
+__all__ = ["write_card"]
+
+_LIMITS = """\
+- The model is for research. It is no diagnostic device, and nobody may be treated by what it says.
+- It was trained on repertoires of one chain, one way of sequencing and one population. `deeprc predict` writes how far
+  a new repertoire is from those of training (column `shift`); predictions with a shift above 1 are not to be trusted.
+- A probability holds where the target is as frequent as among the repertoires of training.
+- The metrics below are those of the cohort of training. Measure the model on a cohort of your own (`deeprc evaluate`)
+  before you rely on it."""
+
+_HOLDS = """\
+In the file are the configuration, the weights, the metrics, what is usual among the training repertoires (means,
+variances and ranges over repertoires), and the clones that the model remembers, each found in at least two donors.
+Not in the file are ids, labels, predictions, digests and hashes of repertoires, paths, and sequences of single donors.
+So the training repertoires are as new to it as others: predictions for them are too good, and nothing says so.
+
+The file is a zip of data; nothing in it is executed. Its digests show damage, they are no signature."""
+
+
+def write_card(run: Run, notes: str = "") -> str:
+    """Return the model card of a run in Markdown, with the notes of its author."""
+    parts = [
+        f"# {', '.join(task.name for task in run.tasks)}: a model of deeprc",
+        "\n".join(f"- {describe_task(task)}" for task in run.tasks),
+        *([f"## Notes of the author\n\n{notes.strip()}"] if notes.strip() else []),
+        "## Use\n\n```sh\npip install deeprc\ndeeprc predict THIS_FILE cohort.h5 -o predictions.tsv\n```",
+        "## Intended use and limits\n\n" + _LIMITS,
+        "## Training\n\n" + "\n".join(_describe_training(run)),
+        "## Metrics\n\n" + "\n".join(_describe_metrics(run)),
+        "## What this file holds\n\n" + _HOLDS,
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _describe_training(run: Run) -> Iterator[str]:
+    sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
+    changes = run.settings.config.changes()
+    network = run.model.network
+    readings = () if network.readings is None else network.readings.names
+    yield f"- Cohort: `{Path(run.settings.cohort).name}`"
+    yield f"- Repertoires: {sizes}"
+    yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
+    yield f"- Changed settings: {' '.join(f'{name}={setting_text(v)}' for name, v in changes.items()) or 'none'}"
+    n_weights = sum(each.numel() for each in network.parameters())
+    yield f"- Weights: {n_weights:,}; readings: {', '.join(readings) or 'none'}"
+    yield f"- deeprc {package_version('deeprc') or 'unknown'}"
+    warnings = Counter(each.name or "other" for each in read_cautions(run.path) if each.level == "warning")
+    listed = ", ".join(f"{name} ({n})" if n > 1 else name for name, n in warnings.items())
+    yield f"- Warnings of the training, by kind: {listed or 'none'}"
+
+
+def _describe_metrics(run: Run) -> Iterator[str]:
+    file = run.path / "metrics.json"
+    found: Any = read_json(file) if file.exists() else {}
+    lines = [
+        f"- {split}: {line}"
+        for split in ("test", "validation")
+        for line in describe_metrics(found.get(split, {}) if isinstance(found, dict) else {}, run.tasks)
+    ]
+    yield from lines or ["- none were measured"]

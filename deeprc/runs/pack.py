@@ -1,0 +1,89 @@
+"""`deeprc pack`: a trained model in one file to share, without anything of a single donor."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from deeprc.documents import read_text
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import SPLITS
+from deeprc.files import check_output_path, read_limited
+from deeprc.runs.bundle import CARD, MAX_BYTES, unpack_bundle, write_bundle
+from deeprc.runs.model_card import write_card
+from deeprc.runs.run import Run, load_run
+from deeprc.training.checkpoint import load_tensors, save_tensors
+
+__all__ = ["pack_run"]
+
+_MAX_NOTES = 1 << 18
+_AS_THEY_ARE = ("metrics.json", "clones.tsv", "shift.json")
+
+
+def pack_run(
+    run: str | os.PathLike[str], output: str | os.PathLike[str], *, notes: str | os.PathLike[str] | None = None
+) -> dict[str, int]:
+    """Write one file with a trained model, to be used wherever a run is taken; `deeprc.pack` is this function.
+
+    The file has the configuration, the weights, the metrics, the clones that the model remembers (each was found in at
+    least two donors), the summary of the training repertoires (`shift.json`) and a model card. It has no ids, no
+    labels, no digests and no hashes of repertoires, no predictions, no paths, and no sequence of a single donor.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    output
+        The file to write, by convention with the ending `.deeprc`. An existing bundle is replaced.
+    notes
+        A text file in Markdown about the cohort and the intended use, which becomes part of the model card.
+
+    Returns
+    -------
+    The size of each file in the bundle, in bytes.
+
+    Raises
+    ------
+    InputError
+        If the run cannot be used, or the file cannot be written or is no bundle.
+    """
+    folder, target = Path(run), Path(output)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a run directory")
+    check_output_path(target)
+    if target.exists():
+        unpack_bundle(target)  # refuses to replace anything else
+    trained = load_run(folder, device="cpu")
+    text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
+    settings = replace(trained.settings, cohort=Path(trained.settings.cohort).name, fingerprint="", device="auto")
+    contents = {
+        CARD: write_card(trained, text).encode(),
+        "config.yaml": settings.to_yaml().encode(),
+        "model.safetensors": _anonymous_weights(trained),
+        "splits.json": json.dumps({**{split: [] for split in SPLITS}, "digests": {}}).encode() + b"\n",
+    }
+    for name in _AS_THEY_ARE:
+        if (folder / name).exists():
+            contents[name] = read_limited(folder / name, limit=MAX_BYTES[name], expected="a file of a run")
+    write_bundle(target, contents)
+    return {name: len(data) for name, data in contents.items()}
+
+
+def _anonymous_weights(run: Run) -> bytes:
+    """Return the file of the weights without what readings remember of single training repertoires.
+
+    These are digests, sizes and cross-fitted scores. They would tell who took part, and hint at labels. New repertoires
+    do not need them.
+    """
+    tensors, state = load_tensors(run.path / "model.safetensors")
+    if "readings" in state:
+        state["readings"]["digests"] = []
+        for name in ("readings.known_sizes", "readings.known_scores"):
+            tensors[name] = tensors[name][:0]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        save_tensors(file, tensors, state)
+        return read_limited(file, limit=MAX_BYTES[file.name], expected="weights")

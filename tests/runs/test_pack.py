@@ -1,0 +1,228 @@
+"""A trained model in one file: it predicts as the run, tells nothing of single donors, and may come from a stranger."""
+
+from __future__ import annotations
+
+import json
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deeprc
+from deeprc.cli import main
+from deeprc.config import load_config
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.runs import bundle
+from deeprc.runs.run import Run
+from tests.toys.clone_cohorts import draw_repertoires
+
+CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4"])
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    labels = np.arange(120) % 2
+    path = tmp_path_factory.mktemp("secret place") / "cohort.h5"
+    with ContainerWriter(path) as writer:
+        for number, clones in enumerate(draw_repertoires(3, labels)):
+            junctions, v_genes, j_genes = zip(*clones, strict=True)
+            genes = {"v_call": Categorical.encode(v_genes), "j_call": Categorical.encode(j_genes)}
+            writer.append(f"donor-{number:03d}", Sequences.encode(junctions).with_genes(genes))
+        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well")}), source="a test")
+    return deeprc.open(path)
+
+
+@pytest.fixture(scope="module")
+def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return deeprc.train(cohort.container.path, folder, targets="status=ill", config=CONFIG, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def packed(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("packed") / "model.deeprc"
+    assert deeprc.pack(run.path, path).keys() == set(bundle.MAX_BYTES)
+    return path
+
+
+def contents_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
+    held_out = cohort.select(run.splits["test"])
+    loaded = deeprc.load(packed, device="cpu")
+    expected, found = run.predict(held_out), loaded.predict(held_out)
+    assert set(found["split"]) == {"new"}
+    same = ["repertoire_id", "target", "label", "probability", "called_class", "shift"]
+    pd.testing.assert_frame_equal(found[same], expected[same])
+    assert repr(loaded).splitlines()[0] == f"Run('{packed}')"
+    assert loaded.clones().equals(run.clones())
+    assert {"composition", "clones"} <= set(loaded.model.network.readings.names)
+
+
+def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
+    contents = contents_of(packed)
+    together = b"\n".join(contents.values())
+    for text in ("donor-", "secret place", str(run.path), *run.digests.values(), run.settings.fingerprint):
+        assert text.encode() not in together, text
+    carriers = pd.concat([each.to_frame() for each in cohort]).groupby("junction_aa")["repertoire_id"].nunique()
+    private = set(carriers.index[carriers == 1])
+    assert len(private) > 1000
+    assert not private & set(deeprc.load(packed, device="cpu").clones()["junction_aa"])
+    assert json.loads(contents["splits.json"]) == {"train": [], "validation": [], "test": [], "digests": {}}
+    assert run.model.network.readings is not None
+    assert len(run.model.network.readings.digests) > 0
+
+
+def test_the_card_says_what_it_is(run: Run, packed: Path, tmp_path: Path) -> None:
+    card = contents_of(packed)["MODEL_CARD.md"].decode()
+    assert card.startswith("# status=ill: a model of deeprc\n\n- status=ill, binary: ill against well\n")
+    assert "- Repertoires: train 72, validation 24, test 24\n" in card
+    assert "- test: status=ill: AUC " in card
+    (tmp_path / "notes.md").write_text("Blood of adults.\n")
+    deeprc.pack(run.path, tmp_path / "noted.deeprc", notes=tmp_path / "notes.md")
+    assert (
+        "## Notes of the author\n\nBlood of adults.\n"
+        in contents_of(tmp_path / "noted.deeprc")["MODEL_CARD.md"].decode()
+    )
+
+
+def test_the_same_contents_give_the_same_bytes_and_no_other_file_is_replaced(
+    run: Run, packed: Path, tmp_path: Path
+) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    bundle.write_bundle(tmp_path / "again.deeprc", contents)
+    assert (tmp_path / "again.deeprc").read_bytes() == packed.read_bytes()
+    deeprc.pack(run.path, tmp_path / "again.deeprc")
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"mine\.txt: is no run directory, and no undamaged file"):
+        deeprc.pack(run.path, tmp_path / "mine.txt")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    with pytest.raises(InputError, match="expected a run directory"):
+        deeprc.pack(packed, tmp_path / "other.deeprc")
+
+
+def test_commands_take_it_in_the_place_of_a_run(
+    run: Run, packed: Path, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    container = str(cohort.container.path)
+    for words in (
+        ["pack", str(run.path), "-o", str(tmp_path / "m.deeprc")],
+        ["predict", str(tmp_path / "m.deeprc"), container, "-o", str(tmp_path / "predictions.tsv")],
+        ["evaluate", str(tmp_path / "m.deeprc"), container],
+        ["attention", str(tmp_path / "m.deeprc"), container, "-o", str(tmp_path / "a.tsv"), "--top", "3"],
+        ["report", str(tmp_path / "m.deeprc"), container, "-o", str(tmp_path / "report.html"), "--top", "5"],
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 0, words
+    assert len(pd.read_csv(tmp_path / "predictions.tsv", sep="\t")) == 120
+    with pytest.raises(InputError, match="is a run, whose report needs a CONTAINER"):
+        deeprc.report(packed, output=tmp_path / "report.html")
+
+
+def rewrite(path: Path, packed: Path, change: Callable[[zipfile.ZipFile, dict[str, bytes]], None]) -> Path:
+    """Write another zip with the contents of a bundle after a change, which may write members of its own."""
+    contents = contents_of(packed)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        change(archive, contents)
+        for name, data in contents.items():
+            archive.writestr(name, data)
+    return path
+
+
+def add(name: str, data: bytes = b"x", mode: int = 0) -> Callable[[zipfile.ZipFile, dict[str, bytes]], None]:
+    def change(archive: zipfile.ZipFile, contents: dict[str, bytes]) -> None:
+        info = zipfile.ZipInfo(name)
+        info.external_attr = mode << 16
+        contents.pop(name, None)
+        archive.writestr(info, data, zipfile.ZIP_DEFLATED)
+
+    return change
+
+
+def put(name: str, data: bytes | None) -> Callable[[zipfile.ZipFile, dict[str, bytes]], None]:
+    def change(_: zipfile.ZipFile, contents: dict[str, bytes]) -> None:
+        contents.pop(name)
+        if data is not None:
+            contents[name] = data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (add("../evil.txt"), r"holds '\.\./evil\.txt'; a bundle has only bundle\.json, config"),
+        (add("/etc/passwd"), "holds '/etc/passwd'; a bundle has only"),
+        (add("model.py"), "holds 'model.py'; a bundle has only"),
+        (add("checkpoint/state.pkl"), "a bundle has only"),
+        (add("config.yaml", b"/etc/passwd", stat.S_IFLNK | 0o777), r"config\.yaml: is no regular file"),
+        (add("shift.json", bytes(65 << 20)), r"shift\.json: is too large; expected at most 67,108,864 bytes"),
+        (add("bundle.json", bytes(1 << 17)), r"bundle\.json: is too large"),
+        (put("metrics.json", b"{}"), r"metrics\.json: is damaged: its content is not what bundle\.json says"),
+        (put("metrics.json", None), r"'metrics\.json': is missing, in the bundle or in its bundle\.json"),
+        (put("model.safetensors", None), "'model.safetensors': is missing"),
+        (put("bundle.json", None), r"has no bundle\.json"),
+        (put("bundle.json", b"{"), "bundle.json"),
+        (put("bundle.json", b"[]"), "bundle.json"),
+        (put("bundle.json", b"\xff"), "is no run directory, and no undamaged file"),
+        (put("bundle.json", b'{"format": "x", "version": 9, "deeprc": "1", "files": {}}'), "expected format"),
+    ],
+)
+def test_a_file_of_a_stranger(
+    packed: Path, tmp_path: Path, change: Callable[[zipfile.ZipFile, dict[str, bytes]], None], message: str
+) -> None:
+    path = rewrite(tmp_path / "bad.deeprc", packed, change)
+    with pytest.raises(InputError, match=message) as error:
+        deeprc.load(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["bad.deeprc"]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_is_there_twice(packed: Path, tmp_path: Path) -> None:
+    def change(archive: zipfile.ZipFile, contents: dict[str, bytes]) -> None:
+        archive.writestr("config.yaml", contents["config.yaml"])
+
+    with pytest.raises(InputError, match=r"holds config\.yaml twice"):
+        deeprc.load(rewrite(tmp_path / "bad.deeprc", packed, change))
+
+
+def test_a_size_that_is_not_true(packed: Path, tmp_path: Path) -> None:
+    """The directory of the zip says 5 bytes where there are many."""
+    path = rewrite(tmp_path / "bad.deeprc", packed, add("shift.json", b"12345"))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"12345", b"12340", 1))
+    with pytest.raises(InputError, match=r"shift\.json: is damaged|no undamaged file"):
+        deeprc.load(path)
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.9, 0.999])
+def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) -> None:
+    data = packed.read_bytes()
+    (tmp_path / "cut.deeprc").write_bytes(data[: int(keep * len(data))])
+    with pytest.raises(InputError, match=r"cut\.deeprc: is no run directory, and no undamaged file of `deeprc pack`"):
+        deeprc.load(tmp_path / "cut.deeprc")
+
+
+def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    contents["config.yaml"] = contents["config.yaml"].replace(b"n_kernels: 4", b"n_kernels: 5")
+    bundle.write_bundle(tmp_path / "other.deeprc", contents)
+    with pytest.raises(InputError, match=r"other\.deeprc/model\.safetensors: does not fit config\.yaml") as error:
+        deeprc.load(tmp_path / "other.deeprc")
+    assert str(error.value).startswith(str(tmp_path))
