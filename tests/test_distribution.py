@@ -59,7 +59,7 @@ def test_wrappers_use_options_that_exist(path: str) -> None:
     text = (ROOT / path).read_text()
     for name in ("preprocess", "predict"):
         known = {option for parameter in load_command(name).params for option in parameter.opts}
-        part = text[text.rindex(f"deeprc {name} ") :].split("&&")[0].split("\n\n")[0]
+        part = re.split(r"&&|\n\n|\n\s+deeprc ", text[text.rindex(f"deeprc {name} ") :])[0]
         used = re.findall(r"\s(--[a-z][a-z-]*|-o)\b", part)
         assert used, name
         assert set(used) <= known, name
