@@ -25,6 +25,7 @@ import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
 from accuracy_jobs import JUDGED, METHODS, Entry, Results, count_kmers, entries_of, measure
+from accuracy_looks import check_seeds, record_look
 from accuracy_ranking import MEASURES
 from common import report
 
@@ -62,6 +63,7 @@ class _Unusable(click.ClickException):
 )
 @click.option("--scale", default=0.04, show_default=True, help="Of the recipes' numbers of repertoires.")
 @click.option("--seeds", default="1", show_default=True, help="How many, from 0; or a list: 0,4 or 4, alone.")
+@click.option("--look", metavar="REASON", help="For which report the seeds 100 to 102 are used; looks.tsv lists it.")
 @click.option("--folds", default="0", show_default=True, help="Which of the 5 are tested: a list, or all.")
 @click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Of DeepRC.")
 @click.option("--methods", multiple=True, help=f"Of {', '.join(METHODS)}.  [default: all but {', '.join(_ON_REQUEST)}]")
@@ -79,6 +81,7 @@ def main(
     test: str | None,
     scale: float,
     seeds: str,
+    look: str | None,
     folds: str,
     presets: tuple[str, ...],
     methods: tuple[str, ...],
@@ -96,6 +99,7 @@ def main(
         of_recipe, of_config = _split_overrides(overrides)
         configs = _configs(presets, of_config)
         numbers = _seeds(seeds)
+        check_seeds(numbers, look)
         if container is None:
             if target or group or test:
                 raise InputError("--target, --group and --test are for a --container; recipes have the target status")
@@ -108,6 +112,8 @@ def main(
             sources = [Source(name, seed, target, group, test, path=container) for seed in numbers]
         cohorts = Cohorts(output / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep)
         work = _Work(Results(output / "jobs"), cohorts, device, _methods(methods), configs, _folds(folds))
+        if look is not None:
+            record_look([source.name for source in sources], numbers, work.methods, [*presets, *overrides], look)
         output.mkdir(parents=True, exist_ok=True)
         found = work.run(sources)
     except InputError as error:

@@ -17,8 +17,13 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.rich import details, histogram, table
 
 __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
+
+
+_SHOWN = 5
+"""Rows of the metadata that a notebook shows."""
 
 
 class SequenceStore(Protocol):
@@ -204,6 +209,23 @@ class RepertoireDataset:
 
     def __repr__(self) -> str:
         return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"
+
+    def _repr_html_(self) -> str:
+        """Return the dataset as a notebook shows it: the first rows of the metadata, and the sizes."""
+        shown = self[:_SHOWN]
+        columns = ["repertoire", "sequences", *map(str, shown.metadata.columns)]
+        cells = shown.metadata.astype(object).where(shown.metadata.notna(), "").to_numpy()
+        rows = [
+            [str(name), f"{n:,}", *map(str, row)]
+            for name, n, row in zip(shown.repertoire_ids, shown.n_sequences, cells, strict=True)
+        ]
+        total = f"{len(self):,} with {int(self.n_sequences.sum()):,} sequences"
+        listed = table(columns, rows)
+        more = f"<small>and {len(self) - _SHOWN:,} more</small>" if len(self) > _SHOWN else ""
+        sizes = histogram(self.n_sequences.tolist(), "sequences of a repertoire")
+        return details(
+            f"{type(self).__name__} of {self.container.path.name}", [("repertoires", total)], sizes, listed, more
+        )
 
     def join(self, other: RepertoireDataset) -> RepertoireDataset:
         """Return these repertoires, then those of another view of the same container."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from html import escape
 from typing import Any
 
 from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable, Cleaning
@@ -116,6 +117,9 @@ class PreprocessingReport:
             f"PreprocessingReport({len(self.repertoires):,} repertoires, {self.kept:,} sequences kept of "
             f"{self.rows_read:,} rows; print(report.to_text()) shows more)"
         )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.to_text())}</pre>"
 
     @property
     def rows_read(self) -> int:

@@ -6,7 +6,7 @@ Letters: B repertoires, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,8 +215,10 @@ def _minimise(loss: Loss) -> Calibration:
     return Calibration(float(np.exp(found[0])), float(found[1]))
 
 
-def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[np.int64]) -> Floats:
+def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[np.int64]) -> tuple[Floats, float]:
     """Return the probabilities of new repertoires, calibrated by those of repertoires whose label is known.
+
+    With two classes, the latter also choose the cutoff, see `choose_cutoff`.
 
     The logarithms of probabilities are their logits. Probabilities below 1e-12 count as 1e-12.
 
@@ -229,11 +231,14 @@ def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[
 
     Returns
     -------
-    The calibrated probabilities, (B, C): with two classes by slope and intercept, with more by a temperature.
+    The calibrated probabilities, (B, C): with two classes by slope and intercept, with more by a temperature. And the
+    probability from which the second of two classes is called.
     """
     new, own = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
     if probability.shape[1] > 2:
-        return np.asarray(softmax(fit_temperature(own, labels).slope * new, axis=1))
-    found = fit_calibration(own[:, 1] - own[:, 0], labels == 1)
+        return np.asarray(softmax(fit_temperature(own, labels).slope * new, axis=1)), IDENTITY.min_probability
+    log_odds = own[:, 1] - own[:, 0]
+    found = fit_calibration(log_odds, labels == 1)
+    found = replace(found, cutoff=choose_cutoff(found.slope * log_odds + found.intercept))
     positive = expit(found.slope * (new[:, 1] - new[:, 0]) + found.intercept)
-    return np.stack([1 - positive, positive], axis=1)
+    return np.stack([1 - positive, positive], axis=1), found.min_probability

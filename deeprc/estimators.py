@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from deeprc.baselines.inner_folds import grouped_folds
-from deeprc.calibration import fit_platt_scaling, measure_units
+from deeprc.calibration import IDENTITY, fit_platt_scaling, measure_units
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
@@ -218,18 +218,25 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignore[misc]
-    """A classifier that predicts the class with the highest probability."""
+    """A classifier that predicts the class with the highest probability, or the second of two classes from a cutoff."""
 
     classes_: NDArray[Any]
+
+    @property
+    def min_probability(self) -> float:
+        """The probability from which the second of two classes is predicted."""
+        return IDENTITY.min_probability
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the probability of each class, (B, C), in the order of X and of `classes_`."""
         raise NotImplementedError
 
     def predict(self, X: RepertoireDataset) -> NDArray[Any]:
-        """Return the most probable class of each repertoire, (B,)."""
-        index = self.predict_proba(X).argmax(axis=1)  # before `classes_`: raises if the model is not fitted
-        predicted: NDArray[Any] = self.classes_[index]
+        """Return the class of each repertoire, (B,): of two classes by `min_probability`, of several the likeliest."""
+        probability = self.predict_proba(X)  # before `classes_`: raises if the model is not fitted
+        is_binary = probability.shape[1] == 2
+        index = probability[:, 1] >= self.min_probability if is_binary else probability.argmax(axis=1)
+        predicted: NDArray[Any] = self.classes_[index.astype(np.int64)]
         return predicted
 
 

@@ -340,6 +340,24 @@ def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
     assert [row["method"] for row in stored.rows[:2]] == ["DeepRC (deeprc)", "Known motif (binary)"]
 
 
+def test_looks_at_kept_seeds_are_listed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["accuracy_looks"], "LOOKS", tmp_path / "looks.tsv")
+    refused = call("--methods", "known-motif", "--seeds", "2,101")
+    assert refused.exit_code == 2
+    assert "--seeds 101: 100 to 102 are kept for reports; say with --look for which one" in refused.stderr
+    without = call("--methods", "known-motif", "--look", "a report")
+    assert without.exit_code == 2
+    assert "expected some of the seeds 100 to 102" in without.stderr
+    assert not (tmp_path / "looks.tsv").exists()
+    for reason in ("a report", "another\treport"):
+        found = call("--methods", "known-motif", "--seeds", "101,", "--look", reason)
+        assert found.exit_code == 0, found.output
+    looks = pd.read_csv(tmp_path / "looks.tsv", sep="\t", dtype=str)
+    assert looks["reason"].tolist() == ["a report", "another report"]
+    assert looks.iloc[0][["cohorts", "seeds", "methods"]].tolist() == ["simulated-0", "101", "known-motif"]
+    assert looks["options"][0] == f"deeprc {' '.join(SMALL)}"
+
+
 def test_a_container_takes_the_place_of_recipes(call: Call, cohort_factory: Callable[..., Any]) -> None:
     dataset = cohort_factory()
     container, columns = dataset.container, list(dataset.metadata.columns)

@@ -100,7 +100,11 @@ def test_probabilities_of_new_repertoires() -> None:
     truth = rng.normal(0, 2, 400)
     labels = (rng.random(400) < expit(truth)).astype(np.int64)
     known, new = expit(3 * truth), np.array([0.0, 0.2, 0.5, 1.0])
-    found = calibrate_probabilities(np.stack([1 - new, new], 1), np.stack([1 - known, known], 1), labels)
+    found, cutoff = calibrate_probabilities(np.stack([1 - new, new], 1), np.stack([1 - known, known], 1), labels)
+    fitted = fit_calibration(logit(known), labels == 1)
+    chosen = choose_cutoff(fitted.slope * logit(known) + fitted.intercept)
+    assert cutoff == pytest.approx(expit(chosen))
+    assert 0.2 < cutoff < 0.8
     assert found.sum(axis=1) == pytest.approx(1)
     assert (np.diff(found[:, 1]) > 0).all()
     assert logit(found[1, 1]) == pytest.approx(logit(0.2) / 3, abs=0.25)
@@ -108,9 +112,10 @@ def test_probabilities_of_new_repertoires() -> None:
 
     logits = rng.normal(0, 1, (600, 3))
     classes = np.array([rng.choice(3, p=p) for p in softmax(logits, axis=1)])
-    found = calibrate_probabilities(softmax(4 * logits, axis=1), softmax(4 * logits, axis=1), classes)
+    found, cutoff = calibrate_probabilities(softmax(4 * logits, axis=1), softmax(4 * logits, axis=1), classes)
     np.testing.assert_allclose(found, softmax(logits, axis=1), atol=0.08)
     assert (found.argmax(axis=1) == logits.argmax(axis=1)).all()
+    assert cutoff == 0.5
 
 
 def test_differences_far_below_a_unit_say_nothing() -> None:

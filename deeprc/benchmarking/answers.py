@@ -107,12 +107,15 @@ class Predictions:
         See `ranking_scores`.
     probability
         The estimator's probability of each class, (B, C); None for numbers.
+    min_probability
+        The probability from which the estimator calls the second of two classes.
     members
         What each member of a stack says, see `deeprc.stacking.Stack.decide_with_members`; empty for other methods.
     """
 
     scores: Floats
     probability: Floats | None = None
+    min_probability: float = 0.5
     members: list[dict[str, Any]] = field(default_factory=list)
 
     def columns(self, task: Task, known: tuple[Floats, NDArray[np.int64]] | None = None) -> dict[str, list[float]]:
@@ -124,15 +127,16 @@ class Predictions:
             The target.
         known
             The estimator's probabilities of repertoires that `fit` did not get, and the indices of their classes: they
-            calibrate the probabilities. None: the probabilities are the estimator's own.
+            calibrate the probabilities and choose the cutoff. None: both are the estimator's own.
         """
-        probability = self.probability
+        probability, cutoff = self.probability, self.min_probability
         if probability is None:
             return {"prediction": self.scores.tolist()}
         if known is not None:
-            probability = calibrate_probabilities(probability, *known)
+            probability, cutoff = calibrate_probabilities(probability, *known)
         if task.kind == "binary":
-            return {"score": self.scores.tolist(), "probability": probability[:, 1].tolist()}
+            own = {"score": self.scores.tolist(), "probability": probability[:, 1].tolist()}
+            return {**own, "cutoff": [cutoff] * len(probability)}
         found = {f"score={name}": self.scores[:, c].tolist() for c, name in enumerate(task.classes)}
         return {**found, **{f"probability={name}": probability[:, c].tolist() for c, name in enumerate(task.classes)}}
 
@@ -148,7 +152,8 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
         return Predictions(scores)
     has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)
     probability = estimator.probabilities_of(scores) if has_scale else estimator.predict_proba(X)
-    return Predictions(scores, _checked_probabilities(probability, task, len(X)), members)
+    cutoff = float(getattr(estimator, "min_probability", 0.5))
+    return Predictions(scores, _checked_probabilities(probability, task, len(X)), cutoff, members)
 
 
 def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:

@@ -186,7 +186,7 @@ class NestedPlan:
         folds += () if self.validation_of is None else (self.validation_of.tolist(),)
         split = self.splits[fold]
         folds += (split.train, split.validation) if self.adjust_for else ()
-        outcome = "refitted" if kind == "final" else kind  # older versions did not refit
+        outcome = "with cutoff" if kind == "final" else kind  # older versions chose no cutoff
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(

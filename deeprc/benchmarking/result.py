@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.strata import auc_within
 from deeprc.files import write_text
+from deeprc.rich import details, interval, table
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 
@@ -86,6 +88,21 @@ class BenchmarkResult:
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"BenchmarkResult({self.title!r}, {len(self.methods)} methods{failed}; print(result.table) shows them)"
+
+    def _repr_html_(self) -> str:
+        """Return the methods with their measure and its interval as a notebook shows them."""
+        found, measure = self.comparison, self.scoring.estimate
+        labels = {method.name: method.label for method in self.methods}
+        rows, pictures = [], []
+        for _, row in found.iterrows():
+            low, value, high = (float(row[name]) for name in ("ci_low", measure, "ci_high"))
+            known = math.isfinite(value)
+            numbers = (
+                [f"{value:.3f}", f"{low:.3f} to {high:.3f}"] if known else ["", self.failures.get(row["method"], "")]
+            )
+            rows.append([labels[row["method"]], *numbers])
+            pictures.append(interval(low, value, high, chance=0.5 if self.scoring.kind == "binary" else None))
+        return details(self.title, [], table(["method", measure, "95% interval"], rows, pictures))
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
@@ -158,9 +175,9 @@ class BenchmarkResult:
             "members.tsv": self.members.drop(columns=list(_OF_REPERTOIRE)).drop_duplicates(),
             "contributions.tsv": self.members[["method", "fold", "member", *_OF_REPERTOIRE]],
         }
-        for name, table in members.items():
-            if len(table):
-                write_text(folder / name, _tsv(table))
+        for name, rows in members.items():
+            if len(rows):
+                write_text(folder / name, _tsv(rows))
             else:
                 (folder / name).unlink(missing_ok=True)  # of an earlier call
         write_cautions(folder, self.cautions)

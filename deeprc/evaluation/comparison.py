@@ -59,8 +59,9 @@ def checked_predictions(
     ----------
     predictions
         A table with the columns method, fold, repertoire_id, label and those of the target's kind, see
-        `deeprc.evaluation.scoring`; for two classes they are score (higher for class 1) and probability (of class 1).
-        Each repertoire is in one fold. A method may lack folds, but it has all repertoires of a fold that it has.
+        `deeprc.evaluation.scoring`; for two classes they are score (higher for class 1), probability (of class 1) and,
+        if it is not 0.5, cutoff. Each repertoire is in one fold. A method may lack folds, but it has all repertoires of
+        a fold that it has.
     methods
         All methods that may occur; by default any.
     scoring
@@ -71,6 +72,8 @@ def checked_predictions(
     InputError
         If the table is not as described.
     """
+    absent = {name: value for name, value in scoring.optional.items() if name not in predictions}
+    predictions = predictions.assign(**absent)
     missing = [name for name in scoring.columns if name not in predictions]
     if missing:
         expected = ", ".join(scoring.columns)

@@ -71,6 +71,8 @@ class Scoring(ABC):
         The measure of predictions that know nothing.
     headings
         The names of all measures in tables, and their headings; `measure` is the first.
+    optional
+        The columns that a table may lack, and the value that they then have.
     lower_is_better
         The measures that are better when they are lower.
     interval_note, test_note, means_note
@@ -84,6 +86,7 @@ class Scoring(ABC):
     sd: ClassVar[str]
     chance_level: ClassVar[float]
     headings: ClassVar[Mapping[str, str]]
+    optional: ClassVar[Mapping[str, float]] = {}
     lower_is_better: ClassVar[frozenset[str]] = frozenset()
     interval_note: ClassVar[str]
     test_note: ClassVar[str]
@@ -146,12 +149,16 @@ def _spread(values: NDArray[np.float64]) -> float:
 
 
 class BinaryScoring(Scoring):
-    """Two classes: the columns label (0 or 1), score (higher for class 1) and probability (of class 1)."""
+    """Two classes: the columns label (0 or 1), score (higher for class 1), probability (of class 1) and cutoff.
+
+    Class 1 is called where its probability reaches the cutoff; by default 0.5.
+    """
 
     kind = "binary"
     measure, heading = "auc", "AUC"
     estimate, sd = "auc_mean", "auc_sd"
     chance_level = 0.5
+    optional: ClassVar[Mapping[str, float]] = {"cutoff": 0.5}
     headings: ClassVar[Mapping[str, str]] = {
         "auc": "AUC",
         "f1": "F1",
@@ -163,19 +170,20 @@ class BinaryScoring(Scoring):
         "several repertoires and folds with common training repertoires add."
     )
     test_note = "two-sided paired DeLong test by fold"
-    means_note = "F1, balanced accuracy: at a probability of 0.5."
+    means_note = "F1, balanced accuracy: of classes that are called from a cutoff chosen on the validation fold."
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        return (*_PLACE, "label", "score", "probability")
+        return (*_PLACE, "label", "score", "probability", "cutoff")
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _numbers(table, ("label", "score", "probability"))
+        table = _numbers(table, ("label", "score", "probability", "cutoff"))
         refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
         refuse(table, table["score"].isna(), "expected a score, found none")
-        refuse(table, ~table["probability"].between(0, 1), "expected a probability from 0 to 1")
+        for name in ("probability", "cutoff"):
+            refuse(table, ~table[name].between(0, 1), f"expected a {name} from 0 to 1")
         return table.astype({"label": np.int64})
 
     def is_measured(self, fold: pd.DataFrame) -> bool:
@@ -186,7 +194,8 @@ class BinaryScoring(Scoring):
         """Return every metric of one fold, see `binary_metrics`."""
         # ranks, because a score may be infinite
         score = rankdata(fold["score"])
-        return binary_metrics(fold["label"].to_numpy(), fold["probability"].to_numpy(), score=score)
+        label, probability, cutoff = (fold[name].to_numpy() for name in ("label", "probability", "cutoff"))
+        return binary_metrics(label, probability, score=score, cutoff=cutoff)
 
     def judge_probabilities(self, table: pd.DataFrame) -> dict[str, float]:
         """Return how good the probabilities of a table are, see `judge_probabilities`."""

@@ -177,6 +177,8 @@ def _prediction_column(name: str) -> Column:
         return Column("number", low=-float("inf"), high=float("inf"))
     if name.split("=")[0] == "probability":
         return _SHARE
+    if name == "cutoff":
+        return Column("number", low=0, high=1, optional=True)  # earlier versions lack it
     return Column("number") if name == "prediction" else Column()
 
 

@@ -17,11 +17,16 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
 from deeprc.readings.cohort import TrainingCohort
+from deeprc.readings.donors import count_cases
 from deeprc.tasks import Task
 
 __all__ = ["Question", "list_questions"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
+_MIN_CASES = 40
+"""See `count_cases`. With fewer, a memory that goes with the label keeps the attention from learning more than it; see
+docs/experiments.md."""
+
 Floats = NDArray[np.float64]
 
 
@@ -96,6 +101,8 @@ def _both_directions(
     if len(rows) == 0 or positive.all() or not positive.any():
         return []
     groups = None if cohort.groups is None else cohort.groups[rows]
+    if count_cases(groups, None if regression else positive, n=len(rows)) < _MIN_CASES:
+        return []
     folds = inner_folds(X, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []

@@ -31,6 +31,7 @@ from deeprc.progress import track
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
+from deeprc.readings.donors import count_cases, number_donors
 from deeprc.tasks import Task
 
 __all__ = ["fit_composition"]
@@ -43,8 +44,8 @@ _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
 _N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
 _N_BINS = 4  # of numbers, by which folds are stratified
-_MIN_CASES = 16  # see `_count_cases`; with fewer, one cohort without a signal in four would have a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
+_MIN_CASES = 16  # see `count_cases`; with fewer, one cohort without a signal in four would have a reading
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 10.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
 _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
@@ -186,7 +187,8 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         found = np.concatenate([_held_out_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))
-        if not _is_clear(gains[best], problem.groups, _count_cases(problem, target)):
+        n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
+        if not _is_clear(gains[best], problem.groups, n_cases):
             return None
         (kmer_share, C), slope = settings[best], slopes[best]
         products, known = mixtures[kmer_share], problem.known
@@ -274,19 +276,6 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     return slope, prior - (np.logaddexp(0, odds) - target * odds)
 
 
-def _count_cases(problem: _Problem, target: Floats) -> int:
-    """Return how many donors there are; for a class, a donor with repertoires of both labels counts twice.
-
-    D differences within donors are as exact as the difference between D donors of one class and D of the other.
-    """
-    donors = _donors_of(len(target), problem.groups)
-    return len(np.unique(donors if problem.is_number else 2 * donors + (target == 1)))
-
-
-def _donors_of(n: int, groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
-
-
 def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
     """Return whether the mean gain is clearly above 0; the gains of a donor are one observation.
 
@@ -297,9 +286,9 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> 
     groups
         See `_Problem`.
     n_cases
-        See `_count_cases`.
+        See `count_cases`.
     """
-    donors = _donors_of(len(gains), groups)
+    donors = number_donors(groups, len(gains))
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)

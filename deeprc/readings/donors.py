@@ -1,17 +1,43 @@
-"""Whether scores go with values, if some repertoires are of one donor.
+"""How much repertoires say together, if some are of one donor.
 
 Letters: n repertoires, D donors.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["association_z"]
+__all__ = ["association_z", "count_cases", "number_donors"]
 
 Floats = NDArray[np.float64]
 _ROUNDING = 1e-12
+
+
+def number_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
+    """Return the donor of each of n repertoires, from 0, (n,); without groups, each is its own."""
+    return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
+
+
+def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
+    """Return how many independent observations n repertoires are: donors, or donors and classes.
+
+    A donor with repertoires of both classes counts twice, because D differences within donors are as exact as the
+    difference between D donors of one class and D of the other.
+
+    Parameters
+    ----------
+    groups
+        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
+    classes
+        Whether each repertoire is of the class, 0 or 1, (n,); None if a number is predicted.
+    n
+        The number of repertoires.
+    """
+    donors = number_donors(groups, n)
+    return len(np.unique(donors if classes is None else 2 * donors + (classes == 1)))
 
 
 def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
@@ -30,7 +56,7 @@ def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | No
     """
     if np.ptp(scores) == 0 or np.ptp(values) == 0:
         return 0.0
-    donors = np.arange(len(scores)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    donors = number_donors(groups, len(scores))
     n_of = np.bincount(donors)
     scores, values = scores - scores.mean(), values - values.mean()
     score, value = (np.bincount(donors, each) / n_of for each in (scores, values))  # means of the donors, (D,)

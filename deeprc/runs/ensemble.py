@@ -22,7 +22,7 @@ from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.runs import predictor
 from deeprc.runs.assess import Assessment, assess
 from deeprc.runs.run import Run, load_run
-from deeprc.runs.run_text import describe_ensemble
+from deeprc.runs.run_text import describe_ensemble, show_ensemble
 from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
 from deeprc.training.model import Ensemble, Model
@@ -46,6 +46,9 @@ class RunEnsemble:
 
     def __repr__(self) -> str:
         return describe_ensemble(self.runs)
+
+    def _repr_html_(self) -> str:
+        return show_ensemble(self.runs)
 
     @cached_property
     def model(self) -> Model:

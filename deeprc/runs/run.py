@@ -34,7 +34,7 @@ from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.bundle import naming_bundle, unpack_bundle
-from deeprc.runs.run_text import describe_run
+from deeprc.runs.run_text import describe_run, show_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
@@ -135,7 +135,9 @@ def read_settings(path: Path) -> RunSettings:
     config = config_from_mapping(settings, source=str(file))
     given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
     _check_tasks(given.tasks, f"{file}: tasks")
-    if given.fold >= given.folds or given.validation_fold == given.fold or (given.validation_fold or 0) >= given.folds:
+    tested = given.fold if given.test is None else None
+    same = given.validation_fold is not None and given.validation_fold == tested
+    if given.fold >= given.folds or same or (given.validation_fold or 0) >= given.folds:
         named = f"{given.fold} and {given.validation_fold}"
         raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
     return RunSettings(config=config, **vars(given))
@@ -204,6 +206,9 @@ class Run:
 
     def __repr__(self) -> str:
         return describe_run(self)
+
+    def _repr_html_(self) -> str:
+        return show_run(self)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

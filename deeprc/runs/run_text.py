@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
+from deeprc.rich import details, interval
 from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
     from deeprc.runs.run import Run
 
-__all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_task"]
+__all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_task", "show_ensemble", "show_run"]
 
 _WIDTH = 100
 _LABEL = 10  # characters before a line's text
@@ -26,13 +27,36 @@ _OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "reg
 
 def describe_run(run: Run) -> str:
     """Return path, targets, settings that differ from the defaults, repertoires per side, and the test's metrics."""
+    return _text(f"Run({run.model.name!r})", _lines(run))
+
+
+def show_run(run: Run) -> str:
+    """Return what `describe_run` says as HTML, with pictures of the intervals of the test's AUCs."""
+    pictures = []
+    try:
+        found = read_json(run.path / "metrics.json")["test"]
+        for task in run.tasks:
+            (low, high), value = found[task.name]["auc_ci"], found[task.name]["auc"]
+            pictures.append(interval(float(low), float(value), float(high), chance=0.5))
+    except (ValueError, KeyError, TypeError):
+        pictures = []  # a regression, or no metrics
+    return details(f"Run {run.model.name}", _lines(run), *pictures)
+
+
+def show_ensemble(runs: Sequence[Run]) -> str:
+    """Return what `describe_ensemble` says as HTML."""
+    names = ", ".join(run.model.name for run in runs)
+    return details(f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_targets(runs[0].tasks)])
+
+
+def _lines(run: Run) -> list[tuple[str, str]]:
     changes = run.settings.config.changes()
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
     sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
     lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
     if run.settings.adjust_for:
         lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
-    return _text(f"Run({run.model.name!r})", [*lines, *_tested(run.path, run.tasks)])
+    return [*lines, *_tested(run.path, run.tasks)]
 
 
 def describe_ensemble(runs: Sequence[Run]) -> str:

@@ -237,6 +237,12 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         outputs = self._outputs(X).double().numpy()
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
+    @property
+    def min_probability(self) -> float:
+        """The probability from which the second of two classes is predicted: chosen by the validation repertoires."""
+        check_is_fitted(self)
+        return self.model_.tasks[0].calibration.min_probability
+
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the calibrated probability of each class, (B, C), in the order of X and of `classes_`."""
         probability = activate(self._outputs(X), self.model_.tasks)[0]

@@ -22,7 +22,7 @@ from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.registry import MethodEntry
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.calibration import fit_calibration
+from deeprc.calibration import choose_cutoff, fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import (
     Cohort,
@@ -156,9 +156,14 @@ def test_the_best_setting_on_the_validation_fold_predicts_the_test_fold(
         assert [found[i] for i in sides["test"]] == expected.tolist()
         at_validation = toys.score(validation, SALTS[best], train, [sick[i] for i in train])
         fitted = fit_calibration(at_validation, np.array([sick[i] for i in validation]) == 1)
-        probability = result.predictions.set_index("repertoire_id").loc[sides["test"], "probability"]
+        own = result.predictions.set_index("repertoire_id").loc[sides["test"]]
         odds = fitted.slope * expected + fitted.intercept
-        np.testing.assert_allclose(probability, 1 / (1 + np.exp(-odds)), rtol=1e-6)
+        np.testing.assert_allclose(own["probability"], 1 / (1 + np.exp(-odds)), rtol=1e-6)
+        cutoff = choose_cutoff(fitted.slope * at_validation + fitted.intercept)  # of log-odds
+        np.testing.assert_allclose(own["cutoff"], 1 / (1 + np.exp(-cutoff)), rtol=1e-6)
+        called = result.metrics.set_index(["fold", "metric"])["value"]
+        right = (own["probability"] >= own["cutoff"]) == [bool(sick[i]) for i in sides["test"]]
+        assert called[fold, "accuracy"] == pytest.approx(right.mean())
 
 
 def test_every_fit_but_the_refit_sees_the_training_side_alone(
@@ -605,7 +610,7 @@ def test_a_method_that_always_fails(run: Callable[..., BenchmarkResult], toys: M
     assert set(result.predictions["method"]) == {"b"}
     alone = run({"a": toys.Unprepared()}, output=tmp_path / "out")
     assert len(alone.predictions) == len(alone.choices) == len(alone.costs) == 0
-    assert list(alone.predictions) == ["method", "fold", "repertoire_id", "label", "score", "probability"]
+    assert list(alone.predictions) == ["method", "fold", "repertoire_id", "label", "score", "probability", "cutoff"]
 
 
 def test_a_method_without_a_score_for_one_repertoire_fails_in_its_fold(

@@ -24,6 +24,7 @@ PREDICTED: dict[str, Any] = {
     "label": [0, 1, 1],
     "score": [float("inf"), 0.1, -3.0],
     "probability": [1.0, 0.5, 0.0],
+    "cutoff": [0.4, 0.4, 0.4],
 }
 MEMBER: dict[str, Any] = {
     "member": "svm",

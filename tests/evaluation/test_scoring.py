@@ -19,7 +19,7 @@ from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table
-from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring, scoring_for
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, scoring_for
 from deeprc.evaluation.trust import FEW_IN_CLASS, is_few, relation
 from deeprc.interpretation.report import write_benchmark_report
 
@@ -263,3 +263,26 @@ def test_deeprc_in_a_benchmark_of_each_kind(cohort: RepertoireDataset, tmp_path:
         result = benchmark(cohort, target=target, methods=["deeprc"], options=BenchmarkOptions(folds=3, preset=preset))
         assert not result.failures
         assert set(columns) <= set(result.predictions)
+
+
+def test_a_class_is_called_from_the_cutoff() -> None:
+    table = pd.DataFrame(
+        {
+            "method": "m",
+            "fold": 0,
+            "repertoire_id": list("abcd"),
+            "label": [1, 1, 0, 0],
+            "score": [0.9, 0.3, 0.2, 0.1],
+            "probability": [0.9, 0.3, 0.2, 0.1],
+        }
+    )
+
+    def accuracy(predictions: pd.DataFrame) -> float:
+        metrics = fold_metrics(predictions, BINARY)
+        return float(metrics.loc[metrics["metric"] == "accuracy", "value"].item())
+
+    assert accuracy(table) == 0.75  # 0.5, where a table names no cutoff
+    assert accuracy(table.assign(cutoff=0.25)) == 1.0
+    assert accuracy(table.assign(cutoff=0.15)) == 0.75
+    with pytest.raises(InputError, match="expected a cutoff from 0 to 1"):
+        accuracy(table.assign(cutoff=1.5))

@@ -321,6 +321,20 @@ def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: i
     assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None
 
 
+def test_a_memory_needs_forty_cases(tmp_path: Path) -> None:
+    """A donor with repertoires of both classes counts twice; for a number, a donor is a donor."""
+    labels = np.arange(80) % 2
+    cohort = make_cohort(write_repertoires(tmp_path / "c.h5", draw_repertoires(0, labels, rates=(0.05, 0.7))), labels)
+    assert fit_clones(cohort) is not None
+    assert fit_clones(replace(cohort, groups=np.arange(80) // 4)) is not None  # twenty donors with both classes
+    assert fit_clones(replace(cohort, groups=np.minimum(np.arange(80) // 4, 18))) is None
+    assert fit_clones(replace(cohort, groups=np.arange(80) // 4 * 2 + labels)) is not None
+    task = Task("age", "age", "regression", mean=0.5, scale=0.5)
+    ages = make_cohort(cohort.dataset, labels + 0.0, task)
+    assert fit_clones(ages) is not None
+    assert fit_clones(replace(ages, groups=np.arange(80) // 4)) is None
+
+
 def _visits(n_donors: int, n_visits: int) -> tuple[list[list[Clone]], np.ndarray]:
     """Return repertoires of donors who have ten clones of their own in every repertoire, and whose each is."""
     rng = np.random.default_rng(1)
@@ -338,19 +352,19 @@ def _visits(n_donors: int, n_visits: int) -> tuple[list[list[Clone]], np.ndarray
 
 def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tmp_path: Path) -> None:
     """The age at each visit differs; a clone that one donor carries at every visit has one carrier, so no test."""
-    repertoires, donors = _visits(20, 4)
-    ages = 30.0 + 2 * donors + np.tile([0.0, 0.5, 1.0, 1.5], 20)
+    repertoires, donors = _visits(40, 4)
+    ages = 30.0 + 2 * donors + np.tile([0.0, 0.5, 1.0, 1.5], 40)
     task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
     cohort = make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), ages, task)
     up, down = clones_questions.list_questions(replace(cohort, groups=donors))
     clones = shared_clones(cohort.dataset, ["v_call", "j_call"])
     for question, direction in ((up, 1), (down, -1)):
         labels = question.carriers.labels()
-        assert len(labels) == 20
+        assert len(labels) == 40
         assert (direction * np.diff(labels[question.carriers.index_of[::4]]) > 0).all()  # in the order of the means
         assert find_associated_clones(clones, question.carriers, 0.5, question.test).n_tested == 0
     alone, _ = clones_questions.list_questions(cohort)
-    assert find_associated_clones(clones, alone.carriers, 0.5, alone.test).n_tested == 200
+    assert find_associated_clones(clones, alone.carriers, 0.5, alone.test).n_tested == 400
 
 
 def test_an_empty_repertoire_has_no_evidence_for_a_number(tmp_path: Path) -> None:

@@ -25,7 +25,11 @@ def test_it_fits_and_predicts(cohort: RepertoireDataset) -> None:
     probability = model.predict_proba(cohort)
     assert probability.shape == (len(cohort), 2)
     np.testing.assert_allclose(probability.sum(axis=1), 1)
-    assert set(model.predict(cohort)) <= {"case", "healthy"}
+    calibration = model.model_.tasks[0].calibration
+    assert model.min_probability == pytest.approx(1 / (1 + np.exp(-calibration.cutoff)))
+    assert calibration.cutoff != 0
+    called = np.where(probability[:, 1] >= model.min_probability, "healthy", "case")
+    assert model.predict(cohort).tolist() == called.tolist()
     np.testing.assert_allclose(model.predict_proba(cohort[[5, 2]]), probability[[5, 2]], rtol=1e-6)
     assert [w.sum() for w in model.attention(cohort[:2])] == pytest.approx([1, 1])
     assert model.predict_proba(cohort[:0]).shape == (0, 2)

@@ -1,0 +1,78 @@
+"""The image, the recipe and the wrappers say what pyproject.toml says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jinja2
+import pytest
+import yaml
+
+from deeprc.cli.flags import load_command
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    pytest.skip("reads pyproject.toml, which Python 3.10 cannot", allow_module_level=True)
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def recipe() -> dict[str, Any]:
+    text = (ROOT / "packaging" / "bioconda" / "meta.yaml").read_text()
+    rendered = jinja2.Template(text).render(PYTHON="python", pin_subpackage=lambda name, max_pin: name)
+    found: dict[str, Any] = yaml.safe_load(rendered)
+    return found
+
+
+def as_conda(requirement: str) -> str:
+    name, version = requirement.split(">=")
+    return f"{CONDA_NAMES.get(name, name)} >={version}"
+
+
+def test_the_recipe_needs_what_the_package_needs() -> None:
+    extras = PROJECT["optional-dependencies"]
+    interpret = [each for name in ("interpret", "plots") for each in extras[name] if not each.startswith("deeprc")]
+    wanted = {as_conda(each) for each in (*PROJECT["dependencies"], *interpret)}
+    assert set(recipe()["requirements"]["run"]) - {"python >=3.10"} == wanted
+    assert PROJECT["requires-python"].startswith(">=3.10")
+
+
+def test_all_name_the_version() -> None:
+    version = PROJECT["version"]
+    galaxy = ElementTree.parse(ROOT / "packaging" / "galaxy" / "deeprc_predict.xml").getroot()
+    module = ROOT / "packaging" / "nextflow" / "deeprc" / "predict"
+    assert recipe()["package"] == {"name": "deeprc", "version": version}
+    assert galaxy.findtext("macros/token") == version
+    assert f"deeprc:{version}" in (module / "main.nf").read_text()
+    assert f"deeprc={version}" in (module / "environment.yml").read_text()
+
+
+@pytest.mark.parametrize("path", ["packaging/galaxy/deeprc_predict.xml", "packaging/nextflow/deeprc/predict/main.nf"])
+def test_wrappers_use_options_that_exist(path: str) -> None:
+    text = (ROOT / path).read_text()
+    for name in ("preprocess", "predict"):
+        known = {option for parameter in load_command(name).params for option in parameter.opts}
+        part = re.split(r"&&|\n\n|\n\s+deeprc ", text[text.rindex(f"deeprc {name} ") :])[0]
+        used = re.findall(r"\s(--[a-z][a-z-]*|-o)\b", part)
+        assert used, name
+        assert set(used) <= known, name
+
+
+def test_the_image_runs_as_a_user_and_holds_the_package() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    last_user = next(line for line in reversed(lines) if line.startswith("USER"))
+    assert last_user == "USER 1000"
+    copied = {
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    }
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {f"!{name}" for name in copied} <= set(ignored)
+    assert {"deeprc", "datasets", "baselines", "configs", "pyproject.toml", "README.md", "LICENSE"} <= copied
+    assert all((ROOT / name).exists() for name in copied)

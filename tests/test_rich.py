@@ -1,0 +1,84 @@
+"""What notebooks show: HTML that is well formed, and in which nobody's names are markup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+import deeprc
+from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.evaluation.comparison import MethodInfo
+from deeprc.rich import details, histogram, interval, table
+from deeprc.runs.cross_validation import CrossValidation
+
+
+def text_of(html: str) -> str:
+    return " ".join("".join(ElementTree.fromstring(html).itertext()).split())
+
+
+def test_texts_are_escaped() -> None:
+    html = details("<b>", [("a&b", "<script>")], table(["<i>"], [["<u>"]], ["<em>picture</em>"]))
+    assert text_of(html) == "<b>a&b<script><i><u>picture"
+    assert {each.tag for each in ElementTree.fromstring(html).iter()}.isdisjoint({"b", "i", "u", "script"})
+
+
+def test_an_interval_is_drawn_from_its_limits() -> None:
+    drawn = ElementTree.fromstring(interval(0.25, 0.5, 1.0, chance=0.5))
+    chance, line = drawn.findall("line")
+    assert (line.get("x1"), line.get("x2"), chance.get("x1")) == ("42.0", "156.0", "80.0")
+    assert drawn.find("circle").get("cx") == "80.0"  # type: ignore[union-attr]
+    assert interval(float("nan"), 0.5, 1.0) == ""
+
+
+def test_a_histogram_counts() -> None:
+    bars = ElementTree.fromstring(histogram([1, 1, 1, 3], "size", n_bars=2)).findall(".//rect")
+    assert [bar.get("height") for bar in bars] == ["34.0", "11.3"]
+    assert histogram([], "size") == ""
+    assert len(ElementTree.fromstring(histogram([7, 7], "size")).findall(".//rect")) == 1
+
+
+def test_a_dataset() -> None:
+    columns: dict[str, Any] = {"repertoire_id": list("abcdefg"), "junction_aa": ["CASSF"] * 7, "status": ["<ill>"] * 7}
+    found = deeprc.from_frame(columns)
+    shown = text_of(found._repr_html_())
+    assert shown.startswith("MemoryDataset of a tablerepertoires7 with 7 sequences")
+    assert shown.count("<ill>") == 5
+    assert shown.endswith("and 2 more")
+    assert text_of(found.report._repr_html_()).startswith("repertoire format rows read kept a airr 1 1")
+
+
+def test_the_example_run() -> None:
+    example = Path(__file__).parents[1] / "examples" / "quickstart.deeprc"
+    run = deeprc.load(example, device="cpu")
+    assert "test status: AUC 1.000" in text_of(run._repr_html_()).replace("teststatus", "test status")
+    assert "<svg" in run._repr_html_()
+    assert text_of(deeprc.load_ensemble(example)._repr_html_()).startswith("Ensemble of 1 run")
+
+
+def test_a_cross_validation(tmp_path: Path) -> None:
+    empty = pd.DataFrame()
+    found = CrossValidation(
+        tmp_path, {"status": {"auc": 0.75, "auc_ci": [0.5, 0.9]}, "age": {"r2": 0.1}}, empty, empty, []
+    )
+    assert "statusAUC 0.750 (95% interval 0.500 to 0.900)" in text_of(found._repr_html_())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_benchmark() -> None:
+    rows = [
+        (name, fold, f"{fold}{i}", i % 2, (i % 2 if name == "good" else 0.5) + 0.01 * i)
+        for name in ("good", "poor")
+        for fold in range(3)
+        for i in range(8)
+    ]
+    predictions = pd.DataFrame(rows, columns=["method", "fold", "repertoire_id", "label", "score"])
+    predictions["probability"] = predictions["score"].clip(0, 1)
+    methods = [MethodInfo("good", "Good <one>"), MethodInfo("poor", "Poor")]
+    result = BenchmarkResult(methods, predictions, pd.DataFrame(), pd.DataFrame(), n_folds=3, title="A comparison")
+    shown = text_of(result._repr_html_())
+    assert shown.startswith("A comparisonmethodauc_mean95% intervalGood <one>1.000")
+    assert result._repr_html_().count("<svg") == 2
