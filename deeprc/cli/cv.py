@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import adjust_option, config_option, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
@@ -45,7 +45,15 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     "--output", required=True, metavar="FOLDER", help="The folder to write. An equal call continues in its folder."
 )
 @config_option
-@click.option("--folds", default=5, show_default=True, help="Number of folds. Each is once the test fold.")
+@click.option(
+    "--folds",
+    metavar="NUMBER|leave-one-out:COLUMN",
+    default="5",
+    callback=read_folds,
+    show_default=True,
+    help="Number of folds. Each is once the test fold. leave-one-out:COLUMN: each value of the column, such as a batch,"
+    " is left out for testing once.",
+)
 @click.option(
     "--repeats",
     default=1,
@@ -56,7 +64,7 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     "--members",
     type=int,
     help="Number of runs that predict a test fold together, each with another validation fold.  [default: one for each"
-    " fold but the test fold]",
+    " fold but the test fold; with leave-one-out 5]",
 )
 @click.option(
     "--group-by",

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["adjust_option", "config_option", "device_option", "sketches_option", "training_device_option"]
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+
+__all__ = ["adjust_option", "config_option", "device_option", "read_folds", "sketches_option", "training_device_option"]
+
+
+def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
+    """Return the number of folds, or "leave-one-out:COLUMN"."""
+    if text.startswith(LEAVE_ONE_OUT):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        expected = f"expected a number or {LEAVE_ONE_OUT}COLUMN"
+        raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
 
 
 def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.options import adjust_option, config_option, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
 from deeprc.cli.progress import evaluation_lines
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
+from deeprc.evaluation.folds_text import left_out_column
 
 __all__ = ["train"]
 
@@ -67,17 +67,6 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
         raise click.BadParameter(f"expected the index of a fold or all, found {text!r}", param=parameter) from None
 
 
-def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
-    """Return the number of folds, or "leave-one-out:COLUMN"."""
-    if text.startswith(LEAVE_ONE_OUT):
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        expected = f"expected a number or {LEAVE_ONE_OUT}COLUMN"
-        raise click.BadParameter(f"{expected}, found {text!r}", param=parameter) from None
-
-
 @click.command(cls=SettingsCommand)
 @click.argument("container", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
@@ -96,7 +85,7 @@ def _read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int 
     "--folds",
     metavar="NUMBER|leave-one-out:COLUMN",
     default="5",
-    callback=_read_folds,
+    callback=read_folds,
     show_default=True,
     help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: a run for each value of the column, such"
     " as a batch, which tests on this value, OUTPUT/fold-0 and so on.",
@@ -215,8 +204,7 @@ def train(
                 if isinstance(folds, str):
                     if fold != 0 or test is not None or validation_fold is not None:
                         raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
-                    column = folds.removeprefix(LEAVE_ONE_OUT)
-                    plans = plan_left_out(container, column, seed=seed, **how)
+                    plans = plan_left_out(container, str(left_out_column(folds)), seed=seed, **how)
                 else:
                     plans = plan_validations(seed=seed, **split)
                 runs = train_runs(container, output, plans, scheduler=scheduler, **common)

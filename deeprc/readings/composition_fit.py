@@ -45,7 +45,7 @@ _N_FOLDS = 10
 _N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
 _N_BINS = 4  # of numbers, by which folds are stratified
 _MIN_CASES = 16  # see `count_cases`; with fewer, one cohort without a signal in four would have a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 30.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 10.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
 _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 

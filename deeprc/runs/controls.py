@@ -26,7 +26,7 @@ from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, rela
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["LABELS", "SHORT", "Controls", "compare_controls"]
+__all__ = ["LABELS", "SHORT", "Controls", "compare_controls", "control_methods", "fit_control", "make_controls"]
 
 LABELS = {
     "network": "The network",
@@ -197,16 +197,19 @@ def _together(performance: Performance, target: AllClasses, of_classes: Sequence
         known = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
-    comparison = compare(table, _methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors)
+    comparison = compare(
+        table, control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
+    )
     return Controls(target, comparison, [], scoring, of_classes[0].columns)
 
 
-def _methods(names: Iterable[str]) -> list[MethodInfo]:
+def control_methods(names: Iterable[str]) -> list[MethodInfo]:
+    """Return the network and the controls as methods of a comparison."""
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
 
-def _made(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
-    """Return the controls; every junction ends as its J gene does, so J genes are among them."""
+def make_controls(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    """Return the controls by their names; every junction ends as its J gene does, so J genes are among them."""
     size, genes, sheet = (
         (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
         if is_number
@@ -232,21 +235,21 @@ def _controls(
     answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
     reasons = []
     labels = contrast.label if is_number else np.where(known, contrast.label, 0).astype(np.int64)
-    for name, control in _made(is_number, columns).items():
-        found = _answers(control(), dataset[training], labels[training], dataset[tested])
+    for name, control in make_controls(is_number, columns).items():
+        found = fit_control(control(), dataset[training], labels[training], dataset[tested])
         if isinstance(found, str):
             reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
         else:
             answers[name] = found
     table = _predictions(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(table, _methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
+    comparison = compare(table, control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 
-def _answers(
+def fit_control(
     control: Any, training: RepertoireDataset, labels: NDArray[Any], tested: RepertoireDataset
 ) -> NDArray[np.float64] | str:
-    """Return a control's scores or numbers for the repertoires that are tested, (B,), or why it cannot be fitted."""
+    """Fit a control, and return its scores or numbers for the tested repertoires, (B,), or why it cannot be fitted."""
     try:
         fitted = control.fit(training, labels)
         answers: NDArray[np.float64] = (

@@ -6,7 +6,7 @@ Letters: B repertoires of a fold, T outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,8 @@ class FoldPrediction:
         The labels, (B, number of tasks); NaN where one is not known.
     tasks
         What is predicted, with the calibration and the cutoff for this fold.
+    learned
+        The index in the cohort of each repertoire that the first run of the ensemble has trained or validated on.
     """
 
     repeat: int
@@ -64,6 +66,7 @@ class FoldPrediction:
     outputs: Floats
     labels: Floats
     tasks: tuple[Task, ...]
+    learned: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def log_odds(self) -> Floats:
         """Return the calibrated log-odds of the positive class, or of each of several classes; NaN of numbers, (B, T).
@@ -101,6 +104,7 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
     position = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
     rows = np.sort(np.array([position[each] for each in first.splits["test"]], np.int64))
+    learned = np.sort(np.array([position[each] for side in ("train", "validation") for each in first.splits[side]]))
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
     for task, part in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):
@@ -110,7 +114,7 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
         replace(task, mean=0.0, scale=1.0, calibration=replace(IDENTITY, cutoff=task.calibration.cutoff))
         for task in ensemble.tasks
     )
-    return FoldPrediction(of.repeat, of.fold, rows, outputs, ensemble.model.labels(tested), tasks)
+    return FoldPrediction(of.repeat, of.fold, rows, outputs, ensemble.model.labels(tested), tasks, learned)
 
 
 def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:

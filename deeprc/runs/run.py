@@ -135,7 +135,9 @@ def read_settings(path: Path) -> RunSettings:
     config = config_from_mapping(settings, source=str(file))
     given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
     _check_tasks(given.tasks, f"{file}: tasks")
-    if given.fold >= given.folds or given.validation_fold == given.fold or (given.validation_fold or 0) >= given.folds:
+    tested = given.fold if given.test is None else None
+    same = given.validation_fold is not None and given.validation_fold == tested
+    if given.fold >= given.folds or same or (given.validation_fold or 0) >= given.folds:
         named = f"{given.fold} and {given.validation_fold}"
         raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
     return RunSettings(config=config, **vars(given))

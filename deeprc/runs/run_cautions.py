@@ -15,7 +15,7 @@ from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
 from deeprc.tasks import TaskKind
 
-__all__ = ["run_cautions"]
+__all__ = ["control_cautions", "run_cautions"]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # AUC and r2 on the training side above that on the validation side
 
@@ -34,7 +34,7 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
         *_judging(performance),
         *_chance(performance),
         *_subjects(metadata, performance),
-        *_confounding(controls),
+        *control_cautions(controls),
         *_few(performance),
         *_overfitting(performance),
     ]
@@ -145,7 +145,8 @@ def _targets(performance: Performance) -> dict[str, TaskKind]:
     return {**found, **{each.target: "regression" for each in performance.numbers}}
 
 
-def _confounding(controls: Sequence[Controls]) -> Iterator[Caution]:
+def control_cautions(controls: Sequence[Controls]) -> Iterator[Caution]:
+    """Yield a warning for each control that the network is not better than, and a note if there is none."""
     for each in controls:
         if each.is_of_class:
             continue

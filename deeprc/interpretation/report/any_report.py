@@ -14,7 +14,7 @@ from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.cv_report import write_cv_report
 from deeprc.interpretation.report.run_report import write_report
-from deeprc.runs.cross_validation import holds_cross_validation
+from deeprc.runs.cross_plan import holds_cross_validation
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.fitted import FittedModel, with_labels
 from deeprc.runs.predictor import Predictor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,12 @@ from deeprc.documents import read_json, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.evaluation.stored_tables import read_fold_metrics, read_out_of_fold
-from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES
+from deeprc.evaluation.strata import StratifiedAuc
+from deeprc.evaluation.trust import Relation, p_text
+from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, within_table
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -31,13 +34,47 @@ from deeprc.interpretation.report.page import (
     write_page,
 )
 from deeprc.interpretation.report.pictures import drawn_figure
-from deeprc.runs.cross_validation import Header, holds_cross_validation, read_header
+from deeprc.runs.controls import LABELS
+from deeprc.runs.cross_plan import Header, holds_cross_validation, read_header
 
 __all__ = ["write_cv_report"]
 
 _METHOD = MethodInfo("deeprc", "DeepRC")
-_CONTENTS = [("figure", "How good is it?"), ("folds", "Folds"), ("curves", "Curves"), ("reproduce", "To reproduce")]
+_CONTENTS = [
+    ("figure", "How good is it?"),
+    ("controls", "Controls"),
+    ("folds", "Folds"),
+    ("curves", "Curves"),
+    ("reproduce", "To reproduce"),
+]
 _NUMBERS = {"r2": "r²", "spearman": "Spearman", "mae": "Mean absolute error"}
+
+
+@dataclass(frozen=True)
+class _Within:
+    """The AUC within the values of a column, see `StratifiedAuc`."""
+
+    column: str
+    auc: float
+    n: int
+    n_strata: int
+    auc_ci: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Control:
+    """A control, see `Controls.to_list`."""
+
+    control: str
+    relation: Relation
+    contrast: str = ""
+    auc: float | None = None
+    auc_ci: tuple[float, float] | None = None
+    r2: float | None = None
+    r2_ci: tuple[float, float] | None = None
+    difference: float | None = None
+    p_value: float | None = None
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +105,8 @@ class _Metrics:
     spearman_ci: tuple[float, ...] | None = None
     mae: float | None = None
     mae_ci: tuple[float, ...] | None = None
+    within: tuple[_Within, ...] = ()
+    controls: tuple[_Control, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +153,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         answers=[_answer(name, found.metrics[name]) for name in names],
         n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
         metrics=[_metrics_table(found, name, place) for place, name in enumerate(names)],
+        controls=[each for each in (_within_table(found), *_control_tables(found)) if each is not None],
         folds=[_folds_table(found, name, place) for place, name in enumerate(names)],
         pictures=[(name, _pictures(found, name)) for name in names],
         command=_command(found.header, str(folder)),
@@ -176,9 +216,10 @@ def _lead(found: _Found) -> str:
     together = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
     times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
-    return (
-        f"Each of {header.folds} folds was once the test fold, which {together} predicted that had not seen it.{times}"
-    )
+    what = f"Each of {header.folds} folds was once the test fold"
+    if header.left_out is not None:
+        what = f"Each of the {header.folds} values of {header.left_out!r} was once left out for testing"
+    return f"{what}, which {together} predicted that had not seen it.{times}"
 
 
 def _answer(name: str, found: _Metrics) -> str:
@@ -215,6 +256,33 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
         cells += [number(own.auc), _limits(own.auc_ci), number(own.auc_sd)]
         cells += [number(getattr(own, measure)) for measure in MEASURES]
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
+
+
+def _within_table(found: _Found) -> Table | None:
+    """Return the AUC of each target within the values of columns; None where there is none."""
+    strata = {
+        name: [StratifiedAuc(each.column, each.auc, *each.auc_ci, each.n, each.n_strata) for each in metrics.within]
+        for name, metrics in found.metrics.items()
+    }
+    return within_table({name: each for name, each in strata.items() if each})
+
+
+def _control_tables(found: _Found) -> Iterator[Table]:
+    """Yield a table of the controls of each target that has some."""
+    for place, (name, metrics) in enumerate(found.metrics.items()):
+        heading = "r²" if found.has_numbers(name) else "AUC"
+        columns = [Column("Control", False), Column(heading), Column("95% interval")]
+        columns += [Column("Difference", note=f"of its {heading} to that of the network"), Column("p", note="paired")]
+        rows = []
+        for each in metrics.controls:
+            value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
+            p_value = number(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
+            cells = [number(value), _limits(limits), number(each.difference, "+.3f"), p_value]
+            rows.append([text(LABELS.get(each.control, each.control)), *cells])
+        if rows:
+            yield Table(
+                f"controls-{place}", f"Controls of {name}, on the test folds of the first repeat", columns, rows
+            )
 
 
 def _folds_table(found: _Found, name: str, place: int) -> Table:
@@ -301,7 +369,8 @@ def _command(header: Header, folder: str) -> str:
     words = ["deeprc", "cv", header.cohort]
     for target in header.targets:
         words += ["--target", target]
-    words += ["--folds", str(header.folds), "--repeats", str(header.repeats), "--members", str(header.members)]
+    folds = str(header.folds) if header.left_out is None else f"{LEAVE_ONE_OUT}{header.left_out}"
+    words += ["--folds", folds, "--repeats", str(header.repeats), "--members", str(header.members)]
     if header.group_by is not None:
         words += ["--group-by", header.group_by]
     for column in header.adjust_for:

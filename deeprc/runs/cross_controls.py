@@ -1,0 +1,218 @@
+"""How good a cross-validation is, beside controls that read no sequence, and within batches.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.comparison import compare
+from deeprc.evaluation.scoring import BINARY, RegressionScoring, Scoring
+from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.splits import donors_by_id, known_people
+from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
+from deeprc.outputs import output_slices
+from deeprc.runs.controls import LABELS, Controls, control_methods, fit_control, make_controls
+from deeprc.runs.cross_metrics import measure_folds
+from deeprc.runs.out_of_fold import FoldPrediction
+from deeprc.runs.performance import Contrast, Numbers
+from deeprc.runs.run_cautions import control_cautions
+from deeprc.tasks import labels
+
+__all__ = ["compare_with_controls", "judge_folds", "measure_within"]
+
+
+def judge_folds(
+    folds: Sequence[FoldPrediction], dataset: RepertoireDataset, group_by: str | None
+) -> tuple[dict[str, dict[str, Any]], list[Caution]]:
+    """Return the metrics of each target, with those of controls and those within batches, and what they warn of.
+
+    Parameters
+    ----------
+    folds
+        What was predicted for the test folds of all repeats.
+    dataset
+        The cohort.
+    group_by
+        The column of the metadata that names the donor.
+
+    Returns
+    -------
+    The metrics of `measure_folds`; `within`, a list with the AUC within the values of each column, of two classes; and
+    `controls`, a list with the measure of each control and its difference to the network.
+    """
+    metadata, tasks = dataset.metadata, folds[0].tasks
+    person = known_people(metadata, group_by)
+    donors = np.arange(len(dataset)) if person is None else person
+    metrics = measure_folds(folds, donors)
+    within = measure_within(folds, metadata, donors)
+    for target, strata in within.items():
+        metrics[target]["within"] = [each.to_dict() for each in strata]
+    columns = columns_for_control(metadata, tasks)
+    by_id = donors_by_id(dataset.repertoire_ids, metadata, group_by)
+    controls = compare_with_controls(folds, dataset, by_id, columns=columns.read)
+    for each in controls:
+        metrics[each.contrast.target]["controls"] = each.to_list()
+    left_out = columns_left_out(columns) if any(each.measures for each in controls) else []
+    return metrics, [*control_cautions(controls), *left_out, *_within_cautions(within, metrics)]
+
+
+def measure_within(
+    folds: Sequence[FoldPrediction], metadata: pd.DataFrame, donors: NDArray[np.int64]
+) -> dict[str, list[StratifiedAuc]]:
+    """Return the AUC of each binary target within the values of columns, by the target's name.
+
+    Only repertoires of the same value, test fold and repeat are compared.
+
+    Parameters
+    ----------
+    folds
+        What was predicted for the test folds of all repeats.
+    metadata, donors
+        The metadata, and the number of the donor of each repertoire of the cohort.
+    """
+    rows = np.concatenate([each.rows for each in folds])
+    place = np.repeat([f"{each.repeat} {each.fold}" for each in folds], [len(each.rows) for each in folds])
+    found: dict[str, list[StratifiedAuc]] = {}
+    for index, task in enumerate(folds[0].tasks):
+        if task.kind != "binary":
+            continue
+        label = np.concatenate([each.labels[:, index] for each in folds])
+        column = output_slices(folds[0].tasks)[index].start
+        score = np.concatenate([each.log_odds()[:, column] for each in folds])
+        for name in strata_columns(metadata, task):
+            values = metadata[name].iloc[rows]
+            strata = [
+                None if pd.isna(value) else f"{where} {value}" for where, value in zip(place, values, strict=True)
+            ]
+            within = auc_within(name, strata, label, score, donors[rows])
+            if within is not None:
+                found.setdefault(task.name, []).append(within)
+    return found
+
+
+def _within_cautions(
+    within: Mapping[str, Sequence[StratifiedAuc]], metrics: Mapping[str, Mapping[str, Any]]
+) -> list[Caution]:
+    """Return a warning for each column within whose values an AUC is no better than chance; see `measure_within`."""
+    found = []
+    for target, strata in within.items():
+        auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
+        for each in strata:
+            if auc is not None and limits is not None and each.explains(auc, limits[0]):
+                text = (
+                    f"{target}: among repertoires with the same {each.column!r}, the AUC is {each.auc:.3f} "
+                    f"({each.low:.3f} to {each.high:.3f}), and {auc:.3f} over all: the network may have learned "
+                    f"{each.column!r} instead of the target. `adjust_for={each.column}` prevents this."
+                )
+                found.append(Caution("warning", text, "controls", "auc-within", {"target": target, **each.to_dict()}))
+    return found
+
+
+def compare_with_controls(
+    folds: Sequence[FoldPrediction],
+    dataset: RepertoireDataset,
+    donors: Mapping[str, int] | None,
+    *,
+    columns: Sequence[str],
+) -> list[Controls]:
+    """Fit every control on what the runs of each test fold have learned from, and test it on this fold.
+
+    The folds are those of the first repeat. Targets of two classes and numbers have controls.
+
+    Parameters
+    ----------
+    folds
+        What was predicted for the test folds of all repeats.
+    dataset
+        The cohort.
+    donors
+        The number of each repertoire's donor by the repertoire's id; None: each is of another donor.
+    columns
+        The columns of the metadata that a control may read, see `columns_for_control`.
+    """
+    first = [each for each in folds if each.repeat == folds[0].repeat]
+    return [
+        _compare(first, index, dataset, donors, columns)
+        for index, task in enumerate(first[0].tasks)
+        if task.kind != "multiclass"
+    ]
+
+
+def _compare(
+    folds: Sequence[FoldPrediction],
+    index: int,
+    dataset: RepertoireDataset,
+    donors: Mapping[str, int] | None,
+    columns: Sequence[str],
+) -> Controls:
+    """Return the controls of one target by its index."""
+    task, place = folds[0].tasks[index], output_slices(folds[0].tasks)[index].start
+    about, none = task.name if len(folds[0].tasks) > 1 else "", np.zeros(0)
+    contrast: Contrast | Numbers = Numbers(task.name, none, none, about=about)
+    scoring: Scoring = RegressionScoring()
+    if task.kind == "binary":
+        scoring = BINARY
+        contrast = Contrast(task.name, task.name, task.positive, task.negative, place, none, none, none, about=about)
+    label = labels([task], dataset.metadata)[:, 0]
+    parts: list[pd.DataFrame] = []
+    reasons: dict[str, None] = {}
+    for each in folds:
+        for name, answer in _answer(each, label, place, dataset, columns).items():
+            if isinstance(answer, str):
+                reasons[f"{LABELS[name]} could not be compared{contrast.named}: {answer}."] = None
+            else:
+                parts.append(answer.assign(method=name))
+    if not parts:
+        none_told = (
+            f"No control could be compared{contrast.named}: no fold has several labels for training and testing."
+        )
+        return Controls(contrast, pd.DataFrame(), [*reasons, none_told], scoring)
+    table = pd.concat(parts, ignore_index=True)
+    methods = control_methods(dict.fromkeys(table["method"]))
+    comparison = compare(table, methods, n_folds=len(folds), scoring=scoring, donors=donors)
+    return Controls(contrast, comparison, [*reasons], scoring, columns)
+
+
+def _answer(
+    fold: FoldPrediction,
+    label: NDArray[np.float64],
+    place: int,
+    dataset: RepertoireDataset,
+    columns: Sequence[str],
+) -> dict[str, pd.DataFrame | str]:
+    """Return the predictions of the network and the controls for a test fold, or why there are none, by their names.
+
+    Parameters
+    ----------
+    fold, place
+        The fold, and the index of the target's output.
+    label
+        The label of each repertoire of the cohort, (B,).
+    dataset, columns
+        As those of `compare_with_controls`.
+    """
+    is_number = bool(np.isnan(fold.log_odds()[:, place]).all())
+    tested, learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, fold.learned))
+    if min(len(np.unique(label[rows])) for rows in (tested, learned)) < 2:
+        return {}
+    network = (fold.outputs if is_number else fold.log_odds())[~np.isnan(label[fold.rows]), place]
+    answers: dict[str, NDArray[np.float64] | str] = {"network": network}
+    values = label if is_number else np.nan_to_num(label).astype(np.int64)
+    for name, control in make_controls(is_number, columns).items():
+        answers[name] = fit_control(control(), dataset[learned], values[learned], dataset[tested])
+    known = {"fold": fold.fold, "repertoire_id": dataset.repertoire_ids[tested], "label": values[tested]}
+    return {
+        name: found
+        if isinstance(found, str)
+        else pd.DataFrame({**known, **({"prediction": found} if is_number else {"score": found, "probability": 0.5})})
+        for name, found in answers.items()
+    }

@@ -1,0 +1,192 @@
+"""What a cross-validation was asked for: its header `cv.yaml`, its test folds, and its runs.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.documents import abbreviate, read_yaml, to_plain, validate
+from deeprc.errors import InputError
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT, left_out_column
+from deeprc.evaluation.left_out import assign_left_out, left_out_values
+from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
+from deeprc.files import check_new_folder, name_write_errors, write_text
+from deeprc.runs.several import RunPlan
+from deeprc.tasks import Task
+from deeprc.versions import package_version
+
+__all__ = [
+    "Header",
+    "assign_test_folds",
+    "begin_cross_validation",
+    "check_folder",
+    "holds_cross_validation",
+    "make_header",
+    "name_runs",
+    "plan_cross_validation",
+    "read_header",
+]
+
+FORMAT, VERSION = "deeprc-cv", 1
+_HEADER = "cv.yaml"
+_MAX_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What `cv.yaml` holds: the arguments of `cross_validate` that calls for one folder share.
+
+    Attributes
+    ----------
+    cohort, targets, members, group_by, adjust_for, seed
+        As those of `cross_validate`; they are the same in all calls.
+    folds
+        The number of test folds.
+    left_out
+        The column whose values are the test folds; None: random folds.
+    repeats
+        As that of `cross_validate`; a later call may have more.
+    """
+
+    cohort: str
+    targets: tuple[str, ...]
+    folds: int = field(metadata={"low": 2, "high": 2**31})
+    repeats: int = field(metadata={"low": 1, "high": 2**31})
+    members: int = field(metadata={"low": 1, "high": 2**31})
+    group_by: str | None
+    seed: int = field(metadata={"low": 0, "high": _MAX_SEED})
+    adjust_for: tuple[str, ...] = ()  # earlier versions lack it
+    left_out: str | None = None  # likewise
+
+    @property
+    def n_validation_folds(self) -> int:
+        """The number of folds of which each can be for validation, while one test fold is left out."""
+        return self.folds - 1 if self.left_out is None else N_FOLDS
+
+
+def make_header(
+    dataset: RepertoireDataset,
+    cohort: str,
+    targets: tuple[str, ...],
+    folds: int | str,
+    repeats: int,
+    members: int | None,
+    **others: Any,
+) -> Header:
+    """Return what `cv.yaml` holds of the arguments of `cross_validate`; `others` are its other fields."""
+    column = left_out_column(folds)
+    if column is None and not isinstance(folds, int):
+        raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
+    n_folds = int(folds) if column is None else len(left_out_values(dataset.metadata, column, cohort))
+    n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
+    return Header(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
+
+
+def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Header, seed: int) -> NDArray[np.int64]:
+    """Return the index of the test fold of each repertoire, (B,); -1 where it is in none."""
+    metadata, group_by, source = dataset.metadata, header.group_by, header.cohort
+    if header.left_out is not None:
+        return assign_left_out(metadata, tasks, header.left_out, group_by=group_by, source=source)
+    return assign_folds(metadata, tasks, n_folds=header.folds, group_by=group_by, seed=seed, source=source)
+
+
+def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[str, RunPlan]:
+    """Return the runs of a cross-validation by their names, such as repeat-0-fold-0-validation-1.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    n_members = header.n_validation_folds
+    if header.left_out is None and header.folds < 3:
+        raise InputError(f"`folds={header.folds}`: expected at least 3")
+    if header.repeats < 1:
+        raise InputError(f"`repeats={header.repeats}`: expected at least 1")
+    if not 1 <= header.members <= n_members:
+        raise InputError(f"`members={header.members}`: expected 1 to {n_members}, one for each validation fold")
+    if not 0 <= header.seed <= _MAX_SEED - header.repeats + 1:
+        raise InputError(f"`seed={header.seed}`: expected 0 to {_MAX_SEED - header.repeats + 1}")
+    column = header.left_out
+    how: dict[str, Any] = {"group_by": header.group_by, "adjust_for": header.adjust_for}
+    values = [] if column is None else left_out_values(dataset.metadata, column, header.cohort)
+    plans = {}
+    for name, (repeat, fold, validated) in name_runs(header).items():
+        if column is None:
+            split = SplitOptions(folds=header.folds, fold=fold, validation_fold=validated, **how)
+        else:
+            split = SplitOptions(test=f"{column}={values[fold]}", validation_fold=validated, **how)
+        plans[name] = RunPlan(split, header.seed + repeat)
+    return plans
+
+
+def name_runs(header: Header) -> dict[str, tuple[int, int, int]]:
+    """Return the repeat, the test fold and the validation fold of each run by its name."""
+    places = [
+        (repeat, fold, member if header.left_out is not None else (fold + 1 + member) % header.folds)
+        for repeat in range(header.repeats)
+        for fold in range(header.folds)
+        for member in range(header.members)
+    ]
+    return {
+        f"repeat-{repeat}-fold-{fold}-validation-{validated}": (repeat, fold, validated)
+        for repeat, fold, validated in places
+    }
+
+
+def holds_cross_validation(folder: Path) -> bool:
+    """Return whether a folder is one of a cross-validation."""
+    return (folder / _HEADER).is_file()
+
+
+def read_header(folder: Path) -> Header:
+    """Read `cv.yaml`.
+
+    Raises
+    ------
+    InputError
+        If it is damaged, or of another version.
+    """
+    file = folder / _HEADER
+    body = validate(read_yaml(file), dict[str, Any], str(file))
+    found = (body.get("format"), body.get("version"))
+    if found != (FORMAT, VERSION):
+        seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
+        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    known = {each.name: body[each.name] for each in fields(Header) if each.name in body}
+    header: Header = validate(known, Header, str(file))
+    return header
+
+
+def check_folder(folder: Path, header: Header) -> None:
+    """Raise InputError unless the folder is new, or that of an equal call."""
+    if holds_cross_validation(folder):
+        begun = read_header(folder)
+        differing = [each.name for each in fields(Header) if getattr(begun, each.name) != getattr(header, each.name)]
+        if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
+            was = _show(getattr(begun, differing[0]))
+            raise InputError(f"{folder}: was begun with `{differing[0]}={was}`; choose another `output`")
+    else:
+        check_new_folder(folder)
+
+
+def begin_cross_validation(folder: Path, header: Header) -> None:
+    """Make the folder if need be, and write `cv.yaml`."""
+    with name_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    body = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), **vars(header)}
+    body |= {"targets": list(header.targets), "adjust_for": list(header.adjust_for)}
+    write_text(folder / _HEADER, yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True))
+
+
+def _show(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

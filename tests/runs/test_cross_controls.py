@@ -1,0 +1,126 @@
+"""A cross-validation whose test folds are sites, with its controls and its AUC within sites."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import deeprc
+from deeprc.baselines.controls import VGeneUsage
+from deeprc.cli.cv import cv
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.evaluation.strata import auc_within
+from deeprc.interpretation.report import write_any_report
+from deeprc.runs.cross_plan import read_header
+from deeprc.runs.cross_validation import CrossValidation
+from deeprc.runs.run import load_run
+from tests.toys.site_cohorts import draw_sites
+
+SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
+TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    return draw_sites(tmp_path_factory.mktemp("sites") / "cohort.h5", 160, signal=1.0)
+
+
+@pytest.fixture(scope="module")
+def at_random(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> CrossValidation:
+    folder = tmp_path_factory.mktemp("cv") / "random"
+    given = {"targets": "status=sick", "folds": 3, "members": 2, "config": TINY, "device": "cpu"}
+    return deeprc.cv(cohort.container.path, folder, **given)
+
+
+@pytest.fixture(scope="module")
+def left_out(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> CrossValidation:
+    return leave_out(cohort, tmp_path_factory.mktemp("cv") / "sites")
+
+
+def leave_out(cohort: RepertoireDataset, folder: Path, column: str = "site", members: int = 1) -> CrossValidation:
+    given = {"targets": "status=sick", "members": members, "config": TINY, "device": "cpu"}
+    return deeprc.cv(cohort.container.path, folder, folds=f"leave-one-out:{column}", **given)
+
+
+def test_each_site_is_a_test_fold(left_out: CrossValidation, cohort: RepertoireDataset) -> None:
+    names = sorted(run.name for run in (left_out.path / "runs").iterdir())
+    assert names == [f"repeat-0-fold-{fold}-validation-0" for fold in range(4)]
+    site_of = dict(zip(cohort.repertoire_ids, cohort.metadata["site"], strict=True))
+    table = left_out.predictions
+    assert table["repertoire_id"].tolist() == cohort.repertoire_ids.tolist()
+    assert [f"site {fold}" for fold in table["fold"]] == [site_of[name] for name in table["repertoire_id"]]
+    for fold in range(4):
+        run = load_run(left_out.path / "runs" / f"repeat-0-fold-{fold}-validation-0", device="cpu")
+        assert run.settings.test == f"site=site {fold}"
+        assert len(run.splits["validation"]) == pytest.approx(len(run.splits["train"]) / 4, abs=2)
+    header = read_header(left_out.path)
+    assert (header.folds, header.left_out, header.members) == (4, "site", 1)
+    assert left_out.metrics["status=sick"]["n_folds"] == 4
+
+
+def test_the_same_call_continues_and_another_is_refused(left_out: CrossValidation, cohort: RepertoireDataset) -> None:
+    again = leave_out(cohort, left_out.path)
+    assert again.metrics == left_out.metrics
+    with pytest.raises(InputError, match="was begun with `left_out=site`; choose another `output`"):
+        deeprc.cv(cohort.container.path, left_out.path, targets="status=sick", folds=4, members=1, config=TINY)
+
+
+def test_what_cannot_be_left_out(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no column 'place' for `folds=leave-one-out:place`"):
+        leave_out(cohort, tmp_path / "cv", "place")
+    with pytest.raises(InputError, match="`members=6`: expected 1 to 5, one for each validation fold"):
+        leave_out(cohort, tmp_path / "cv", members=6)
+    with pytest.raises(InputError, match="`folds=many`: expected a number or leave-one-out:COLUMN"):
+        deeprc.cv(cohort.container.path, tmp_path / "cv", targets="status=sick", folds="many", config=TINY)
+    assert not (tmp_path / "cv").exists()
+    given = [str(cohort.container.path), "--target", "status=sick", "--output", str(tmp_path / "cv"), "--folds", "x"]
+    assert "expected a number or leave-one-out:COLUMN, found 'x'" in CliRunner().invoke(cv, given).output
+
+
+def test_the_auc_within_sites(at_random: CrossValidation, cohort: RepertoireDataset) -> None:
+    (within,) = at_random.metrics["status=sick"]["within"]
+    table = at_random.predictions
+    site = cohort.metadata["site"]
+    strata = [f"{fold} {value}" for fold, value in zip(table["fold"], site, strict=True)]
+    label, score = table["label"].to_numpy(float), table["log_odds"].to_numpy(float)
+    expected = auc_within("site", strata, label, score)
+    assert expected is not None
+    assert within == {**expected.to_dict(), "auc_ci": pytest.approx(expected.to_dict()["auc_ci"])}
+    assert json.loads((at_random.path / "metrics.json").read_text())["status=sick"]["within"] == [within]
+
+
+def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, cohort: RepertoireDataset) -> None:
+    controls = {each["control"]: each for each in at_random.metrics["status=sick"]["controls"]}
+    assert list(controls) == ["size", "v-genes", "sheet"]
+    label = (cohort.metadata["status"] == "sick").to_numpy().astype(np.int64)
+    fold = at_random.predictions["fold"].to_numpy()
+    aucs = []
+    for index in range(3):
+        inside, outside = np.flatnonzero(fold != index), np.flatnonzero(fold == index)
+        scores = VGeneUsage().fit(cohort[inside], label[inside]).decision_function(cohort[outside])
+        aucs.append(midrank_aucs(label[outside], scores[None])[0])
+    assert controls["v-genes"]["auc"] == pytest.approx(np.mean(aucs))
+    assert controls["v-genes"]["auc"] > 0.75  # the kit; the network of two updates knows nothing
+    assert controls["v-genes"]["relation"] == "better"
+    assert controls["sheet"]["columns"] == ["site"]
+    told = [each.details.get("control") for each in at_random.cautions if each.name == "control-not-worse"]
+    assert {"v-genes", "sheet"} <= set(told)
+
+
+def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:
+    pages = []
+    for found in (at_random, left_out):
+        write_any_report(found.path, output=tmp_path / "page.html")
+        pages.append((tmp_path / "page.html").read_text())
+    assert "The AUC among repertoires with the same value of a column" in pages[0]
+    assert "Controls of status=sick, on the test folds of the first repeat" in pages[0]
+    assert "V gene usage" in pages[0]
+    assert "--folds leave-one-out:site" in pages[1]
+    assert "Each of the 4 values of &#39;site&#39; was once left out for testing" in pages[1]
