@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import yaml
@@ -19,10 +19,21 @@ from deeprc.errors import InputError
 from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.files import check_new_folder, name_write_errors, write_text
 
-__all__ = ["FORMAT", "VERSION", "ResultStore", "holds_benchmark", "read_header"]
+__all__ = ["BENCHMARK", "FORMAT", "POWER", "VERSION", "ResultStore", "StoreKind", "holds_benchmark", "read_header"]
 
 FORMAT, VERSION = "deeprc-benchmark", 1
-_HEADER = "benchmark.yaml"
+
+
+class StoreKind(NamedTuple):
+    """What outcomes are for: in words, the name of the file with the settings, and its format."""
+
+    words: str
+    header: str
+    format: str
+
+
+BENCHMARK = StoreKind("benchmark", "benchmark.yaml", FORMAT)
+POWER = StoreKind("power analysis", "power.yaml", "deeprc-power")
 _SAME = ("content", "target", "group_by", "adjust_for", "seed", "n_folds", "folds", "preset")
 """The settings that all calls for one folder must share; a setting stands before those that it changes."""
 
@@ -38,6 +49,8 @@ class ResultStore:
         The settings of the benchmark, which are written to `benchmark.yaml`.
     resume
         Whether the folder may hold outcomes already.
+    kind
+        What the folder holds: `BENCHMARK`, or outcomes of such jobs for another purpose.
 
     Raises
     ------
@@ -45,14 +58,16 @@ class ResultStore:
         If the folder holds anything and `resume` is not set, or holds a benchmark with other settings.
     """
 
-    def __init__(self, folder: Path | None, header: Mapping[str, Any], *, resume: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, header: Mapping[str, Any], *, resume: bool = False, kind: StoreKind = BENCHMARK
+    ) -> None:
         self.folder = folder
         self._memory: dict[str, Outcome] = {}
         if folder is None:
             return
-        known = read_header(folder) if resume and holds_benchmark(folder) else None
+        known = read_header(folder, kind) if resume and holds_benchmark(folder, kind) else None
         if known is None:
-            check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder) else "")
+            check_new_folder(folder, hint="continue it with `resume`, or " if holds_benchmark(folder, kind) else "")
             with name_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         for name in _SAME if known else ():
@@ -63,14 +78,14 @@ class ResultStore:
                     "folds": "the assignment to folds",
                     "n_folds": "the number of folds",
                 }.get(name, name)
-                raise InputError(f"{folder}: holds a benchmark in which {what} is {was}; choose another `output`")
+                raise InputError(f"{folder}: holds a {kind.words} in which {what} is {was}; choose another `output`")
         methods = {**(known or {}).get("methods", {}), **header["methods"]}
         text = yaml.safe_dump(
-            to_plain({"format": FORMAT, "version": VERSION, **header, "methods": methods}),
+            to_plain({"format": kind.format, "version": VERSION, **header, "methods": methods}),
             sort_keys=False,
             allow_unicode=True,
         )
-        write_text(folder / _HEADER, text)
+        write_text(folder / kind.header, text)
 
     def get(self, job: Job) -> Outcome | None:
         """Return the outcome of a job; None if there is no file for it yet, or one that does not fit the job."""
@@ -105,25 +120,25 @@ class ResultStore:
         return self.folder / "tasks" / name / f"fold-{job.fold}" / f"{job.kind}-{job.key}.json"
 
 
-def holds_benchmark(folder: Path) -> bool:
-    """Return whether a folder holds a benchmark, even an unfinished one."""
-    return (folder / _HEADER).is_file()
+def holds_benchmark(folder: Path, kind: StoreKind = BENCHMARK) -> bool:
+    """Return whether a folder holds a benchmark, or outcomes of another kind, even unfinished ones."""
+    return (folder / kind.header).is_file()
 
 
-def read_header(folder: Path) -> dict[str, Any]:
-    """Return the content of `benchmark.yaml`.
+def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
+    """Return the content of `benchmark.yaml`, or of the file of another kind.
 
     Raises
     ------
     InputError
         If the folder holds no benchmark, or one of another version.
     """
-    file = folder / _HEADER
+    file = folder / kind.header
     if not file.exists():
-        raise InputError(f"{folder}: holds no benchmark (no {_HEADER}); choose another `output`")
+        raise InputError(f"{folder}: holds no {kind.words} (no {kind.header}); choose another `output`")
     body = read_yaml(file)
-    if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (FORMAT, VERSION):
-        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}")
+    if not isinstance(body, dict) or (body.get("format"), body.get("version")) != (kind.format, VERSION):
+        raise InputError(f"{file}: expected format {kind.format!r} version {VERSION}")
     validate({name: value for name, value in body.items() if name in _KEYS}, _Header, str(file))
     return body
 

@@ -45,26 +45,44 @@ def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
             beyond["n_cohort"], beyond["auc_low"], beyond["auc_high"], color=colour, alpha=0.15, linewidth=0
         )
     axes.set_xscale("log")
+    sizes = np.unique(np.round(np.concatenate([curve.table["n_cohort"] for curve in curves])))
+    axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("Repertoires in the cohort")
     axes.set_ylabel("AUC of the test folds")
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return figure
 
 
 @uses_matplotlib
 def study_figure(found: SimulatedStudy) -> Figure:
     """Return the AUC of each method on each virtual cohort, with the 95% interval that such a study would report."""
-    figure, axes = _axes()
+    from matplotlib.figure import Figure
+
     methods = list(dict.fromkeys(found.table["method"]))
+    figure = Figure(figsize=(6, 1 + 0.6 * len(methods)))
+    axes = figure.add_subplot()
+    axes.axvline(0.5, color=MUTED, linewidth=0.8, linestyle="--")
     for i, method in enumerate(methods):
         own = found.table[found.table["method"] == method]
-        places = i + np.linspace(-0.2, 0.2, len(own)) if len(own) > 1 else np.array([float(i)])
+        places = i + np.linspace(-0.25, 0.25, len(own)) if len(own) > 1 else np.array([float(i)])
         errors = [own["auc"] - own["auc_low"], own["auc_high"] - own["auc"]]
         colour = COLOURS[i % len(COLOURS)]
-        axes.errorbar(places, own["auc"], yerr=errors, fmt="o", color=colour, markersize=4, capsize=2)
-    axes.set_xticks(range(len(methods)), methods)
-    axes.set_xlim(-0.6, len(methods) - 0.4)
-    axes.set_ylabel("AUC of the test folds")
+        axes.errorbar(
+            own["auc"],
+            places,
+            xerr=np.maximum(errors, 0),
+            fmt="o",
+            color=colour,
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+        )
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+    axes.set_xlim(0.3, 1.02)
+    axes.grid(axis="x")
+    axes.set_xlabel("AUC of the test folds, for each virtual cohort")
     return figure
 
 

@@ -25,7 +25,7 @@ from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.nested import cohort_digest, labelled_folds
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.store import ResultStore
+from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import overlap_factor
@@ -127,9 +127,14 @@ class LearningCurve:
             lines.append(f"  {row['n_cohort']:>6,.0f} repertoires: AUC {row['auc']:.3f} ({limits}{how})")
         if self.law.loss < 1e-3:
             lines.append("  The AUC does not rise with the number of repertoires")
+        smallest = float(self.table["n_cohort"].min())
+        needed, low, high = (_count(n, smallest) for n in self.n_needed)
+        limits = (
+            "" if min(self.n_needed) >= smallest else f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
+        )
         lines.append(
-            f"  AUC {self.target_auc:g} needs {_count(self.n_needed[0])} repertoires "
-            f"(95% interval {_count(self.n_needed[1])} to {_count(self.n_needed[2])}), if the curve goes on like this"
+            f"  AUC {self.target_auc:g} needs {needed} repertoires (95% interval {low} to {high}{limits}), "
+            "if the curve goes on like this"
         )
         if self.n_permutations:
             what = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
@@ -137,8 +142,10 @@ class LearningCurve:
         return lines
 
 
-def _count(n: float) -> str:
-    """Return a number of repertoires as text."""
+def _count(n: float, smallest: float) -> str:
+    """Return a number of repertoires as text; below the smallest that was measured, nothing is known."""
+    if n < smallest:
+        return f"fewer than {np.ceil(smallest):,.0f}"
     return "no number of" if np.isinf(n) or n > 1e7 else f"{np.ceil(n):,.0f}"
 
 
@@ -189,9 +196,8 @@ def measure_learning_curve(
         for draw in range(options.n_draws if share < 1 else 1)
     }
     permuted = _permuted_plans(whole, options)
-    store = ResultStore(
-        None if output is None else Path(output), new_header([whole], options.benchmark, target), resume=resume
-    )
+    header = new_header(whole, options.benchmark, target)
+    store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     every = [*plans.values(), *permuted]
     fits = [Fit(plan, method, fold) for plan in every for method in whole.methods for fold in range(whole.n_folds)]
     outcomes = run_fits(fits, store, options.benchmark.workers, progress)
@@ -281,6 +287,8 @@ def _curve(
     )
     auc = _mean_aucs(by_share, whole.labels, np.ones(len(whole.labels), np.int64))
     resampled = _resample(by_share, auc, whole)
+    if not np.isfinite(resampled).all(axis=1).any():
+        raise InputError(f"{method.label}: no interval: too few donors have a repertoire of each class in a test fold")
     weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
     law = fit_power_law(n_learned, auc, weights)
     laws = [fit_power_law(n_learned, each, weights) for each in resampled if np.isfinite(each).all()]
@@ -319,7 +327,8 @@ def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> 
     if not permuted:
         return float("nan")
     others = [_mean_aucs([[tested]], plan.labels, np.ones(len(plan.labels), np.int64))[0] for plan, tested in permuted]
-    return float(1 + sum(other >= auc - 1e-12 for other in others)) / (1 + len(others))
+    n_lower = sum(other < auc - 1e-12 for other in others)  # NaN, of folds with one class only, is not lower
+    return float(1 + len(others) - n_lower) / (1 + len(others))
 
 
 def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import with_setting
-from deeprc.benchmarking.store import ResultStore
+from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
@@ -288,7 +288,8 @@ def simulate_study(
     simulated = study.shrink(max_sequences)
     own = replace(options, folds=study.n_folds, group_by=None)
     plans = [_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
-    store = ResultStore(None if output is None else Path(output), new_header(plans, own, _TARGET), resume=resume)
+    header = new_header(plans[0], own, _TARGET)  # more cohorts continue what fewer began
+    store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)
     rows = []

@@ -157,20 +157,20 @@ def with_seed(method: Method, seed: int) -> Method:
     return replace(method, estimator=with_setting(method.estimator, {"seed": seed}))
 
 
-def new_header(plans: Sequence[NestedPlan], options: BenchmarkOptions, target: str) -> dict[str, Any]:
-    """Return what the store of the jobs of several plans writes about itself."""
-    methods = {method.name: {"label": method.label, "kind": method.kind} for plan in plans for method in plan.methods}
+def new_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
+    """Return what the store of jobs writes about itself, from the first plan."""
+    methods = {method.name: {"label": method.label, "kind": method.kind} for method in plan.methods}
     return {
         "deeprc": package_version("deeprc"),
-        "cohort": str(plans[0].dataset.container.path),
-        "content": job_key([plan.content for plan in plans]),
+        "cohort": str(plan.dataset.container.path),
+        "content": job_key([plan.content]),
         "target": target,
         "group_by": options.group_by,
         "adjust_for": None,
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
-        "n_folds": plans[0].n_folds,
-        "folds": job_key([plan.fold_of.tolist() for plan in plans]),
+        "n_folds": plan.n_folds,
+        "folds": job_key([plan.fold_of.tolist()]),
         "seed": options.seed,
         "methods": methods,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from scipy.stats import kstest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
+import deeprc
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
-from deeprc.power import PlannedStudy, PowerOptions, measure_learning_curve
+from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
+from deeprc.power.extrapolation import PowerLaw
+from deeprc.power.figure import learning_curve_figure
 from deeprc.power.learning_curve import _auc, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
@@ -109,6 +113,34 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     assert np.mean(np.array(found) <= 0.1) <= 0.2
 
 
+def test_a_permutation_without_an_auc_counts_as_high() -> None:
+    one_class = replace(plan(10), labels=np.ones(10, np.int64))
+    tested = _Tested([np.arange(10)], [np.arange(10.0)])
+    assert _p_value(0.9, [(one_class, tested)] * 3) == 1
+    assert _p_value(0.9, [(plan(10), tested)] * 3) == 0.25
+
+
+def test_below_the_smallest_number_nothing_is_said() -> None:
+    law = PowerLaw(0.95, 0.0, 1.0)
+    table = pd.DataFrame(
+        {"kind": "measured", "n_cohort": [24.6, 80], "n_learned": [20, 64], "auc": 0.95, "auc_low": 0.9, "auc_high": 1}
+    )
+    flat = LearningCurve("any", table, law, 0.9, (1.25, 1.25, 60.0), float("nan"), 0)
+    (line,) = [line for line in flat.to_lines() if "needs" in line]
+    assert "needs fewer than 25 repertoires (95% interval fewer than 25 to 60; 25 is the smallest that was" in line
+    labels = [tick.get_text() for tick in learning_curve_figure([flat]).axes[0].get_xticklabels()]
+    assert labels == ["25", "80"]
+    (line,) = [line for line in replace(flat, n_needed=(40.0, 30.0, np.inf)).to_lines() if "needs" in line]
+    assert "needs 40 repertoires (95% interval 30 to no number of), if" in line
+
+
+def test_without_an_interval_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deeprc.power.learning_curve._resample", lambda *_: np.full((5, 3), np.nan))
+    cohort = SimulatedDataset(PlannedStudy(n_repertoires=60, depth=50, witness_rate=0.5).to_cohort(1))
+    with pytest.raises(InputError, match="too few donors"):
+        measure_learning_curve(cohort, target="status=positive", methods=["repertoire-size"])
+
+
 def test_a_strong_signal_is_found_and_the_same_again(tmp_path: Path) -> None:
     cohort = SimulatedDataset(PlannedStudy(n_repertoires=60, depth=300, witness_rate=0.03).to_cohort(1))
     options = PowerOptions(n_permutations=9, n_draws=2, auc=0.8)
@@ -164,6 +196,13 @@ def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(*words, "--method", "known-recipe", "--cohorts", "1", "-o", str(folder)) == 0
     assert "expect an AUC of 1.000" in capsys.readouterr().out
     assert pd.read_csv(folder / "power.tsv", sep="\t")["auc"].tolist() == [1.0]
+    assert run(*words, "--method", "known-recipe", "--cohorts", "2", "-o", str(folder), "--resume") == 0
+    assert pd.read_csv(folder / "power.tsv", sep="\t")["cohort"].tolist() == [1, 2]
+    assert run(*words[:-1], "0.06", "--method", "known-recipe", "-o", str(folder), "--resume") == 2
+    assert "holds a power analysis in which the cohort's content is another one" in capsys.readouterr().err
+    for held in (folder, folder / "jobs"):
+        with pytest.raises(InputError, match="holds a power analysis, which has no report"):
+            deeprc.report(held, output=tmp_path / "report.html")
 
 
 @pytest.mark.parametrize(

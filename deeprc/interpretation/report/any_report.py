@@ -8,7 +8,7 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from deeprc.benchmarking.store import holds_benchmark
+from deeprc.benchmarking.store import POWER, holds_benchmark
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
@@ -109,6 +109,8 @@ def _find_whole(
         return writers[held]
     if cohort is None:
         for folder in folders:
+            if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
+                raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its picture is power.png")
             if not folder.is_file() and not (folder / "config.yaml").is_file():
                 raise InputError(
                     f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
