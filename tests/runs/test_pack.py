@@ -23,10 +23,12 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs import bundle
 from deeprc.runs.run import Run
 from tests.toys.clone_cohorts import draw_repertoires
 
+SITES = np.where(np.arange(120) < 110, "elsewhere", "of one person")
 CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4"])
 
 
@@ -39,7 +41,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
             junctions, v_genes, j_genes = zip(*clones, strict=True)
             genes = {"v_call": Categorical.encode(v_genes), "j_call": Categorical.encode(j_genes)}
             writer.append(f"donor-{number:03d}", Sequences.encode(junctions).with_genes(genes))
-        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well")}), source="a test")
+        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well"), "site": SITES}), source="a test")
     return deeprc.open(path)
 
 
@@ -66,8 +68,9 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
     loaded = deeprc.load(packed, device="cpu")
     expected, found = run.predict(held_out), loaded.predict(held_out)
     assert set(found["split"]) == {"new"}
-    same = ["repertoire_id", "target", "label", "probability", "called_class", "shift"]
+    same = ["repertoire_id", "target", "label", "probability", "called_class"]
     pd.testing.assert_frame_equal(found[same], expected[same])
+    np.testing.assert_allclose(found["shift"], expected["shift"], rtol=0.02)  # from rounded numbers
     assert repr(loaded).splitlines()[0] == f"Run('{packed}')"
     assert "repertoires" not in repr(loaded).split("test  ")[0]
     assert loaded.clones().equals(run.clones())
@@ -86,6 +89,43 @@ def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: Reper
     assert json.loads(contents["splits.json"]) == {"train": [], "validation": [], "test": [], "digests": {}}
     assert run.model.network.readings is not None
     assert len(run.model.network.readings.digests) > 0
+
+
+def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:
+    """With distances and exact moments, a repertoire could be recognised."""
+    summary, whole = (
+        json.loads(text) for text in (contents_of(packed)["shift.json"], (run.path / "shift.json").read_text())
+    )
+    assert len(whole["distances"]) == 96
+    assert summary["distances"] == []
+    assert all(len(each) != 96 for each in summary.values() if isinstance(each, list))
+    np.testing.assert_allclose(summary["centre"], whole["centre"], rtol=5e-4)
+    assert summary["centre"] != whole["centre"]
+    assert all(float(f"{each:.3e}") == each for name in ("centre", "spread", "error") for each in summary[name])
+
+
+def test_who_was_tested_alone_is_not_named(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    run = deeprc.train(
+        cohort.container.path,
+        tmp_path / "run",
+        targets="status=ill",
+        config=load_config("deeprc", ["n_updates=1", "n_kernels=4", "composition=false", "clones=false"]),
+        split=SplitOptions(test="site=of one person"),
+        device="cpu",
+    )
+    assert "of one person" in (run.path / "config.yaml").read_text()
+    deeprc.pack(run.path, tmp_path / "model.deeprc")
+    assert b"of one person" not in b"".join(contents_of(tmp_path / "model.deeprc").values())
+    assert deeprc.load(tmp_path / "model.deeprc", device="cpu").predict(cohort[:3])["probability"].notna().all()
+
+
+def test_clones_of_a_run_without_donors_are_warned_of(
+    run: Run, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "each found in at least two\nrepertoires" in contents_of(packed)["MODEL_CARD.md"].decode()
+    with caplog.at_level("WARNING"):
+        deeprc.pack(run.path, tmp_path / "model.deeprc")
+    assert "a clone that it remembers may be of one person with several samples" in caplog.text
 
 
 def test_the_card_says_what_it_is(run: Run, packed: Path, tmp_path: Path) -> None:
