@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import stat
+import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +72,7 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
     pd.testing.assert_frame_equal(found[same], expected[same])
     np.testing.assert_allclose(found["shift"], expected["shift"], rtol=0.02)  # from rounded numbers
     assert repr(loaded).splitlines()[0] == f"Run('{packed}')"
+    assert "repertoires" not in repr(loaded).split("test  ")[0]
     assert loaded.clones().equals(run.clones())
     assert {"composition", "clones"} <= set(loaded.model.network.readings.names)
 
@@ -256,6 +260,75 @@ def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) ->
     (tmp_path / "cut.deeprc").write_bytes(data[: int(keep * len(data))])
     with pytest.raises(InputError, match=r"cut\.deeprc: is no run directory, and no undamaged file of `deeprc pack`"):
         deeprc.load(tmp_path / "cut.deeprc")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("clones.tsv", Run.clones), ("shift.json", Run.summaries)], ids=["clones", "shift"]
+)
+def test_what_is_wrong_later_names_the_bundle(
+    packed: Path, tmp_path: Path, name: str, read: Callable[[Run], object]
+) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    contents[name] = b"{"
+    bundle.write_bundle(tmp_path / "other.deeprc", contents)
+    loaded = deeprc.load(tmp_path / "other.deeprc", device="cpu")
+    with pytest.raises(InputError) as error:
+        read(loaded)
+    assert str(error.value).startswith(str(tmp_path / "other.deeprc" / name))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of temporary files, which is empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_its_copy_lives_as_long_as_the_run(packed: Path, temporary: Path) -> None:
+    loaded = deeprc.load(packed, device="cpu")
+    other = replace(loaded, splits={})
+    assert [loaded.path] == list(temporary.iterdir())
+    del loaded
+    gc.collect()
+    assert other.path.is_dir()
+    del other
+    gc.collect()
+    assert not list(temporary.iterdir())
+
+
+def test_nothing_is_left_of_what_cannot_be_loaded(
+    packed: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    bundle.write_bundle(tmp_path / "other.deeprc", contents | {"config.yaml": b"{}"})
+    cut = tmp_path / "cut.deeprc"
+    cut.write_bytes(packed.read_bytes()[:-100])
+    for path in (tmp_path / "other.deeprc", cut):
+        with pytest.raises(InputError, match=path.name):
+            deeprc.load(path, device="cpu")
+        assert not list(temporary.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full/nowhere")
+    with pytest.raises(InputError, match=r"model\.deeprc: cannot be unpacked into /dev/full/nowhere: Not a directory"):
+        deeprc.load(packed, device="cpu")
+
+
+def test_a_full_disk_is_no_damaged_file(packed: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = tempfile.mkdtemp
+
+    def make_full(prefix: str) -> str:
+        folder = make(prefix=prefix)
+        (Path(folder) / "model.safetensors").symlink_to("/dev/full")
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_full)
+    message = r"model\.deeprc: model\.safetensors: cannot be unpacked into .*: No space left on device"
+    with pytest.raises(InputError, match=message):
+        deeprc.load(packed, device="cpu")
+    assert not list(temporary.iterdir())
 
 
 def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> None:
