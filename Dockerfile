@@ -1,6 +1,6 @@
 # deeprc on a CPU, as a user without rights:
 #   docker build -t deeprc .
-#   docker run --rm --read-only --tmpfs /tmp -v "$PWD:/data" deeprc quickstart --output /data/quickstart
+#   docker run --rm --user "$(id -u):$(id -g)" --read-only --tmpfs /tmp -v "$PWD:/data" deeprc quickstart --output /data/quickstart
 # With CUDA: docker build --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 -t deeprc:cuda .
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS build

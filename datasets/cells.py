@@ -121,10 +121,9 @@ class CellChains:
         rows = self.rows.rows
         assert rows.repertoire is not None
         of_mice = columns_of_mice(rows)
-        kept = find_kept_rows(
+        kept, sequences = find_kept_rows(
             rows, options.cleaning(), cdr3s_are_junctions=cdr3s_are_junctions(rows, _SOURCE), of_mice=of_mice
         )
-        sequences = rows.sequences.take(kept)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),
@@ -147,9 +146,13 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     """
     holder = _holder(adata)
     cells, obs = holder.obsm[_KEY], _described(holder, adata)
-    if donor not in obs.columns:
+    if not isinstance(donor, str):
+        raise InputError(f"`donor`: expected the name of a column of obs, found {type(donor).__name__}")
+    n_found = list(obs.columns).count(donor)
+    if n_found != 1:
         found = ", ".join(map(str, obs.columns)) or "none"
-        raise InputError(f"`donor`: no column {donor!r} in obs; its columns are {found}")
+        number = f"{n_found} columns" if n_found else "no column"
+        raise InputError(f"`donor`: {number} {donor!r} in obs; its columns are {found}")
     has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
     if not has_donor.all():
         _LOGGER.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)

@@ -246,9 +246,11 @@ def clean(
 
 def find_kept_rows(
     rows: RawRows, how: Cleaning, *, cdr3s_are_junctions: bool = False, of_mice: frozenset[str] | None = None
-) -> NDArray[np.int64]:
-    """Return the indices of the rows that `clean` keeps, before it merges any, (n,)."""
-    return np.flatnonzero(_examine(rows, how, cdr3s_are_junctions, of_mice).reason == _KEPT)
+) -> tuple[NDArray[np.int64], RawTexts]:
+    """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
+    found = _examine(rows, how, cdr3s_are_junctions, of_mice)
+    kept = np.flatnonzero(found.reason == _KEPT)
+    return kept, found.rows.sequences.take(kept)
 
 
 class _Examined(NamedTuple):

@@ -6,6 +6,7 @@ Letters: N rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,37 @@ from deeprc.errors import InputError
 __all__ = ["categorical_of", "constant_columns", "texts_of", "to_arrow"]
 
 
+_ERRORS = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError)
+"""What pandas and pyarrow raise where values cannot be converted."""
+
+_OTHER = pa.list_(pa.null())
+"""The type, without values, of a column of neither texts nor numbers that Arrow cannot hold."""
+
+
 def to_arrow(table: Any) -> pa.Table:
     """Return a table of pandas, polars or pyarrow, or of whatever offers Arrow's or the dataframe interchange.
 
-    The index of a pandas table becomes a column if it has a name.
+    The index of a pandas table becomes a column if it has a name that no column has.
 
     Raises
     ------
     InputError
         If it is no table.
     """
-    if isinstance(table, pa.Table):
+    kind = type(table).__name__
+    try:
+        converted = _convert(table)
+    except _ERRORS as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{kind}: cannot be read as a table: {reason}") from error
+    if not isinstance(converted, pa.Table):
+        raise InputError(f"expected a table of pandas, polars or pyarrow, found {kind}")
+    return converted
+
+
+def _convert(table: Any) -> Any:
+    """Return an Arrow table, or something else if there is no way to one."""
+    if isinstance(table, pa.Table | pd.Series):
         return table
     if isinstance(table, Mapping):
         table = pd.DataFrame(dict(table))
@@ -44,20 +65,31 @@ def to_arrow(table: Any) -> pa.Table:
         import pyarrow.interchange
 
         return pyarrow.interchange.from_dataframe(table)
-    raise InputError(f"expected a table of pandas, polars or pyarrow, found {type(table).__name__}")
+    return None
 
 
 def _of_pandas(table: pd.DataFrame) -> pa.Table:
-    named = table.reset_index() if any(name is not None for name in table.index.names) else table
+    levels = [name for name in table.index.names if name is not None and name not in table.columns]
+    named = table.reset_index(level=levels) if levels else table
     columns = [_array_of(named.iloc[:, place]) for place in range(named.shape[1])]
     return pa.Table.from_arrays(columns, names=[str(name) for name in named.columns])
 
 
 def _array_of(values: pd.Series) -> pa.Array | pa.ChunkedArray:
-    try:
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # values of several types
-        return pa.array([None if pd.isna(value) else str(value) for value in values], pa.string())
+    for convert in (_as_they_are, _as_texts):  # the second for values of several types
+        with suppress(*_ERRORS):
+            return convert(values)
+    return pa.nulls(len(values), _OTHER)
+
+
+def _as_they_are(values: pd.Series) -> pa.Array | pa.ChunkedArray:
+    return pa.array(values, from_pandas=True)
+
+
+def _as_texts(values: pd.Series) -> pa.Array:
+    if any(pd.api.types.is_list_like(value) or isinstance(value, complex) for value in values):
+        raise TypeError("expected single values")
+    return pa.array([None if pd.isna(value) else str(value) for value in values], pa.string())
 
 
 def texts_of(table: pa.Table, name: str) -> RawTexts:
@@ -83,7 +115,8 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
             column = pyarrow.compute.if_else(column, "True", "False")
         texts = pyarrow.compute.cast(column, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"column {name!r}: expected texts or numbers, found {column.type}") from error
+        found = "other values" if column.type == _OTHER else column.type
+        raise InputError(f"column {name!r}: expected texts or numbers, found {found}") from error
     filled = pyarrow.compute.fill_null(texts, "")
     return pa.concat_arrays([pa.array([], pa.large_string()), *filled.chunks])
 
@@ -96,7 +129,7 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
     table
         The columns.
     names
-        Those that are looked at; others than of texts and numbers are left out.
+        Those that are looked at; left out are others than of texts and numbers, and names that several columns have.
     groups
         The group of each row, (N,).
 
@@ -107,7 +140,8 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
     first = np.unique(groups.codes, return_index=True)[1]
     found = {}
     for name in names:
-        if pa.types.is_nested(table.schema.field(name).type):
+        places = table.schema.get_all_field_indices(name)
+        if len(places) > 1 or _is_odd(table.schema.types[places[0]]):
             continue
         values = categorical_of(table, name)
         of_group = values.codes[first]
@@ -116,3 +150,11 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
         ):
             found[name] = [values.vocabulary[code] for code in of_group]
     return found
+
+
+def _is_odd(kind: pa.DataType) -> bool:
+    """Tell whether values of this type are neither texts nor numbers, dates or truth values."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return is_binary or pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType)

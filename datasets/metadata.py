@@ -152,10 +152,6 @@ def metadata_of_table(
     return _understand(Path("metadata"), rows, id_column, set(ids))
 
 
-def _cell_of(value: Any) -> str:
-    return "" if pd.isna(value) else _LINES.sub(" ", str(value).strip())
-
-
 def _understand(
     path: Path, rows: Sequence[tuple[int, list[str]]], id_column: str | None, known: Collection[str]
 ) -> Metadata:

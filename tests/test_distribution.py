@@ -40,8 +40,10 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
     extras = PROJECT["optional-dependencies"]
     interpret = [each for name in ("interpret", "plots") for each in extras[name] if not each.startswith("deeprc")]
     wanted = {as_conda(each) for each in (*PROJECT["dependencies"], *interpret)}
-    assert set(recipe()["requirements"]["run"]) - {"python >=3.10"} == wanted
-    assert PROJECT["requires-python"].startswith(">=3.10")
+    python = f"python {PROJECT['requires-python']}"
+    needed = recipe()["requirements"]
+    assert set(needed["run"]) == {python, *wanted}
+    assert [each for each in needed["host"] if each.startswith("python")] == [python]
 
 
 def test_all_name_the_version() -> None:
@@ -63,6 +65,28 @@ def test_wrappers_use_options_that_exist(path: str) -> None:
         used = re.findall(r"\s(--[a-z][a-z-]*|-o)\b", part)
         assert used, name
         assert set(used) <= known, name
+
+
+@pytest.mark.parametrize(
+    ("identifier", "name"),
+    [
+        ("repertoire_00001", "repertoire_00001"),
+        ("P-12.day3", "P-12.day3"),
+        ("donor.tsv", "donor"),
+        ("x'; touch evil; '", "x___touch_evil___"),
+        ("../../evil", ".._.._evil"),
+        ("a\nb $(c) `d`", "a_b___c___d_"),
+    ],
+)
+def test_names_of_a_galaxy_collection_reach_no_shell(identifier: str, name: str) -> None:
+    path = ROOT / "packaging" / "galaxy" / "deeprc_predict.xml"
+    command = ElementTree.parse(path).getroot().findtext("command") or ""
+    assert command.count("element_identifier") == 1
+    found = re.search(r"#set \$name = (.*)", command)
+    assert found is not None
+    expression = found[1].replace("$table.element_identifier", "identifier")
+    assert eval(expression, {"re": re, "identifier": identifier}) == name
+    assert "ln -s '$table' 'repertoires/${name}.tsv' &&" in command
 
 
 def test_the_image_runs_as_a_user_and_holds_the_package() -> None:

@@ -58,7 +58,8 @@ def attention(
     comes through each.
 
     With --top-overall, q_value says how many sequences are there by chance: of those that rank as high in repertoires
-    of the class, which share. Held-out donors show it, so the column is there only if CONTAINER has some.
+    of the class, which share. Held-out donors show it, so the column is there only if CONTAINER has some, and not
+    with --repertoire.
 
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
     sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
@@ -94,7 +95,7 @@ def attention(
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
     tables = iterate_attention(model, dataset, top=top, ranking=ranking)
     held_out = None
-    if top_overall is not None:
+    if top_overall is not None and not repertoires:
         held_out = held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, held_out=held_out)
     for line in head_lines(written.heads):

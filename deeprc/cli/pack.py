@@ -20,8 +20,8 @@ def pack(run: str, output: str, notes: str | None) -> None:
 
     `deeprc predict`, `evaluate`, `attention` and `report` take the file in the place of a run. It holds the
     configuration, the weights, the metrics, what is usual among the training repertoires, the clones that the model
-    remembers, and a model card. It holds no ids, labels or predictions, and no sequence of a single donor. It does not
-    recognise the repertoires of its training.
+    remembers, and a model card. It holds no ids, labels or predictions, and does not recognise the
+    repertoires of its training.
 
     \b
     Examples:

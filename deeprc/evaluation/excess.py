@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 from sklearn.isotonic import IsotonicRegression
 
-__all__ = ["bin_ends", "clone_null", "excess_shares"]
+__all__ = ["bin_ends", "clone_null", "excess_shares", "tie_ends"]
 
 _MIN_BIN = 10
 _GROWTH = 1.2  # of the ranks at which bins end
@@ -90,6 +90,11 @@ def bin_ends(n: int) -> Integers:
     return np.array(ends)
 
 
+def tie_ends(scores: Floats) -> Integers:
+    """Return the ranks at which groups of equal scores end; the scores are sorted."""
+    return np.asarray(1 + np.flatnonzero(np.append(np.diff(scores) != 0, True)), np.int64)
+
+
 def _count_by_chance(scores: Floats, null_scores: Floats, null_weights: Floats) -> Floats:
     """Return how many sequences chance puts before each rank, from 0 to n, (n + 1,).
 
@@ -97,7 +102,7 @@ def _count_by_chance(scores: Floats, null_scores: Floats, null_weights: Floats) 
     """
     order = np.argsort(-null_scores, kind="stable")
     so_far = np.concatenate([[0.0], np.cumsum(null_weights[order])])
-    ends = 1 + np.flatnonzero(np.append(np.diff(scores) != 0, True))  # of each group of equal scores
+    ends = tie_ends(scores)
     at_ends = so_far[np.searchsorted(-null_scores[order], -scores[ends - 1], side="right")]
     ranks = np.arange(len(scores) + 1)
     return np.asarray(np.interp(ranks, np.append(0, ends), np.append(0.0, at_ends)), np.float64)

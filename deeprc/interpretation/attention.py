@@ -347,12 +347,14 @@ def best_sequences(
         keys = ranking.keys(one.scores)
         best.offer(keys, partial(_frame_with_key, one, keys, position))
         if held_out is not None:
-            highest.offer(position, keys)
+            highest.offer(position, ranking.drop_silent(keys))
     table = best.table()
     if table.empty:
         return table
     scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
-    return table if held_out is None else table.assign(q_value=held_out.q_values(highest, scores, positions))
+    if held_out is None:
+        return table
+    return table.assign(q_value=held_out.q_values(highest, ranking.drop_silent(scores), positions))
 
 
 def _frame_with_key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,8 @@ __all__ = ["annotate_cells"]
 
 _KEYS = {"genes": ("junction_aa", "v_call", "j_call"), "junction": ("junction_aa",)}
 _KEYS["none"] = _KEYS["genes"]
+_WEIGHTS = ("attention_weight", "attention_rank")
+_CONTRIBUTION = "contribution"  # followed by the output's name where there are several
 
 
 def annotate_cells(
@@ -36,7 +39,7 @@ def annotate_cells(
     A cell has the numbers of its receptor sequence in the repertoire of its donor, see `deeprc.attention_table`:
     `deeprc_attention_weight`, `deeprc_attention_rank` and `deeprc_contribution` (`deeprc_contribution_NAME` where
     there are several outputs). If it has several chains of this locus, they are those of the chain of highest weight.
-    A cell without such a chain, or without a donor, has none (NaN).
+    A cell without such a chain, or without a donor, has none (NaN). Donors of whom no chain is kept are left out.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ def annotate_cells(
     InputError
         If anything that was given cannot be used.
     """
-    options = options_for_chain(options, chain)
+    options = replace(options_for_chain(options, chain), allow_missing=True)
     cells = read_cells(adata, donor)
     sheet = metadata_of_table({donor: list(cells.donors.vocabulary)}, id_column=donor)
     dataset = make_dataset(cells.rows, sheet, options)
@@ -65,12 +68,14 @@ def annotate_cells(
     chains = cells.kept(options)
     keys = ["repertoire_id", *(name for name in _KEYS[options.merge] if name in scores.columns)]
     found = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
+    assert len(found) == len(chains), "a chain that is kept has no score"
     best = found.sort_values("attention_weight", ascending=False, kind="stable").drop_duplicates("cell")
-    by_cell = best.set_index("cell").drop(columns=keys)
+    names = [*_WEIGHTS, *(name for name in scores.columns if name.startswith(_CONTRIBUTION))]
+    by_cell = best.set_index("cell")[names]
     obs = cells.annotated.obs
-    for name in by_cell.columns:
+    for name in names:
         obs[f"deeprc_{name}"] = by_cell[name].reindex(range(len(obs))).to_numpy(float)
-    return [f"deeprc_{name}" for name in by_cell.columns]
+    return [f"deeprc_{name}" for name in names]
 
 
 def _model_of(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]) -> Model:
@@ -81,10 +86,9 @@ def _model_of(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]
 
 def _scores(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
     """Return the numbers of all sequences of all donors, and what identifies these."""
-    wanted = ("repertoire_id", "junction_aa", "v_call", "j_call", "attention_weight", "attention_rank")
+    wanted = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
     tables = []
     for attention in iterate_attention(model, dataset):
         table = attention.sequences
-        contributions = [name for name in table.columns if name.startswith("contribution")]
-        tables.append(table[[*(name for name in wanted if name in table.columns), *contributions]])
+        tables.append(table[[name for name in table.columns if name in wanted or name.startswith(_CONTRIBUTION)]])
     return pd.concat(tables, ignore_index=True)

@@ -4,7 +4,8 @@ Chance is what repertoires of the other classes have. Only held-out donors say h
 learned its training repertoires by heart. At a score s, r is the share of the sequences of held-out repertoires of the
 class that score at least s and would not be there by chance (`deeprc.evaluation.excess`). So of the n sequences that
 score as high in any N sequences of the class, about r N are true, and the **false discovery rate** is 1 - r N / n. This
-also holds for the repertoires that the network was trained with, where n is larger.
+also holds for the repertoires that the network was trained with, where n is larger. One of the n always counts as
+false, so a rate of 0.1 takes at least ten sequences.
 
 Sequences of one donor are not independent, so a permutation test comes first: are such scores more frequent in held-out
 donors of the class than in others, whatever the limit? If not (p above 0.05), all q-values are 1. So a network that has
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.excess import bin_ends, excess_shares
+from deeprc.evaluation.excess import bin_ends, excess_shares, tie_ends
 from deeprc.groups import number_groups
 from deeprc.interpretation.motifs.carriers import new_donors, split_by_direction
 from deeprc.training.model import Model
@@ -146,11 +147,15 @@ class HeldOutSequences:
         return float((strongest >= strongest[0] - _ROUNDING).mean())
 
     def _rates(self, highest: HighestScores, rows: Integers) -> Floats:
-        """Return the share of the sequences of some repertoires that score at least each limit, (B, G)."""
+        """Return the share of the sequences of some repertoires that score at least each limit, (B, G).
+
+        No limit divides equal scores: they are in the order of the cohort, which may be sorted by class.
+        """
         scores, positions = highest.sort()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
         place = np.searchsorted(rows, positions[is_counted])
-        ends = bin_ends(int(is_counted.sum()))
+        ties = tie_ends(scores[is_counted])
+        ends = np.unique(ties[np.searchsorted(ties, bin_ends(len(place)))])
         counts = np.zeros((len(rows), len(ends)))
         start = 0
         for g, end in enumerate(ends.tolist()):
@@ -184,9 +189,9 @@ class HeldOutSequences:
                 continue
             ratio = self.sizes[part].sum() / self.sizes[is_new_own].sum()
             found = -kept[part[places]]
-            n_found = np.searchsorted(found, -scores[rows], side="right")
+            n_found = np.maximum(np.searchsorted(found, -scores[rows], side="right"), 1)
             true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, -scores[rows], side="right")]
-            rates = np.clip(1 - true / np.maximum(n_found, 1), 0.0, 1.0)
+            rates = 1 - np.minimum(true, n_found - 1) / n_found
             order = np.argsort(scores[rows], kind="stable")
             q_values[rows[order]] = np.minimum.accumulate(rates[order])
         return np.asarray(q_values)

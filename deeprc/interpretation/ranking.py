@@ -62,6 +62,10 @@ class Ranking:
         numbers = scores.contributions if self.by == "contribution" else scores.responses
         return np.asarray(self.sign * numbers[:, self.output])
 
+    def drop_silent(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the keys, and -inf for contributions of 0 and less: these sequences do not speak for the direction."""
+        return np.where(keys > 0, keys, -np.inf) if self.by == "contribution" else keys
+
 
 BY_ATTENTION = Ranking()
 """How much the network looks at a sequence."""

@@ -289,15 +289,16 @@ class _Best:
         """Take in the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
             rows = _Rows(one, direction, position, split)
-            keys = Ranking("contribution", direction.output, direction.sign).keys(one.scores)
-            speaks = np.where(keys > 0, keys, -np.inf)
+            ranking = Ranking("contribution", direction.output, direction.sign)
+            keys = ranking.keys(one.scores)
+            speaks = ranking.drop_silent(keys)
             self._top[d].offer(speaks, rows)
             self.highest[direction.name].offer(position, speaks)
             if self._by_residues:
                 retrieved = one.scores.through_readings.get(CloneReading.name)
                 if retrieved is not None:
                     keys = keys - direction.sign * retrieved[:, direction.output]
-                self._by_residues[d].offer(np.where(keys > 0, keys, -np.inf), rows)
+                self._by_residues[d].offer(ranking.drop_silent(keys), rows)
 
     def found(self) -> tuple[dict[str, TopSequences], dict[str, TopSequences]]:
         """Return the best sequences by the name of the direction: in all, and by their residues."""

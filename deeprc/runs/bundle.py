@@ -6,14 +6,15 @@ unpacked; sizes have limits; and each member's digest is in `bundle.json`. Nothi
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
+import shutil
 import tempfile
+import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_atomically
 from deeprc.versions import package_version
 
-__all__ = ["CARD", "MAX_BYTES", "REQUIRED", "naming_bundle", "unpack_bundle", "write_bundle"]
+__all__ = ["CARD", "MAX_BYTES", "REQUIRED", "UnpackedBundle", "naming_bundle", "unpack_bundle", "write_bundle"]
 
 FORMAT, VERSION = "deeprc-bundle", 1
 CARD = "MODEL_CARD.md"
@@ -51,9 +52,6 @@ _PIECE = 1 << 20
 _NEW_YEAR = (1980, 1, 1, 0, 0, 0)  # the same contents give the same bytes
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
-_UNPACKED = ExitStack()
-atexit.register(_UNPACKED.close)
-
 
 @dataclass(frozen=True)
 class _Member:
@@ -71,6 +69,25 @@ class _Index:
     files: dict[str, _Member]
 
 
+class UnpackedBundle:
+    """The content of a bundle in a private folder, which is deleted with this object or when the process ends.
+
+    Parameters
+    ----------
+    source
+        The bundle.
+    """
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.folder = Path(tempfile.mkdtemp(prefix="deeprc-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def delete(self) -> None:
+        """Delete the folder at once."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
     """Write a bundle with the content of each of its files; the same contents give the same bytes."""
     assert set(REQUIRED) <= set(contents) <= set(MAX_BYTES)
@@ -81,27 +98,43 @@ def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
             archive.writestr(zipfile.ZipInfo(name, _NEW_YEAR), data, zipfile.ZIP_DEFLATED)
 
 
-def unpack_bundle(path: Path) -> Path:
-    """Unpack a bundle into a private folder, which is deleted when the process ends; return the folder.
+def unpack_bundle(path: Path) -> UnpackedBundle:
+    """Unpack a bundle into a private folder.
 
     Raises
     ------
     InputError
-        If the file is no bundle, or damaged, or has another file, or a larger one, than a bundle may have.
+        If the file is no bundle, or damaged, or has another file, or a larger one, than a bundle may have; or if the
+        folder cannot be written.
     """
     check_regular_file(path, expected="a run directory or a file of `deeprc pack`")
-    folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="deeprc-")))
+    with _naming_unwritten(path):
+        unpacked = UnpackedBundle(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = _members(archive)
             index = _read_index(archive, members)
             for name, member in index.files.items():
-                _unpack(archive, members[name], member, folder / name)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except _DAMAGED as error:
-        raise InputError(f"{path}: is no run directory, and no undamaged file of `deeprc pack` ({error})") from error
-    return folder
+                _unpack(archive, members[name], member, unpacked.folder / name)
+    except BaseException as error:
+        unpacked.delete()
+        if isinstance(error, InputError):
+            raise InputError(f"{path}: {error}") from error
+        if isinstance(error, _DAMAGED):
+            expected = "is no run directory, and no undamaged file of `deeprc pack`"
+            raise InputError(f"{path}: {expected} ({error})") from error
+        raise
+    return unpacked
+
+
+@contextmanager
+def _naming_unwritten(what: Path | str) -> Iterator[None]:
+    """Replace errors of writing into the folder of temporary files."""
+    try:
+        yield
+    except OSError as error:
+        where = tempfile.gettempdir() if tempfile.tempdir else "the folder of temporary files"
+        raise InputError(f"{what}: cannot be unpacked into {where}: {error.strerror or error}") from error
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -142,21 +175,24 @@ def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
     """Write one member, piece by piece, and compare its size and digest with those that are expected."""
     digest, size = hashlib.sha256(), 0
-    with archive.open(info) as source, target.open("xb") as copy:
+    with _naming_unwritten(target.name):
+        target.touch()
+    with archive.open(info) as source:
         while size <= MAX_BYTES[target.name] and (piece := source.read(_PIECE)):
             digest.update(piece)
             size += len(piece)
-            copy.write(piece)
+            with _naming_unwritten(target.name), target.open("ab") as copy:
+                copy.write(piece)
     if (size, digest.hexdigest()) != (expected.size, expected.sha256):
         raise InputError(f"{target.name}: is damaged: its content is not what {_INDEX} says")
 
 
 @contextmanager
-def naming_bundle(folder: Path, given: Path) -> Iterator[None]:
-    """Let messages about a folder name what the user gave instead."""
+def naming_bundle(bundle: UnpackedBundle | None) -> Iterator[None]:
+    """Let messages about the folder of an unpacked bundle name the bundle instead; None: leave them as they are."""
     try:
         yield
     except InputError as error:
-        if folder == given:
+        if bundle is None:
             raise
-        raise InputError(str(error).replace(str(folder), str(given))) from error
+        raise InputError(str(error).replace(str(bundle.folder), str(bundle.source))) from error

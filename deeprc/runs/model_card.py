@@ -27,8 +27,8 @@ _LIMITS = """\
 
 _HOLDS = """\
 In the file are the configuration, the weights, the metrics, what is usual among the training repertoires (means,
-variances and ranges over repertoires), and the clones that the model remembers, each found in at least two donors.
-Not in the file are ids, labels, predictions, digests and hashes of repertoires, paths, and sequences of single donors.
+variances and ranges over repertoires, rounded), and the clones that the model remembers, each found in at least two
+{carriers}. Not in the file are ids, labels, predictions, numbers, digests and hashes of single repertoires, and paths.
 So the training repertoires are as new to it as others: predictions for them are too good, and nothing says so.
 
 The file is a zip of data; nothing in it is executed. Its digests show damage, they are no signature."""
@@ -44,7 +44,7 @@ def write_card(run: Run, notes: str = "") -> str:
         "## Intended use and limits\n\n" + _LIMITS,
         "## Training\n\n" + "\n".join(_describe_training(run)),
         "## Metrics\n\n" + "\n".join(_describe_metrics(run)),
-        "## What this file holds\n\n" + _HOLDS,
+        "## What this file holds\n\n" + _HOLDS.format(carriers="donors" if run.group_by else "repertoires"),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from deeprc.documents import read_text
 from deeprc.errors import InputError
@@ -20,7 +24,10 @@ from deeprc.training.checkpoint import load_tensors, save_tensors
 __all__ = ["pack_run"]
 
 _MAX_NOTES = 1 << 18
-_AS_THEY_ARE = ("metrics.json", "clones.tsv", "shift.json")
+_AS_THEY_ARE = ("metrics.json", "clones.tsv")
+_SHIFT = "shift.json"
+_DIGITS = 4  # that are kept of a number in the summary of the training repertoires
+_logger = logging.getLogger(__name__)
 
 
 def pack_run(
@@ -29,8 +36,9 @@ def pack_run(
     """Write one file with a trained model, to be used wherever a run is taken; `deeprc.pack` is this function.
 
     The file has the configuration, the weights, the metrics, the clones that the model remembers (each was found in at
-    least two donors), the summary of the training repertoires (`shift.json`) and a model card. It has no ids, no
-    labels, no digests and no hashes of repertoires, no predictions, no paths, and no sequence of a single donor.
+    least two donors, or two repertoires where the run was trained without `group_by`), the summary of the training
+    repertoires (`shift.json`, rounded) and a model card. It has no ids, no labels, no digests and no hashes of
+    repertoires, no number of a single repertoire, no predictions and no paths.
 
     Parameters
     ----------
@@ -58,7 +66,13 @@ def pack_run(
         unpack_bundle(target)  # refuses to replace anything else
     trained = load_run(folder, device="cpu")
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
-    settings = replace(trained.settings, cohort=Path(trained.settings.cohort).name, fingerprint="", device="auto")
+    cohort = Path(trained.settings.cohort).name
+    settings = replace(trained.settings, cohort=cohort, fingerprint="", device="auto", test=None)
+    if trained.group_by is None and len(trained.clones()):
+        text_of_clones = (
+            "%s: was trained without `group_by`: a clone that it remembers may be of one person with several samples"
+        )
+        _logger.warning(text_of_clones, folder)
     contents = {
         CARD: write_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
@@ -68,8 +82,29 @@ def pack_run(
     for name in _AS_THEY_ARE:
         if (folder / name).exists():
             contents[name] = read_limited(folder / name, limit=MAX_BYTES[name], expected="a file of a run")
+    if (folder / _SHIFT).exists():
+        contents[_SHIFT] = _anonymous_summary(folder / _SHIFT)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
+
+
+def _anonymous_summary(path: Path) -> bytes:
+    """Return the summary of the training repertoires without what is of a single one, and with rounded numbers.
+
+    With the distance of each repertoire and exact moments, whoever has a repertoire could find out whether it took
+    part.
+    """
+    summary = json.loads(read_limited(path, limit=MAX_BYTES[path.name], expected="a file of a run"))
+    return json.dumps(_rounded({**summary, "distances": []}), indent=1).encode() + b"\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Return JSON in which numbers have few digits."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(np.format_float_scientific(value, _DIGITS - 1)) if isinstance(value, float) else value
 
 
 def _anonymous_weights(run: Run) -> bytes:

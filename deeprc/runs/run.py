@@ -33,7 +33,7 @@ from deeprc.evaluation.stored_tables import read_clones, read_history, read_seed
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
-from deeprc.runs.bundle import naming_bundle, unpack_bundle
+from deeprc.runs.bundle import UnpackedBundle, naming_bundle, unpack_bundle
 from deeprc.runs.run_text import describe_run, show_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
@@ -196,6 +196,8 @@ class Run:
         The repertoire ids of each split, and the digest of each repertoire's content.
     model
         The trained model.
+    bundle
+        The packed run that it was loaded from; None for a run directory.
     """
 
     path: Path
@@ -203,6 +205,7 @@ class Run:
     splits: dict[str, list[str]]
     digests: dict[str, str]
     model: TrainedModel
+    bundle: UnpackedBundle | None = None
 
     def __repr__(self) -> str:
         return describe_run(self)
@@ -242,7 +245,8 @@ class Run:
     def clones(self) -> pd.DataFrame:
         """Return `clones.tsv`, the clones that the model remembers; empty for a run of a version that lacks it."""
         file = self.path / "clones.tsv"
-        return read_clones(file) if file.exists() else pd.DataFrame()
+        with naming_bundle(self.bundle):
+            return read_clones(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the part of the split that each repertoire was in when the run was trained, or "new", (B,).
@@ -267,7 +271,8 @@ class Run:
     def summaries(self) -> list[TrainingSummary]:
         """Return what the run keeps of its training repertoires; nothing but digests of an earlier version's run."""
         learned = {i: self.digests[i] for split in ("train", "validation") for i in self.splits[split]}
-        return [replace(read_summary(self.path), digests=learned)]
+        with naming_bundle(self.bundle):
+            return [replace(read_summary(self.path), digests=learned)]
 
     def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
@@ -287,14 +292,24 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
         If the directory is no run, of another version, damaged, or its training has not ended.
     """
     given, where = Path(path), resolve_device(device)
-    folder = unpack_bundle(given) if given.is_file() else given
-    with naming_bundle(folder, given):
-        settings = read_settings(folder)
-        if not (folder / "model.safetensors").exists():
-            raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
-        file = folder / "model.safetensors"
-        model = TrainedModel.load(file, settings.config, settings.tasks, device=where, name=str(given))
-        splits, digests = read_splits(folder)
+    if not given.is_file():
+        return _load_folder(given, str(given), where)
+    bundle = unpack_bundle(given)
+    try:
+        with naming_bundle(bundle):
+            return replace(_load_folder(bundle.folder, str(given), where), bundle=bundle)
+    except BaseException:
+        bundle.delete()
+        raise
+
+
+def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
+    settings = read_settings(folder)
+    file = folder / "model.safetensors"
+    if not file.exists():
+        raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
+    model = TrainedModel.load(file, settings.config, settings.tasks, device=device, name=name)
+    splits, digests = read_splits(folder)
     return Run(folder, settings, splits, digests, model)
 
 

@@ -52,8 +52,10 @@ def show_ensemble(runs: Sequence[Run]) -> str:
 def _lines(run: Run) -> list[tuple[str, str]]:
     changes = run.settings.config.changes()
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
-    sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
-    lines = [*_targets(run.tasks), ("settings", settings), ("split", f"{sizes} repertoires")]
+    lines = [*_targets(run.tasks), ("settings", settings)]
+    if run.bundle is None:  # a packed run has no ids of repertoires
+        sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
+        lines.append(("split", f"{sizes} repertoires"))
     if run.settings.adjust_for:
         lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
     return [*lines, *_tested(run.path, run.tasks)]

@@ -69,7 +69,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Reference:
-    """What is usual among training repertoires; it holds no sequence, no label and nothing of a single donor.
+    """What is usual among training repertoires; it holds no sequence, no label and no id.
 
     Attributes
     ----------

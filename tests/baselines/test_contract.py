@@ -187,7 +187,9 @@ def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
     assert ((probability >= 0) & (probability <= 1)).all()
     by_score = probability[np.argsort(scores, kind="stable"), 1]
     assert (np.diff(by_score) >= -1e-12).all()  # the same rank, be it with ties
-    assert model.predict(first).tolist() == model.classes_[(probability[:, 1] > probability[:, 0]).astype(int)].tolist()
+    assert (
+        model.predict(first).tolist() == model.classes_[(probability[:, 1] >= probability[:, 0]).astype(int)].tolist()
+    )
 
 
 @pytest.mark.parametrize("form", ["bool", "int", "object", "list"])

@@ -119,6 +119,12 @@ def test_a_multimodal_object_lends_its_columns(adata: Any) -> None:
 def test_what_cannot_be_used(adata: Any) -> None:
     with pytest.raises(InputError, match="no column 'donor' in obs; its columns are patient, status, n_genes"):
         deeprc.from_anndata(adata, donor="donor")
+    with pytest.raises(InputError, match="`donor`: expected the name of a column of obs, found list"):
+        deeprc.from_anndata(adata, donor=["patient"])  # type: ignore[arg-type]
+    twice = adata.copy()
+    twice.obs = pd.concat([adata.obs, adata.obs[["patient"]]], axis=1)
+    with pytest.raises(InputError, match="`donor`: 2 columns 'patient' in obs; its columns are patient, status, n_gen"):
+        deeprc.from_anndata(twice, donor="patient")
     with pytest.raises(InputError, match=r"several chains, TRA .* and TRB .*; choose one with `locus`"):
         deeprc.from_anndata(adata, donor="patient")
     with pytest.raises(InputError, match=r"AnnData: expected scirpy's obsm\[\"airr\"\]"):
@@ -129,13 +135,17 @@ def test_what_cannot_be_used(adata: Any) -> None:
         deeprc.from_anndata(cells_of([[chain("CASSF", productive="maybe")]], patient=["a"]), donor="patient")
 
 
-def test_cells_have_the_attention_of_their_sequences(adata: Any) -> None:
-    dataset = deeprc.from_anndata(adata, donor="patient", chain="TRB")
+@pytest.fixture(scope="module")
+def classifier() -> deeprc.DeepRCClassifier:
     cohort = deeprc.from_frame(
         {"repertoire_id": [*map(str, range(12))] * 2, "junction_aa": ["CASSF", "CAWWF", "CASTF"] * 8}
     )
     settings = {"n_updates": 3, "n_kernels": 4, "kernel_size": 3, "n_sequences": 5}
-    classifier = deeprc.DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, np.arange(12) % 2)
+    return deeprc.DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, np.arange(12) % 2)
+
+
+def test_cells_have_the_attention_of_their_sequences(adata: Any, classifier: deeprc.DeepRCClassifier) -> None:
+    dataset = deeprc.from_anndata(adata, donor="patient", chain="TRB")
     names = deeprc.annotate_cells(adata, classifier, donor="patient", chain="TRB")
     assert names == ["deeprc_attention_weight", "deeprc_attention_rank", "deeprc_contribution"]
     a, b = (deeprc.attention_table(classifier.model_, dataset, place).set_index("junction_aa") for place in (0, 1))
@@ -144,3 +154,49 @@ def test_cells_have_the_attention_of_their_sequences(adata: Any) -> None:
     np.testing.assert_allclose(adata.obs["deeprc_contribution"], expected, rtol=1e-6)
     assert adata.obs["deeprc_attention_weight"].notna().tolist() == [True, True, False, True, True, False]
     assert adata.obs["n_genes"].tolist() == [*range(6)]
+
+
+@pytest.mark.parametrize("merge", ["genes", "junction", "none"])
+def test_cells_are_annotated_however_sequences_are_merged(
+    adata: Any, classifier: deeprc.DeepRCClassifier, merge: Any
+) -> None:
+    chains = adata.obsm["airr"].to_list()
+    chains[3] = [chain("CASSF", v_call="TRBV7-9*01"), chain("CASSF")]
+    adata.obsm["airr"] = awkward.Array(chains)
+    options = deeprc.ReadingOptions(merge=merge, locus="TRB")
+    dataset = deeprc.from_anndata(adata, donor="patient", options=options)
+    deeprc.annotate_cells(adata, classifier, donor="patient", options=options)
+    a, b = (deeprc.attention_table(classifier.model_, dataset, place) for place in (0, 1))
+    assert len(b) == {"genes": 3, "junction": 2, "none": 3}[merge]
+    of_b = b.drop_duplicates("junction_aa").set_index("junction_aa")["attention_weight"]
+    expected = [a["attention_weight"][a["junction_aa"] == "CASSF"].iloc[0], of_b["CASSF"], of_b["CASTF"]]
+    np.testing.assert_allclose(adata.obs["deeprc_attention_weight"].iloc[[0, 3, 4]], expected, rtol=1e-6)
+    assert adata.obs["deeprc_contribution"].notna().tolist() == [True, True, False, True, True, False]
+
+
+def test_cells_whose_cdr3s_alone_are_known_are_annotated(classifier: deeprc.DeepRCClassifier) -> None:
+    fields = {"locus": "TRB", "productive": True, "v_call": "TRBV2*01", "j_call": "TRBJ1-1"}
+    cells = cells_of([[{"cdr3_aa": "ASS", **fields}], [{"cdr3_aa": "AWW", **fields}]], patient=["a", "a"])
+    dataset = deeprc.from_anndata(cells, donor="patient")
+    assert dataset[0].sequences.decode() == ["CASSF", "CAWWF"]
+    deeprc.annotate_cells(cells, classifier, donor="patient")
+    expected = deeprc.attention_table(classifier.model_, dataset, 0).set_index("junction_aa")["contribution"]
+    np.testing.assert_allclose(cells.obs["deeprc_contribution"], expected[["CASSF", "CAWWF"]], rtol=1e-6)
+
+
+def test_donors_without_the_chain_are_left_out(
+    classifier: deeprc.DeepRCClassifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    chains = [[chain("CASSF")], [chain("CAVF", "TRA")], []]
+    cells = cells_of(chains, patient=["a", "b", "c"])
+    deeprc.annotate_cells(cells, classifier, donor="patient", chain="TRB")
+    assert cells.obs["deeprc_attention_weight"].notna().tolist() == [True, False, False]
+    assert "no sequence for 1 row: c" in caplog.text
+    assert "none of the 1 rows of repertoire 'b' is kept" in caplog.text
+
+
+def test_columns_of_odd_types_are_no_metadata(adata: Any) -> None:
+    adata.obs["bin"] = pd.cut(adata.obs["n_genes"], 2)
+    adata.obs["pair"] = [np.zeros((2, 2))] * 6
+    found = deeprc.from_anndata(adata, donor="patient", chain="TRB")
+    assert found.metadata.columns.tolist() == ["patient", "status"]

@@ -99,6 +99,53 @@ def test_counts_and_flags_may_be_numbers_and_booleans() -> None:
     assert [each.sequences.decode() for each in none] == [["CASSF"], ["CASSF"]]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.cut(pd.Series([1, 2, 3]), 2),
+        pd.Series(pd.interval_range(0, 3)),
+        pd.Series(pd.period_range("2020", periods=3, freq="M")),
+        [b"\xff", b"a", b"b"],
+        [1 + 2j, 3j, 4j],
+        [np.zeros((2, 2))] * 3,
+        [np.zeros(2), 1, "x"],
+        ["a\ud800", "b", "c"],
+    ],
+    ids=["bins", "intervals", "periods", "bytes", "complex", "matrices", "mixed", "surrogate"],
+)
+def test_columns_of_odd_types_are_refused_only_where_needed(values: Any) -> None:
+    table = pd.DataFrame({"repertoire_id": ["x", "y", "z"], "junction_aa": ["CASSF", "CAWWF", "CASTF"]})
+    odd = pd.Series(values, dtype=object) if isinstance(values, list) else values
+    found = deeprc.from_frame(table.assign(odd=odd, age=[30, 40, 50]))
+    assert found.metadata.columns.tolist() == ["repertoire_id", "age"]
+    with pytest.raises(InputError) as error:
+        deeprc.from_frame(table.assign(junction_aa=odd))
+    assert "\n" not in str(error.value)
+
+
+def test_an_index_that_is_a_column_too(cohort: Path) -> None:
+    table = table_of(cohort)
+    expected = deeprc.from_frame(table, repertoire="sample_id")
+    assert content(deeprc.from_frame(table.set_index("sample_id"), repertoire="sample_id")) == content(expected)
+    both = table.set_index("sample_id", drop=False)
+    assert content(deeprc.from_frame(both, repertoire="sample_id")) == content(expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"repertoire_id": ["x", "y"], "junction_aa": ["CASSF"]}, "dict: cannot be read as a table: "),
+        ({"repertoire_id": "x", "junction_aa": "CASSF"}, "dict: cannot be read as a table: "),
+        (pd.Series(["CASSF"]), "expected a table of pandas, polars or pyarrow, found Series"),
+        (pa.array(["CASSF"]), "Array"),
+    ],
+)
+def test_what_is_no_table(table: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        deeprc.from_frame(table)
+    assert "\n" not in str(error.value)
+
+
 def test_a_gene_that_one_repertoire_lacks_is_unknown_there(tmp_path: Path) -> None:
     table = pd.DataFrame({"repertoire_id": ["x", "y"], "junction_aa": ["CASSF", "CAWWF"], "v_call": [None, "TRBV2*01"]})
     found = deeprc.from_frame(table)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
@@ -87,6 +89,45 @@ def test_rates_by_hand() -> None:
     np.testing.assert_allclose(q, [1 - true / 20, 1, 1 - true / 40, 1])
 
 
+def test_of_one_sequence_none_is_certain() -> None:
+    """Held-out repertoires promise 4 times 40 true sequences in training, but only as many can be as there are."""
+    highest = HighestScores()
+    for position, (n, size) in enumerate([(40, 100), (0, 100), (1, 400), (0, 400), (10, 400), (0, 400)]):
+        highest.offer(position, np.r_[np.full(n, 2.0 + (position == 2)), np.full(size - n, -np.inf)])
+    own, new = np.array([True, False] * 3), np.arange(6) < 2
+    held_out = HeldOutSequences(own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeldOutSequences, "test", lambda *_, **__: 0.01)
+        (alone,) = held_out.q_values(highest, np.array([3.0]), np.array([2]))
+        (among_11,) = held_out.q_values(highest, np.array([2.0]), np.array([4]))
+    assert alone == 1
+    assert among_11 == pytest.approx(1 / 11)
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+@pytest.mark.parametrize("n_levels", [1, 3, 10])
+def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bool) -> None:
+    """Equal scores lie in the order of the cohort, which may be sorted by class."""
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        own = np.arange(40) < 20 if is_sorted else rng.permutation(40) < 20
+        highest = HighestScores()
+        for position in range(40):
+            highest.offer(position, np.round(rng.normal(size=500) * n_levels) / n_levels)
+        everyone = np.ones(40, bool)
+        found.append(HeldOutSequences(own, everyone, everyone, np.full(40, 500), np.arange(40)).test(highest))
+    assert np.mean(np.array(found) <= 0.05) <= 0.2
+    assert np.median(found) > 0.2
+
+
+def test_contributions_of_zero_speak_for_no_class() -> None:
+    contribution, other = Ranking("contribution"), Ranking("attention")
+    keys = np.array([2.0, 0.0, -1.0])
+    assert contribution.drop_silent(keys).tolist() == [2, -np.inf, -np.inf]
+    assert other.drop_silent(keys).tolist() == [2, 0, -1]
+
+
 def test_one_class_alone_is_no_evidence() -> None:
     highest = HighestScores()
     highest.offer(0, np.arange(50.0))
@@ -130,6 +171,21 @@ def test_the_carriers_of_a_motif_have_low_rates(
     best = best_sequences(iterate_attention(trained.model, motif_cohort), 100, ranking, held_out=held_out)
     np.testing.assert_allclose(best["q_value"].head(len(table)), table["q_value"], rtol=1e-9)
     assert best.columns[-1] == "q_value"
+    everything = best_sequences(iterate_attention(trained.model, motif_cohort), 10**6, ranking, held_out=held_out)
+    speaks = everything["contribution"] > 0
+    assert not speaks.all()
+    assert (everything["q_value"][~speaks] == 1).all()
+
+
+def test_chosen_repertoires_get_no_rates(trained: Run, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
+    """Other repertoires of their donors, which the network may know, are not looked at."""
+    call = ["attention", str(trained.path), str(motif_cohort.container.path), "--top-overall", "5", "--device", "cpu"]
+    names = list(motif_cohort.repertoire_ids[:3])
+    for name, chosen in {"all": [], "some": [word for each in names for word in ("--repertoire", each)]}.items():
+        with pytest.raises(SystemExit, match="0"):
+            main([*call, *chosen, "-o", str(tmp_path / f"{name}.tsv")])
+        header = (tmp_path / f"{name}.tsv").read_text().splitlines()[0].split("\t")
+        assert ("q_value" in header) == (name == "all")
 
 
 def test_without_held_out_repertoires_there_is_no_column(trained: Run, motif_cohort: RepertoireDataset) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import stat
+import tempfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +23,12 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs import bundle
 from deeprc.runs.run import Run
 from tests.toys.clone_cohorts import draw_repertoires
 
+SITES = np.where(np.arange(120) < 110, "elsewhere", "of one person")
 CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4"])
 
 
@@ -36,7 +41,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
             junctions, v_genes, j_genes = zip(*clones, strict=True)
             genes = {"v_call": Categorical.encode(v_genes), "j_call": Categorical.encode(j_genes)}
             writer.append(f"donor-{number:03d}", Sequences.encode(junctions).with_genes(genes))
-        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well")}), source="a test")
+        writer.finish(pd.DataFrame({"status": np.where(labels, "ill", "well"), "site": SITES}), source="a test")
     return deeprc.open(path)
 
 
@@ -63,9 +68,11 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
     loaded = deeprc.load(packed, device="cpu")
     expected, found = run.predict(held_out), loaded.predict(held_out)
     assert set(found["split"]) == {"new"}
-    same = ["repertoire_id", "target", "label", "probability", "called_class", "shift"]
+    same = ["repertoire_id", "target", "label", "probability", "called_class"]
     pd.testing.assert_frame_equal(found[same], expected[same])
+    np.testing.assert_allclose(found["shift"], expected["shift"], rtol=0.02)  # from rounded numbers
     assert repr(loaded).splitlines()[0] == f"Run('{packed}')"
+    assert "repertoires" not in repr(loaded).split("test  ")[0]
     assert loaded.clones().equals(run.clones())
     assert {"composition", "clones"} <= set(loaded.model.network.readings.names)
 
@@ -82,6 +89,43 @@ def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: Reper
     assert json.loads(contents["splits.json"]) == {"train": [], "validation": [], "test": [], "digests": {}}
     assert run.model.network.readings is not None
     assert len(run.model.network.readings.digests) > 0
+
+
+def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:
+    """With distances and exact moments, a repertoire could be recognised."""
+    summary, whole = (
+        json.loads(text) for text in (contents_of(packed)["shift.json"], (run.path / "shift.json").read_text())
+    )
+    assert len(whole["distances"]) == 96
+    assert summary["distances"] == []
+    assert all(len(each) != 96 for each in summary.values() if isinstance(each, list))
+    np.testing.assert_allclose(summary["centre"], whole["centre"], rtol=5e-4)
+    assert summary["centre"] != whole["centre"]
+    assert all(float(f"{each:.3e}") == each for name in ("centre", "spread", "error") for each in summary[name])
+
+
+def test_who_was_tested_alone_is_not_named(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    run = deeprc.train(
+        cohort.container.path,
+        tmp_path / "run",
+        targets="status=ill",
+        config=load_config("deeprc", ["n_updates=1", "n_kernels=4", "composition=false", "clones=false"]),
+        split=SplitOptions(test="site=of one person"),
+        device="cpu",
+    )
+    assert "of one person" in (run.path / "config.yaml").read_text()
+    deeprc.pack(run.path, tmp_path / "model.deeprc")
+    assert b"of one person" not in b"".join(contents_of(tmp_path / "model.deeprc").values())
+    assert deeprc.load(tmp_path / "model.deeprc", device="cpu").predict(cohort[:3])["probability"].notna().all()
+
+
+def test_clones_of_a_run_without_donors_are_warned_of(
+    run: Run, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "each found in at least two\nrepertoires" in contents_of(packed)["MODEL_CARD.md"].decode()
+    with caplog.at_level("WARNING"):
+        deeprc.pack(run.path, tmp_path / "model.deeprc")
+    assert "a clone that it remembers may be of one person with several samples" in caplog.text
 
 
 def test_the_card_says_what_it_is(run: Run, packed: Path, tmp_path: Path) -> None:
@@ -216,6 +260,75 @@ def test_a_file_that_was_cut_short(packed: Path, tmp_path: Path, keep: float) ->
     (tmp_path / "cut.deeprc").write_bytes(data[: int(keep * len(data))])
     with pytest.raises(InputError, match=r"cut\.deeprc: is no run directory, and no undamaged file of `deeprc pack`"):
         deeprc.load(tmp_path / "cut.deeprc")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("clones.tsv", Run.clones), ("shift.json", Run.summaries)], ids=["clones", "shift"]
+)
+def test_what_is_wrong_later_names_the_bundle(
+    packed: Path, tmp_path: Path, name: str, read: Callable[[Run], object]
+) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    contents[name] = b"{"
+    bundle.write_bundle(tmp_path / "other.deeprc", contents)
+    loaded = deeprc.load(tmp_path / "other.deeprc", device="cpu")
+    with pytest.raises(InputError) as error:
+        read(loaded)
+    assert str(error.value).startswith(str(tmp_path / "other.deeprc" / name))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of temporary files, which is empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_its_copy_lives_as_long_as_the_run(packed: Path, temporary: Path) -> None:
+    loaded = deeprc.load(packed, device="cpu")
+    other = replace(loaded, splits={})
+    assert [loaded.path] == list(temporary.iterdir())
+    del loaded
+    gc.collect()
+    assert other.path.is_dir()
+    del other
+    gc.collect()
+    assert not list(temporary.iterdir())
+
+
+def test_nothing_is_left_of_what_cannot_be_loaded(
+    packed: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = contents_of(packed)
+    del contents["bundle.json"]
+    bundle.write_bundle(tmp_path / "other.deeprc", contents | {"config.yaml": b"{}"})
+    cut = tmp_path / "cut.deeprc"
+    cut.write_bytes(packed.read_bytes()[:-100])
+    for path in (tmp_path / "other.deeprc", cut):
+        with pytest.raises(InputError, match=path.name):
+            deeprc.load(path, device="cpu")
+        assert not list(temporary.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full/nowhere")
+    with pytest.raises(InputError, match=r"model\.deeprc: cannot be unpacked into /dev/full/nowhere: Not a directory"):
+        deeprc.load(packed, device="cpu")
+
+
+def test_a_full_disk_is_no_damaged_file(packed: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = tempfile.mkdtemp
+
+    def make_full(prefix: str) -> str:
+        folder = make(prefix=prefix)
+        (Path(folder) / "model.safetensors").symlink_to("/dev/full")
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_full)
+    message = r"model\.deeprc: model\.safetensors: cannot be unpacked into .*: No space left on device"
+    with pytest.raises(InputError, match=message):
+        deeprc.load(packed, device="cpu")
+    assert not list(temporary.iterdir())
 
 
 def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> None:
