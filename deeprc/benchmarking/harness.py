@@ -106,7 +106,7 @@ def benchmark(
     seeded = tuple(map(_seeded(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
     content = cohort_digest(dataset)
-    parts, seed = (donors, validation_of, options.adjust_for), options.seed
+    parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
     plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     asked |= {"left_out": left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deeprc.evaluation.adjustment import one_or_several
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.jobs import Workers
 
@@ -27,8 +29,8 @@ class BenchmarkOptions:
     group_by
         A column of the metadata; repertoires with the same value are in one fold.
     adjust_for
-        Columns of the metadata, such as a batch: repertoires are left out of training and validation until these
-        columns say nothing about the label, see `deeprc.evaluation.adjustment`.
+        A column of the metadata, such as a batch, or several: repertoires are left out of training and validation until
+        they say nothing about the label, see `deeprc.evaluation.adjustment`.
     seed
         Decides every random choice: the folds, the settings that are drawn at random, and what the estimators with a
         parameter `seed` draw.
@@ -46,12 +48,13 @@ class BenchmarkOptions:
     preset: str | os.PathLike[str] | None = None
     folds: int | str | os.PathLike[str] = N_FOLDS
     group_by: str | None = None
-    adjust_for: tuple[str, ...] = ()
+    adjust_for: Sequence[str] = ()
     seed: int = 0
     jobs: int = 1
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adjust_for", one_or_several(self.adjust_for))
         _ = self.workers
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import click
 
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
@@ -21,8 +23,8 @@ def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int |
 
 
 def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the different names in texts, which may be lists with commas."""
-    names = (name.strip() for text in texts for name in text.split(","))
+    """Return the different names in texts, which may be lists with commas; a name in double quotes may have commas."""
+    names = (name.strip() for text in texts for name in next(csv.reader([text], skipinitialspace=True), []))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
@@ -32,7 +34,8 @@ adjust_option = click.option(
     metavar="COLUMN,...",
     callback=_split_names,
     help="Adjust what is learned for columns, such as a batch: training and validation repertoires are left out until"
-    " these columns say nothing about the label. The option may be given several times.",
+    " these columns say nothing about the label. The option may be given several times. A name with a"
+    " comma is put in double quotes.",
 )
 config_option = click.option(
     "--config",

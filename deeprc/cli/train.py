@@ -101,7 +101,8 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option(
     "--test",
     metavar="COLUMN=VALUE",
-    help="Test on the repertoires with this value. The folds are then made of the others.",
+    help="Test on the repertoires with this value. The folds are then made of those with another"
+    " value; repertoires without a value take no part.",
 )
 @click.option(
     "--group-by",

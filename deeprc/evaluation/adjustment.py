@@ -1,20 +1,22 @@
 """Adjust what is learned for columns of the sheet, such as a batch, by leaving out some repertoires.
 
-A method that learns from repertoires among which a batch goes with the label learns the batch. So each side that is
-learned from is thinned, until the columns say no more about the label than chance: the repertoires whose class is
-common among repertoires with the same values are left out at random. This is frequency matching of cases and controls.
-It needs nothing from a method, so it holds for all of them. Test repertoires stay as they are, and new ones need no
-columns.
+A method that learns from repertoires among which a batch goes with the label learns the batch. So the sides that are
+learned from, training and validation, are thinned, until the columns say no more about the label than chance: the
+repertoires whose class is common among repertoires with the same values are left out at random. This is frequency
+matching of cases and controls. It needs nothing from a method, so it holds for all of them. Test repertoires stay as
+they are, and new ones need no columns.
 
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
-kept repertoires, each class is then as frequent at every c as it is on the whole side. p(y|c) is a logistic regression.
+kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
+training and validation repertoires together. Whether a column is a number or a category is decided once, from all
+repertoires with a label: a small side may have so few different ages that they look like categories.
 
-Letters: B repertoires of the cohort, U units of one side, C classes, P features.
+Letters: B repertoires, U units, C classes, P features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +30,17 @@ from deeprc.evaluation.trust import is_few
 from deeprc.targets import class_texts
 from deeprc.tasks import Task
 
-__all__ = ["adjusted_cautions", "check_columns", "choose_comparable"]
+__all__ = ["adjusted_cautions", "check_columns", "choose_comparable", "one_or_several"]
 
 _MAX_VALUES = 20  # a column of numbers with more different values is no category
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
 
 Floats = NDArray[np.float64]
+
+
+def one_or_several(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that the user names, of which one may be given as it is."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequence[Task], source: str) -> None:
@@ -50,6 +57,12 @@ def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequenc
     if missing:
         names = ", ".join(map(str, metadata.columns))
         raise InputError(f"{source}: no column {missing[0]!r} for `adjust_for`; columns: {names}")
+    for name in columns:
+        if (
+            pd.api.types.is_numeric_dtype(metadata[name])
+            and np.isinf(metadata[name].to_numpy(np.float64, na_value=np.nan)).any()
+        ):
+            raise InputError(f"{source}: `adjust_for={name}`: expected finite numbers, found inf")
     if columns and len(tasks) > 1:
         names = ", ".join(task.name for task in tasks)
         raise InputError(f"`adjust_for` leaves out repertoires by the label of one target, found {names}; train each")
@@ -58,24 +71,26 @@ def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequenc
 
 
 def choose_comparable(
-    rows: NDArray[np.int64],
+    sides: Mapping[str, NDArray[np.int64]],
     metadata: pd.DataFrame,
     strata: NDArray[np.int64],
     donors: NDArray[np.int64],
     columns: Sequence[str],
     *,
     rng: np.random.Generator,
-    min_kept: int,
-    where: str,
-) -> NDArray[np.int64]:
-    """Return the rows of one side without those that are left out, so that columns say nothing about the label.
+    min_kept: Mapping[str, int],
+    source: str,
+) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of sides without those that are left out, so that columns say nothing about the label.
+
+    p(y|c) is estimated from all the sides together, which are larger than each.
 
     Parameters
     ----------
-    rows
-        The rows of the side; those without a label are left out, too.
+    sides
+        The rows of each side by its name; those without a label are left out, too.
     metadata
-        The metadata, with one row per repertoire.
+        The metadata, with one row per repertoire of the cohort.
     strata
         The class of each repertoire, for numbers the quarter, (B,); -1 where it is missing.
     donors
@@ -86,17 +101,38 @@ def choose_comparable(
     rng
         Decides which repertoires are left out.
     min_kept
-        Number of repertoires of each class that must be left; where a class has fewer, all of these.
-    where
-        The cohort and the side, with which an error message begins.
+        Number of repertoires of each class that must be left on each side; where a class has fewer, all of these.
+    source
+        The cohort, with which an error message begins.
 
     Raises
     ------
     InputError
         If the columns go with the label so closely that too few repertoires of a class are left.
     """
-    rows = rows[strata[rows] >= 0]
-    kept = rows[_choose_units(metadata.iloc[rows], strata[rows], donors[rows], columns, rng)]
+    sides = {name: rows[strata[rows] >= 0] for name, rows in sides.items()}
+    learned = np.concatenate([*sides.values()])
+    features = _encode(metadata.iloc[learned], columns, _number_columns(metadata[strata >= 0], columns))
+    unit_of, first = _number_units(features, strata[learned], donors[learned])
+    share = _kept_shares(features[first], strata[learned][first])[unit_of]
+    found, start = {}, 0
+    for name, rows in sides.items():
+        part = slice(start, start + len(rows))
+        kept = rows[_sample_units(unit_of[part], share[part], strata[rows], rng)]
+        _check_kept(kept, rows, strata, columns, min_kept[name], f"{source}: {name}")
+        found[name], start = kept, start + len(rows)
+    return found
+
+
+def _check_kept(
+    kept: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    strata: NDArray[np.int64],
+    columns: Sequence[str],
+    min_kept: int,
+    where: str,
+) -> None:
+    """Raise InputError if too few repertoires of a class are kept of the rows of a side."""
     for each, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
         n = int((strata[kept] == each).sum())
         if n < min(min_kept, size):
@@ -104,10 +140,11 @@ def choose_comparable(
                 f"{where}: {len(kept):,} of {len(rows):,} repertoires can be compared with others of equal "
                 f"{', '.join(columns)}, {n} of them in one class; this cohort cannot tell `adjust_for` from the target"
             )
-    return kept
 
 
-def adjusted_cautions(columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]]) -> list[Caution]:
+def adjusted_cautions(
+    columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
+) -> list[Caution]:
     """Return a note that says what was adjusted for; a warning if few repertoires are left.
 
     Parameters
@@ -118,39 +155,52 @@ def adjusted_cautions(columns: Sequence[str], kind: str, sides: Sequence[NDArray
         The kind of the target.
     sides
         The labels of the training repertoires that are left, for each fold or run; at least one.
+    sizes
+        The number of these repertoires, where the labels of some are not known; None: those of all are.
     """
     if not columns:
         return []
-    sizes = [len(side) if kind == "regression" else int(np.unique_counts(side).counts.min()) for side in sides]
-    few = is_few(kind, min(sizes))
-    left = f"{'At least ' * (len(sides) > 1)}{min(map(len, sides)):,} training repertoires are left"
+    n_labels = [len(side) for side in sides]
+    n_kept, are_known = min(sizes or n_labels), list(sizes or n_labels) == n_labels
+    n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
+    if are_known and kind != "regression":
+        n_smallest = min(int(np.unique_counts(side).counts.min()) for side in sides)
+    few = is_few(kind, n_smallest)
+    left = f"{'At least ' * (len(sides) > 1)}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until this says nothing "
         f"about the label. {left}{', which is little to learn from' * few}. Test repertoires stay as they are."
     )
-    details = {"columns": list(columns), "n_kept": min(map(len, sides)), "n_smallest": min(sizes)}
+    details = {"columns": list(columns), "n_kept": n_kept, "n_smallest": n_smallest if are_known else None}
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]
 
 
-def _choose_units(
-    sheet: pd.DataFrame,
-    strata: NDArray[np.int64],
-    donors: NDArray[np.int64],
-    columns: Sequence[str],
-    rng: np.random.Generator,
-) -> NDArray[np.bool_]:
-    """Return which repertoires of one side are kept; those of a donor with one label and one value are one unit."""
-    features = _encode(sheet, columns)
+def _number_units(
+    features: Floats, strata: NDArray[np.int64], donors: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the index of the unit of each repertoire, and the first repertoire of each unit, (U,).
+
+    The repertoires of a donor with one label and one value are one unit.
+    """
     keys = pd.DataFrame(features).assign(stratum=strata, donor=donors)
-    unit_of = keys.groupby(list(keys.columns), sort=False).ngroup().to_numpy()
-    first = np.unique(unit_of, return_index=True)[1]
-    share, stratum = _kept_shares(features[first], strata[first]), strata[first]
-    # systematic sampling: of units of one class with equal shares, the number that is kept is not left to chance
-    order = np.lexsort((rng.random(len(share)), share.round(9), stratum))
+    unit_of = np.asarray(keys.groupby(list(keys.columns), sort=False).ngroup(), np.int64)
+    return unit_of, np.asarray(np.unique(unit_of, return_index=True)[1], np.int64)
+
+
+def _sample_units(
+    unit_of: NDArray[np.int64], share: Floats, strata: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Return which repertoires of one side are kept, each with the probability `share`, and units as a whole.
+
+    The sampling is systematic: of units of one class with equal shares, the number that is kept is not left to chance.
+    """
+    _, first, place = np.unique(unit_of, return_index=True, return_inverse=True)
+    share, strata = share[first], strata[first]
+    order = np.lexsort((rng.random(len(share)), share.round(9), strata))
     total = np.cumsum(share[order]) + rng.random()
     kept = np.zeros(len(share), np.bool_)
     kept[order] = np.floor(total) > np.floor(total - share[order])
-    return kept[unit_of]
+    return kept[place]
 
 
 def _kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
@@ -163,7 +213,14 @@ def _kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(own)), own])
 
 
-def _encode(sheet: pd.DataFrame, columns: Sequence[str]) -> Floats:
+def _number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
+    """Return the columns that are numbers, not categories; the sheet has all repertoires with a label."""
+    return {
+        name for name in columns if pd.api.types.is_numeric_dtype(sheet[name]) and sheet[name].nunique() > _MAX_VALUES
+    }
+
+
+def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:
     """Return the columns as features, (B, P): a category's values one by one, a number with its square.
 
     A missing value is a value of its own. Numbers have mean 0 and variance 1.
@@ -171,9 +228,9 @@ def _encode(sheet: pd.DataFrame, columns: Sequence[str]) -> Floats:
     found = [np.zeros((len(sheet), 0))]
     for name in columns:
         values, is_missing = sheet[name], sheet[name].isna().to_numpy()
-        if pd.api.types.is_numeric_dtype(values) and values.nunique() > _MAX_VALUES:
-            numbers = values.to_numpy(np.float64, na_value=np.nan)
-            standard = np.where(is_missing, 0.0, (numbers - np.nanmean(numbers)) / np.nanstd(numbers))
+        if name in numbers and values.min() < values.max():
+            known = values.to_numpy(np.float64, na_value=np.nan)
+            standard = np.where(is_missing, 0.0, (known - np.nanmean(known)) / np.nanstd(known))
             found += [standard[:, None], (standard**2)[:, None]]
             found += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
         else:

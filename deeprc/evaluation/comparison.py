@@ -60,8 +60,8 @@ def checked_predictions(
     predictions
         A table with the columns method, fold, repertoire_id, label and those of the target's kind, see
         `deeprc.evaluation.scoring`; for two classes they are score (higher for class 1), probability (of class 1) and,
-        if it is not 0.5, cutoff. Each repertoire is in one fold. A method may lack folds, but it has all repertoires of
-        a fold that it has.
+        if it is not 0.5, cutoff (a missing one is 0.5). Each repertoire is in one fold. A method may lack folds, but it
+        has all repertoires of a fold that it has.
     methods
         All methods that may occur; by default any.
     scoring
@@ -74,6 +74,7 @@ def checked_predictions(
     """
     absent = {name: value for name, value in scoring.optional.items() if name not in predictions}
     predictions = predictions.assign(**absent)
+    predictions = predictions.fillna({name: value for name, value in scoring.optional.items() if name not in absent})
     missing = [name for name in scoring.columns if name not in predictions]
     if missing:
         expected = ", ".join(scoring.columns)

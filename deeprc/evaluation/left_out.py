@@ -51,7 +51,8 @@ def assign_left_out(
     index_of = {value: index for index, value in enumerate(values)}
     fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
     if group_by is not None:
-        pairs = pd.DataFrame({"group": group_codes(metadata, group_by, source), "fold": fold_of}).drop_duplicates()
+        groups = group_codes(metadata, group_by, source)
+        pairs = pd.DataFrame({"group": groups, "fold": fold_of})[fold_of >= 0].drop_duplicates()
         if pairs["group"].duplicated().any():
             raise InputError(
                 f"{source}: `folds={LEAVE_ONE_OUT}{column}` divides repertoires that {group_by!r} keeps together"

@@ -170,7 +170,10 @@ class BinaryScoring(Scoring):
         "several repertoires and folds with common training repertoires add."
     )
     test_note = "two-sided paired DeLong test by fold"
-    means_note = "F1, balanced accuracy: of classes that are called from a cutoff chosen on the validation fold."
+    means_note = (
+        "F1, balanced accuracy: of classes that are called from a cutoff, which was chosen on the validation fold, or "
+        "is 0.5 where none was chosen."
+    )
 
     @property
     def columns(self) -> tuple[str, ...]:

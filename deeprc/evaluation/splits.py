@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import check_columns, choose_comparable
+from deeprc.evaluation.adjustment import check_columns, choose_comparable, one_or_several
 from deeprc.groups import number_groups
 from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
@@ -86,10 +85,11 @@ class SplitOptions:
         A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
     test
         `COLUMN=VALUE`: the repertoires with this value are for testing, in the place of a fold. The folds are made of
-        the others, and all but the one for validation are for training.
+        those with another value, and all but the one for validation are for training. Repertoires without a value are
+        on no side: they may be of the test part.
     adjust_for
-        Columns of the metadata, such as a batch: training and validation repertoires are left out until these columns
-        say nothing about the label, see `deeprc.evaluation.adjustment`.
+        A column of the metadata, such as a batch, or several: training and validation repertoires are left out until
+        they say nothing about the label, see `deeprc.evaluation.adjustment`.
 
     Raises
     ------
@@ -102,9 +102,10 @@ class SplitOptions:
     validation_fold: int | None = None
     group_by: str | None = None
     test: str | None = None
-    adjust_for: tuple[str, ...] = ()
+    adjust_for: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adjust_for", one_or_several(self.adjust_for))
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
         if not (folds >= 3 and 0 <= fold < folds):
             raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
@@ -127,7 +128,7 @@ def make_split(
     """Split a cohort into folds: one fold is for testing, one for validation, the others for training.
 
     Folds are stratified by the first target (numbers by quartile). Repertoires without a label are on the train side,
-    unless they are of a test part that `options` names.
+    unless they are, or may be, of a test part that `options` names.
 
     Parameters
     ----------
@@ -151,14 +152,19 @@ def make_split(
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
     validation_fold = (fold + 1) % options.folds if options.validation_fold is None else options.validation_fold
-    is_test = _are_of_test_part(metadata, options.test, source)
-    rest = np.flatnonzero(~is_test)
+    is_test, is_known = _are_of_test_part(metadata, options.test, source)
+    rest = np.flatnonzero(~is_test & is_known)
+    if n_unknown := int((~is_known).sum()):
+        column = str(options.test).partition("=")[0]
+        logger.info(
+            "%d repertoires have no value of %r (`test=%s`): they are on no side", n_unknown, column, options.test
+        )
     every = np.full(len(metadata), -1)
     every[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source
     )
     strata, groups = label_strata(tasks[0], metadata), group_codes(metadata, group_by, source)
-    if group_by is not None and set(groups[is_test]) & set(groups[~is_test]):
+    if group_by is not None and set(groups[is_test]) & set(groups[rest]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
     test = np.flatnonzero(every == fold if options.test is None else is_test & (strata >= 0))
     validation = np.flatnonzero(every == validation_fold)
@@ -170,7 +176,10 @@ def make_split(
             "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
         )
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
-        if tasks[0].kind != "regression" and len(np.unique(strata[rows][strata[rows] >= 0])) < 2:
+        n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
+        if n_classes == 0 and side == "test":
+            logger.warning("no repertoire of the test side has a label of %r", tasks[0].name)
+        elif tasks[0].kind != "regression" and n_classes < 2:
             named = side == "test" and options.test is not None
             advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
             logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
@@ -216,25 +225,28 @@ def adjust_split(
     for column in columns:
         if n_missing := int(metadata[column].isna().sum()):
             logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)
-    choose = partial(
-        choose_comparable,
-        metadata=metadata,
-        strata=label_strata(tasks[0], metadata),
-        donors=donors,
-        columns=columns,
+    kept = choose_comparable(
+        {"training": split.train, "validation": split.validation},
+        metadata,
+        label_strata(tasks[0], metadata),
+        donors,
+        columns,
         rng=np.random.default_rng([*seed]),
+        min_kept={"training": _MIN_KEPT, "validation": 1},
+        source=source,
     )
-    return Split(
-        choose(split.train, min_kept=_MIN_KEPT, where=f"{source}: training"),
-        choose(split.validation, min_kept=1, where=f"{source}: validation"),
-        split.test,
-    )
+    return Split(kept["training"], kept["validation"], split.test)
 
 
-def _are_of_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> NDArray[np.bool_]:
-    """Return which repertoires have the value that `COLUMN=VALUE` names, (B,); none without it."""
+def _are_of_test_part(
+    metadata: pd.DataFrame, test: str | None, source: str
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which repertoires have the value that `COLUMN=VALUE` names, and which have any, (B,) each.
+
+    Without a test part, none is in it, and all can be used.
+    """
     if test is None:
-        return np.zeros(len(metadata), np.bool_)
+        return np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_)
     column, _, value = test.partition("=")
     if column not in metadata:
         raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
@@ -243,7 +255,7 @@ def _are_of_test_part(metadata: pd.DataFrame, test: str | None, source: str) -> 
     if not found.any():
         counted = counted_classes(metadata[column])
         raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
-    return found
+    return found, np.array([text is not None for text in texts], np.bool_)
 
 
 def assign_folds(

@@ -105,8 +105,10 @@ def _adjusted(predictor: Predictor, performance: Performance) -> list[Caution]:
     columns = list(dict.fromkeys(name for run in predictor.runs for name in run.settings.adjust_for))
     known = performance.labels[:, 0]
     learned = [np.isin(performance.ids.astype(str), run.splits["train"]) & ~np.isnan(known) for run in predictor.runs]
-    sides = [known[rows] for rows in learned if rows.any()]  # none of a cohort without training repertoires
-    return adjusted_cautions(columns, predictor.model.tasks[0].kind, sides) if sides else []
+    if not any(rows.any() for rows in learned):  # a cohort without training repertoires
+        return []
+    sizes = [len(run.splits["train"]) for run in predictor.runs]
+    return adjusted_cautions(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
 
 
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:

@@ -31,7 +31,10 @@ __all__ = ["compare_with_controls", "judge_folds", "measure_within"]
 
 
 def judge_folds(
-    folds: Sequence[FoldPrediction], dataset: RepertoireDataset, group_by: str | None
+    folds: Sequence[FoldPrediction],
+    dataset: RepertoireDataset,
+    group_by: str | None,
+    adjust_for: Sequence[str] = (),
 ) -> tuple[dict[str, dict[str, Any]], list[Caution]]:
     """Return the metrics of each target, with those of controls and those within batches, and what they warn of.
 
@@ -43,6 +46,8 @@ def judge_folds(
         The cohort.
     group_by
         The column of the metadata that names the donor.
+    adjust_for
+        The columns for which the runs were adjusted.
 
     Returns
     -------
@@ -62,7 +67,7 @@ def judge_folds(
     for each in controls:
         metrics[each.contrast.target]["controls"] = each.to_list()
     left_out = columns_left_out(columns) if any(each.measures for each in controls) else []
-    return metrics, [*control_cautions(controls), *left_out, *_within_cautions(within, metrics)]
+    return metrics, [*control_cautions(controls), *left_out, *_within_cautions(within, metrics, adjust_for)]
 
 
 def measure_within(
@@ -100,7 +105,9 @@ def measure_within(
 
 
 def _within_cautions(
-    within: Mapping[str, Sequence[StratifiedAuc]], metrics: Mapping[str, Mapping[str, Any]]
+    within: Mapping[str, Sequence[StratifiedAuc]],
+    metrics: Mapping[str, Mapping[str, Any]],
+    adjust_for: Sequence[str],
 ) -> list[Caution]:
     """Return a warning for each column within whose values an AUC is no better than chance; see `measure_within`."""
     found = []
@@ -108,10 +115,14 @@ def _within_cautions(
         auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
         for each in strata:
             if auc is not None and limits is not None and each.explains(auc, limits[0]):
+                was_adjusted = each.column in adjust_for
+                learned = f"the network may have learned {each.column!r} instead of the target"
+                learned += (
+                    ", although adjusted for it." if was_adjusted else f". `adjust_for={each.column}` prevents this."
+                )
                 text = (
                     f"{target}: among repertoires with the same {each.column!r}, the AUC is {each.auc:.3f} "
-                    f"({each.low:.3f} to {each.high:.3f}), and {auc:.3f} over all: the network may have learned "
-                    f"{each.column!r} instead of the target. `adjust_for={each.column}` prevents this."
+                    f"({each.low:.3f} to {each.high:.3f}), and {auc:.3f} over all: {learned}"
                 )
                 found.append(Caution("warning", text, "controls", "auc-within", {"target": target, **each.to_dict()}))
     return found
@@ -126,7 +137,8 @@ def compare_with_controls(
 ) -> list[Controls]:
     """Fit every control on what the runs of each test fold have learned from, and test it on this fold.
 
-    The folds are those of the first repeat. Targets of two classes and numbers have controls.
+    If the runs have learned from different repertoires, the control's answer is the mean over them. The folds are those
+    of the first repeat. Targets of two classes and numbers have controls.
 
     Parameters
     ----------
@@ -201,18 +213,20 @@ def _answer(
         As those of `compare_with_controls`.
     """
     is_number = bool(np.isnan(fold.log_odds()[:, place]).all())
-    tested, learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, fold.learned))
-    if min(len(np.unique(label[rows])) for rows in (tested, learned)) < 2:
+    tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
+    if min(len(np.unique(label[rows])) for rows in (tested, *learned)) < 2:
         return {}
     network = (fold.outputs if is_number else fold.log_odds())[~np.isnan(label[fold.rows]), place]
     answers: dict[str, NDArray[np.float64] | str] = {"network": network}
     values = label if is_number else np.nan_to_num(label).astype(np.int64)
     for name, control in make_controls(is_number, columns).items():
-        answers[name] = fit_control(control(), dataset[learned], values[learned], dataset[tested])
+        found = [fit_control(control(), dataset[rows], values[rows], dataset[tested]) for rows in learned]
+        problem = next((each for each in found if isinstance(each, str)), None)
+        answers[name] = problem or np.mean([each for each in found if not isinstance(each, str)], axis=0)
     known = {"fold": fold.fold, "repertoire_id": dataset.repertoire_ids[tested], "label": values[tested]}
     return {
-        name: found
-        if isinstance(found, str)
-        else pd.DataFrame({**known, **({"prediction": found} if is_number else {"score": found, "probability": 0.5})})
-        for name, found in answers.items()
+        name: answer
+        if isinstance(answer, str)
+        else pd.DataFrame({**known, **({"prediction": answer} if is_number else {"score": answer, "probability": 0.5})})
+        for name, answer in answers.items()
     }

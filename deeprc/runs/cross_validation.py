@@ -20,7 +20,7 @@ from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import check_for_training, metadata_digest, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import adjusted_cautions
+from deeprc.evaluation.adjustment import adjusted_cautions, one_or_several
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
 from deeprc.evaluation.splits import N_FOLDS, known_people, subject_column
@@ -157,7 +157,7 @@ def cross_validate(
     folder, dataset = Path(output), open_dataset(cohort)
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     place = str(Path(cohort).absolute())
-    others = {"group_by": group_by, "adjust_for": tuple(adjust_for), "seed": seed}
+    others = {"group_by": group_by, "adjust_for": one_or_several(adjust_for), "seed": seed}
     header = make_header(dataset, place, given, folds, repeats, members, **others)
     plans = plan_cross_validation(header, dataset)
     tasks = parse_tasks(given, dataset.metadata, source=str(cohort))
@@ -182,7 +182,7 @@ def cross_validate(
     tested = _predict(folder, header, workers, device)
     if (config or load_config()).training.calibrate:
         tested = cross_calibrate(tested)
-    metrics, cautions = judge_folds(tested, dataset, group_by)
+    metrics, cautions = judge_folds(tested, dataset, group_by, header.adjust_for)
     cautions += [
         *_check_cautions(dataset, tasks, folder, header, fold_of),
         *_find_cautions(dataset, tasks, folder, header, fold_of[0]),

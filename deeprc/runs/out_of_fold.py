@@ -6,7 +6,7 @@ Letters: B repertoires of a fold, T outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,8 @@ class FoldPrediction:
     tasks
         What is predicted, with the calibration and the cutoff for this fold.
     learned
-        The index in the cohort of each repertoire that the first run of the ensemble has trained or validated on.
+        The index in the cohort of each repertoire that a run of the ensemble has trained or validated on; equal ones of
+        several runs once.
     """
 
     repeat: int
@@ -66,7 +67,7 @@ class FoldPrediction:
     outputs: Floats
     labels: Floats
     tasks: tuple[Task, ...]
-    learned: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    learned: tuple[NDArray[np.int64], ...] = ()
 
     def log_odds(self) -> Floats:
         """Return the calibrated log-odds of the positive class, or of each of several classes; NaN of numbers, (B, T).
@@ -104,7 +105,11 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
     position = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
     rows = np.sort(np.array([position[each] for each in first.splits["test"]], np.int64))
-    learned = np.sort(np.array([position[each] for side in ("train", "validation") for each in first.splits[side]]))
+    sides = {
+        tuple(sorted(position[each] for side in ("train", "validation") for each in run.splits[side])): None
+        for run in ensemble.runs
+    }
+    learned = tuple(np.array(rows, np.int64) for rows in sides)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
     for task, part in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):

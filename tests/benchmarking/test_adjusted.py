@@ -13,14 +13,17 @@ import deeprc
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.cli.options import _split_names
 from deeprc.cli.train import train
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.scoring import BINARY
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
-from deeprc.interpretation.report.origin import train_command
+from deeprc.interpretation.report.origin import adjust_words, train_command
+from deeprc.runs.assess import assess
 from deeprc.runs.run import load_run, read_splits
 from deeprc.runs.several import plan_left_out, train_runs
 from tests.toys.site_cohorts import draw_sites, share_of_signal
@@ -96,9 +99,22 @@ def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_pat
     assert len(run.splits["test"]) == 80
     (note,) = [each for each in read_cautions(run.path) if each.name == "adjusted"]
     assert note.details["n_kept"] == len(learned)
+    some = cohort.select([*run.splits["train"][:12], *run.splits["test"]])
+    (again,) = [each for each in assess(run, some).cautions if each.name == "adjusted"]
+    assert again.details["n_kept"] == len(learned)
     others = set(cohort.repertoire_ids) - {i for ids in run.splits.values() for i in ids}
     table = run.predict(cohort.select(sorted(others)))
     assert set(table["split"]) == {"new"}  # left out, so never seen
+
+
+def test_names_with_commas_and_single_names() -> None:
+    given = ("site,", '"age, years", batch', "site")
+    names = _split_names(None, None, given)  # type: ignore[arg-type]
+    assert names == ("site", "age, years", "batch")
+    words = adjust_words(names)
+    assert words == ["--adjust-for", "site", "--adjust-for", '"age, years"', "--adjust-for", "batch"]
+    assert _split_names(None, None, tuple(words[1::2])) == names  # type: ignore[arg-type]
+    assert SplitOptions(adjust_for="site").adjust_for == BenchmarkOptions(adjust_for="site").adjust_for == ("site",)
 
 
 def test_left_out_sites_are_trained_with_adjustment(cohort: RepertoireDataset, tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ def choose(
     rows = np.arange(len(sheet))
     every = rows if donors is None else donors
     rng = np.random.default_rng(seed)
-    return choose_comparable(rows, sheet, strata, every, columns, rng=rng, min_kept=5, where="a test")
+    given = {"rng": rng, "min_kept": {"training": 5}, "source": "a test"}
+    return choose_comparable({"training": rows}, sheet, strata, every, columns, **given)["training"]
 
 
 def make_sheet(n: int = 400, *, share: float = 0.85, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.int64]]:
@@ -116,23 +117,37 @@ def test_a_split_has_its_test_side_unchanged() -> None:
     for side in ("train", "validation"):
         rows = getattr(split, side)
         assert set(rows) < set(getattr(plain, side))
-        assert roc_auc_score(label[rows], sheet["site"].iloc[rows] == "s1") == pytest.approx(0.5, abs=0.03)
+        assert roc_auc_score(label[rows], sheet["site"].iloc[rows] == "s1") == pytest.approx(0.5, abs=0.06)
     assert 0 not in split.train
     other = make_split(sheet, tasks, SplitOptions(adjust_for=("site",), validation_fold=3))
     assert set(other.train) & set(plain.train) - set(split.train)  # another run leaves out others
 
 
+@pytest.mark.parametrize("n", [60, 100])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_small_side_keeps_most_repertoires_if_a_number_says_nothing(n: int, seed: int) -> None:
+    """A validation fold of 12 to 20 has no more different ages than a category may have."""
+    rng = np.random.default_rng(seed)
+    sheet = pd.DataFrame({"age": rng.normal(50, 15, n), "status": rng.permutation(["sick", "well"] * (n // 2))})
+    tasks = parse_tasks(["status=sick"], sheet, source="a test")
+    split = make_split(sheet, tasks, SplitOptions(adjust_for=("age",)), seed=seed)
+    assert len(split.train) > 0.5 * 0.6 * n
+    assert len(split.validation) > 0.5 * 0.2 * n
+
+
 @pytest.mark.parametrize(
     ("columns", "targets", "message"),
     [
-        (("place",), ["status=sick"], "no column 'place' for `adjust_for`; columns: site, age, status"),
+        (("place",), ["status=sick"], "no column 'place' for `adjust_for`; columns: site, age, status, endless"),
         (("status",), ["status=sick"], "`adjust_for=status`: is the target"),
+        (("endless",), ["status=sick"], "`adjust_for=endless`: expected finite numbers, found inf"),
         (("site",), ["status=sick", "age:regression"], "by the label of one target, found status=sick, age"),
     ],
 )
 def test_columns_that_cannot_be_adjusted_for(columns: tuple[str, ...], targets: list[str], message: str) -> None:
     sheet, label = make_sheet(100)
     sheet["status"] = np.where(label == 1, "sick", "well")
+    sheet["endless"] = np.where(label == 1, np.inf, sheet["age"])
     tasks = parse_tasks(targets, sheet, source="a test")
     with pytest.raises(InputError, match=message):
         make_split(sheet, tasks, SplitOptions(adjust_for=columns))
@@ -147,3 +162,6 @@ def test_few_repertoires_are_a_warning() -> None:
     assert note.level == "note"
     assert note.text.startswith("Adjusted for site: ")
     assert adjusted_cautions([], "binary", []) == []
+    (part,) = adjusted_cautions(["site"], "binary", [side[::5] for side in sides], [50, 29])  # of a part of the cohort
+    assert (part.level, part.details["n_kept"], part.details["n_smallest"]) == ("warning", 29, None)
+    assert "At least 29 training repertoires are left" in part.text

@@ -282,6 +282,7 @@ def test_a_class_is_called_from_the_cutoff() -> None:
         return float(metrics.loc[metrics["metric"] == "accuracy", "value"].item())
 
     assert accuracy(table) == 0.75  # 0.5, where a table names no cutoff
+    assert accuracy(table.assign(cutoff=np.nan)) == 0.75
     assert accuracy(table.assign(cutoff=0.25)) == 1.0
     assert accuracy(table.assign(cutoff=0.15)) == 0.75
     with pytest.raises(InputError, match="expected a cutoff from 0 to 1"):

@@ -50,7 +50,8 @@ def test_another_fold_may_validate() -> None:
         assert set(split.train) == set(range(60)) - folds[3] - folds[fold]
 
 
-def test_a_part_of_the_cohort_may_be_for_testing() -> None:
+def test_a_part_of_the_cohort_may_be_for_testing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "deeprc")
     metadata = cohort().assign(part=["b" if i >= 45 else None if i == 0 else "a" for i in range(60)])
     metadata.loc[[1, 50], "status"] = None
     tasks = parse_tasks(["status=pos"], metadata)
@@ -58,10 +59,19 @@ def test_a_part_of_the_cohort_may_be_for_testing() -> None:
     for fold in range(5):
         split = make_split(metadata, tasks, SplitOptions(test="part=b", validation_fold=fold, fold=(fold + 1) % 5))
         assert split.test.tolist() == [i for i in range(45, 60) if i != 50]  # the label of 50 is missing
-        assert sorted([*split.train, *split.validation]) == list(range(45))
+        assert sorted([*split.train, *split.validation]) == list(range(1, 45))  # the part of 0 is missing
         assert 1 in split.train  # a missing label is never held out
         validated += split.validation.tolist()
-    assert sorted(validated) == [i for i in range(45) if i != 1]
+    assert sorted(validated) == list(range(2, 45))
+    assert "1 repertoires have no value of 'part' (`test=part=b`): they are on no side" in caplog.messages
+
+
+def test_a_test_part_without_labels_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = cohort().assign(part=["b" if i >= 45 else "a" for i in range(60)])
+    metadata.loc[45:, "status"] = None
+    split = make_split(metadata, parse_tasks(["status=pos"], metadata), SplitOptions(test="part=b"))
+    assert len(split.test) == 0
+    assert caplog.messages == ["no repertoire of the test side has a label of 'status=pos'"]
 
 
 def test_the_part_for_testing_is_named_by_a_whole_number_where_values_are_missing() -> None:

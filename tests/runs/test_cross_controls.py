@@ -16,11 +16,12 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.strata import auc_within
+from deeprc.evaluation.strata import StratifiedAuc, auc_within
 from deeprc.interpretation.report import write_any_report
+from deeprc.runs.cross_controls import _within_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
-from deeprc.runs.run import load_run
+from deeprc.runs.run import load_run, read_splits
 from tests.toys.site_cohorts import draw_sites
 
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
@@ -112,6 +113,35 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
     assert controls["sheet"]["columns"] == ["site"]
     told = [each.details.get("control") for each in at_random.cautions if each.name == "control-not-worse"]
     assert {"v-genes", "sheet"} <= set(told)
+
+
+def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:
+    cohort = draw_sites(tmp_path / "cohort.h5", 400, signal=1.0)
+    given = {"targets": "status=sick", "folds": 3, "members": 2, "adjust_for": "site", "config": TINY, "device": "cpu"}
+    found = deeprc.cv(cohort.container.path, tmp_path / "cv", **given)
+    controls = {each["control"]: each for each in found.metrics["status=sick"]["controls"]}
+    label = (cohort.metadata["status"] == "sick").to_numpy().astype(np.int64)
+    place = {name: row for row, name in enumerate(cohort.repertoire_ids.tolist())}
+    aucs = []
+    for fold in range(3):
+        scores, sizes = [], set()
+        for run in sorted((found.path / "runs").glob(f"repeat-0-fold-{fold}-*")):
+            splits, _ = read_splits(run)
+            rows = np.sort([place[name] for side in ("train", "validation") for name in splits[side]])
+            tested = np.sort([place[name] for name in splits["test"]])
+            scores.append(VGeneUsage().fit(cohort[rows], label[rows]).decision_function(cohort[tested]))
+            sizes.add(tuple(rows))
+        assert len(sizes) == 2
+        aucs.append(midrank_aucs(label[tested], np.mean(scores, axis=0)[None])[0])
+    assert controls["v-genes"]["auc"] == pytest.approx(np.mean(aucs))
+
+
+def test_the_warning_within_values_knows_the_adjustment() -> None:
+    within = {"sick": [StratifiedAuc("site", 0.5, 0.4, 0.6, 100, 40)]}
+    metrics = {"sick": {"auc": 0.9, "auc_ci": [0.85, 0.95]}}
+    (plain,), (adjusted,) = (_within_cautions(within, metrics, columns) for columns in ((), ("site",)))
+    assert plain.text.endswith("learned 'site' instead of the target. `adjust_for=site` prevents this.")
+    assert adjusted.text.endswith("learned 'site' instead of the target, although adjusted for it.")
 
 
 def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from deeprc.evaluation.scoring import Scoring, scoring_for
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures
+from deeprc.interpretation.report.origin import adjust_words
 from deeprc.interpretation.report.page import (
     DASH,
     Cell,
@@ -266,8 +267,7 @@ def _command(header: Mapping[str, Any], folder: str) -> str:
     words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
-    for column in header.get("adjust_for") or ():
-        words += ["--adjust-for", column]
+    words += adjust_words(header.get("adjust_for") or ())
     words += ["--seed", str(header["seed"]), "--output", folder]
     return shlex.join(words)
 

@@ -22,6 +22,7 @@ from deeprc.evaluation.stored_tables import read_fold_metrics, read_out_of_fold
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import Relation, p_text
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, within_table
+from deeprc.interpretation.report.origin import adjust_words
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -373,6 +374,5 @@ def _command(header: Header, folder: str) -> str:
     words += ["--folds", folds, "--repeats", str(header.repeats), "--members", str(header.members)]
     if header.group_by is not None:
         words += ["--group-by", header.group_by]
-    for column in header.adjust_for:
-        words += ["--adjust-for", column]
+    words += adjust_words(header.adjust_for)
     return shlex.join([*words, "--seed", str(header.seed), "--output", folder])

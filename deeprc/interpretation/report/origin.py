@@ -25,6 +25,7 @@ from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
 __all__ = [
+    "adjust_words",
     "cohort_facts",
     "read_environment",
     "reproduce",
@@ -59,6 +60,12 @@ def reproduce(predictor: Predictor, dataset: RepertoireDataset, output: Path, to
     }
 
 
+def adjust_words(columns: Sequence[str]) -> list[str]:
+    """Return the words of a command that name the columns to adjust for; quotes keep a name with a comma whole."""
+    names = [f'"{column.replace(chr(34), chr(34) * 2)}"' if "," in column else column for column in columns]
+    return [word for name in names for word in ("--adjust-for", name)]
+
+
 def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Path, top: int) -> str:
     folders = [str(run.path) for run in runs]
     words = ["deeprc", "report", *folders, str(dataset.container.path), "-o", str(output), "--top", str(top)]
@@ -78,8 +85,7 @@ def train_command(settings: RunSettings, output: str) -> str:
         words += ["--test", settings.test]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
-    for column in settings.adjust_for:
-        words += ["--adjust-for", column]
+    words += adjust_words(settings.adjust_for)
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 
