@@ -54,7 +54,7 @@ __all__ = ["can_rank", "ranked_sequences", "sequence_scores"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
-_SCORE = "coefficients"
+_COEFFICIENTS = "coefficients"
 _ASSOCIATION = "association"
 _RANK_CONSTANT = 60  # of reciprocal ranks
 _LEAST_EXCESS = 1e-6  # so that sequences without any stay in the order of their ranks
@@ -316,7 +316,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
             scores[CloneReading.name] = _retrieved_evidence(*memory, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
-        return {_SCORE: _coefficient_sums(estimator, X[position])}
+        return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
     return {_ASSOCIATION: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from deeprc.cli.options import seed_option
+
 __all__ = ["airr_ml"]
 
 _SEVERAL = "--test_dirs"
@@ -72,9 +74,7 @@ class _Command(click.Command):
     help="A column of the training folder's metadata.csv. Repertoires with the same value, such as one donor's, stay "
     "together in inner folds.",
 )
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
-)
+@seed_option
 def airr_ml(
     train_dir: str,
     test_dirs: tuple[str, ...],

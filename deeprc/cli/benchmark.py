@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from deeprc.cli.options import adjust_option
+from deeprc.cli.options import adjust_option, jobs_option, seed_option
 from deeprc.cli.progress import counting
 from deeprc.cli.scheduler import scheduler_option
 
@@ -61,12 +61,8 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
     help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
 )
 @adjust_option
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
-)
-@click.option(
-    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
-)
+@seed_option
+@jobs_option
 @scheduler_option
 @click.option("--resume", is_flag=True, help="Continue the benchmark in --output; methods may be added.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the methods.")

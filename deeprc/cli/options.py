@@ -8,7 +8,16 @@ import click
 
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 
-__all__ = ["adjust_option", "config_option", "device_option", "read_folds", "sketches_option", "training_device_option"]
+__all__ = [
+    "adjust_option",
+    "config_option",
+    "device_option",
+    "jobs_option",
+    "read_folds",
+    "seed_option",
+    "sketches_option",
+    "training_device_option",
+]
 
 
 def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
@@ -45,6 +54,12 @@ config_option = click.option(
 )
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ..."
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
 )
 training_device_option = click.option(
     "--device",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from deeprc.cli.options import jobs_option, seed_option
 from deeprc.cli.progress import counting
 from deeprc.cli.scheduler import scheduler_option
 
@@ -54,12 +55,8 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
 @click.option(
     "--preset", help="The search spaces of the methods' settings, as of `deeprc benchmark`.  [default: quick]"
 )
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
-)
-@click.option(
-    "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."
-)
+@seed_option
+@jobs_option
 @scheduler_option
 @click.option("--resume", is_flag=True, help="Continue what --output holds.")
 def power(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import seed_option
+
 __all__ = ["stack"]
 
 
@@ -31,9 +33,7 @@ def stack() -> None:
 )
 @click.option("--preset", default="quick", show_default=True, help="The search spaces, as in `deeprc benchmark`.")
 @click.option("--device", default="auto", show_default=True, help="Where DeepRC computes: auto, cpu, cuda, ...")
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of every random choice."
-)
+@seed_option
 def fit(
     container: str,
     target: str,

@@ -130,17 +130,11 @@ class HeldOutSequences:
         if len(own) == 0 or own.all() or not own.any():
             return 1.0
         ranks = rankdata(np.round(self._rates(highest, new), 12), axis=0)  # (B, G)
-        donors = number_groups(self.donors[new])
-        _, first = np.unique(donors, return_index=True)
-        donors = (
-            rankdata(first, method="ordinal")[donors].astype(np.int64) - 1
-        )  # in the order of their first repertoire
+        donors = number_groups(self.donors[new])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
-        permuted = permute_labels(own[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)[
-            :, 0
-        ]  # (B, 1 + P)
-        shares = weights[:, None] * permuted
+        permuted = permute_labels(own[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)
+        shares = weights[:, None] * permuted[:, 0]  # (B, 1 + P)
         differences = (shares / shares.sum(axis=0)).T @ (ranks - np.average(ranks, axis=0, weights=weights))
         spread = differences.std(axis=0)
         strongest = (differences / np.where(spread > 0, spread, np.inf)).max(axis=1)

@@ -17,7 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
 from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.donors import count_cases
+from deeprc.readings.donors import count_cases, number_donors
 from deeprc.tasks import Task
 
 __all__ = ["Question", "list_questions"]
@@ -128,5 +128,5 @@ def _donor_means(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
     """Return the mean number of each repertoire's donor, (n,), because a donor counts once."""
     if groups is None:
         return values
-    donors = np.unique(groups, return_inverse=True)[1].ravel()
+    donors = number_donors(groups, len(values))
     return np.asarray((np.bincount(donors, values) / np.bincount(donors))[donors])

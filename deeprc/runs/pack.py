@@ -69,10 +69,10 @@ def pack_run(
     cohort = Path(trained.settings.cohort).name
     settings = replace(trained.settings, cohort=cohort, fingerprint="", device="auto", test=None)
     if trained.group_by is None and len(trained.clones()):
-        text_of_clones = (
-            "%s: was trained without `group_by`: a clone that it remembers may be of one person with several samples"
+        _logger.warning(
+            "%s: was trained without `group_by`: a clone that it remembers may be of one person with several samples",
+            folder,
         )
-        _logger.warning(text_of_clones, folder)
     contents = {
         CARD: write_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
