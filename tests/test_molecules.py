@@ -1,0 +1,88 @@
+"""examples/molecules.py learns a toy, computes nothing twice, and says what it needs."""
+
+import importlib.util
+import sys
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+PATH = Path(__file__).parents[1] / "examples" / "molecules.py"
+CHAINS = ["C" * length for length in range(1, 11)] + ["C" * length + "OC" for length in range(1, 6)]
+ENDS = {"C(=O)O": 1, "CC(=O)O": 1, "CN": 0, "CO": 0, "CCl": 0, "C(N)C(=O)O": 1}  # acids are the positive class
+
+
+@pytest.fixture
+def molecules(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    specification = importlib.util.spec_from_file_location("molecules", PATH)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "molecules", module)
+    specification.loader.exec_module(module)
+    return module
+
+
+def write_toy(folder: Path) -> None:
+    """Write acids and others; the first molecule twice, and one that cannot be read."""
+    rows = [(chain + end, label) for chain, (end, label) in product(CHAINS, ENDS.items())]
+    rows += [rows[0], ("C(((", 1)]
+    pd.DataFrame(rows, columns=["smiles", "p_np"]).to_csv(folder / "BBBP.csv.gz", index=False)
+
+
+def test_a_toy_is_learned_by_every_method_and_no_row_is_computed_twice(
+    molecules: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rdkit", reason="RDKit is not installed")
+    write_toy(tmp_path)
+    monkeypatch.setattr(molecules, "CHECKPOINTS", (10, 40))
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out.tsv"), "--sets", "bbbp", "--repeats", "1"]
+    result = CliRunner().invoke(molecules.main, options, catch_exceptions=False)
+    assert result.exit_code == 0
+    found = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert found["method"].tolist() == list(molecules.METHODS)
+    assert found["auc"].min() > 0.95
+    features = np.load(tmp_path / "bbbp.npz")
+    assert features["rows"].max() < len(CHAINS) * len(ENDS)  # neither the duplicate nor what cannot be read
+    assert len(np.unique(features["counts"], axis=0)) == len(features["rows"])
+    assert "paper, HopfieldLayer" in result.output
+
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(molecules, "run", fail)
+    monkeypatch.setattr(molecules, "compute_features", fail)
+    again = CliRunner().invoke(molecules.main, options, catch_exceptions=False)
+    assert again.output.splitlines()[-6:] == result.output.splitlines()[-6:]
+
+
+def test_scaling_looks_at_training_molecules_alone(molecules: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    features = {"counts": rng.integers(0, 3, (40, 6)).astype(np.uint8), "descriptors": rng.normal(size=(40, 5))}
+    training = np.arange(30)
+    x = molecules.scale(features, training)
+    assert x.shape == (40, 11)
+    np.testing.assert_allclose(x[training].mean(0), 0, atol=1e-6)
+    for block in (x[training, :6], x[training, 6:]):
+        assert np.square(block).sum(1).mean() == pytest.approx(1, rel=1e-5)
+    features["counts"][30:], features["descriptors"][30:] = 9, np.nan
+    np.testing.assert_array_equal(molecules.scale(features, training)[training], x[training])
+
+
+def test_the_auc_is_the_mean_of_the_tasks_that_have_both_classes(molecules: ModuleType) -> None:
+    labels = np.array([[0, 0, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0]])
+    scores = np.array([[0, 5, 1], [1, 5, 0], [2, 5, 0.5], [0.5, 5, 2]])
+    assert molecules.mean_auc(labels, scores) == (1.0 + 0.5) / 2
+
+
+def test_without_rdkit_one_line_says_what_to_install(
+    molecules: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = CliRunner().invoke(molecules.main, ["--data", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == "Error: fingerprints need RDKit: pip install 'deeprc[molecules]'"
