@@ -1,0 +1,200 @@
+"""Heads of a transformer that learned receptor sequences: over how many residues they average (paper lines 921-964).
+
+    python examples/transformer.py learn --data sequences.tsv.gz --output transformer
+    python examples/transformer.py compare --weights transformer --cohort cohort.h5 --target disease=sick --output runs
+
+`learn` trains a small encoder to predict masked residues, counts over how many residues each head averages before,
+during and after training, and replaces heads of class I by an average. `compare` trains DeepRC with this encoder and
+with the convolution on the same folds. Letters: N sequences, L positions, H heads, D features.
+"""
+
+import json
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+import deeprc
+from deeprc.config import load_config
+from deeprc.datasets.alphabet import encode_many
+from deeprc.encoders import register_encoder
+from deeprc.hopfield.analysis import metastable_sizes, summarise_heads
+from deeprc.hopfield.transformer import HopfieldEncoderLayer
+from deeprc.nn import EncoderSettings, SequenceEncoder
+
+WIDTH, LAYERS, HEADS, POSITIONS, MASKED = 64, 4, 4, 40, 0.15
+MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
+HELD_OUT, BATCH, RATE = 1000, 256, 2e-3
+Sequences = tuple[Tensor, Tensor]  # residues, (N, L), -1 beyond the end, and lengths, (N,)
+
+
+class ReceptorTransformer(SequenceEncoder):
+    """Transformer layers over residues; a sequence is represented by maxima over its positions, as in DeepRC.
+
+    With `weights`, the layers are those of a trained encoder and stay as they are. Needs the setting abundance=none.
+    """
+
+    def __init__(self, settings: EncoderSettings, weights: Path | None = None) -> None:
+        super().__init__(settings.out_features)
+        self.embed, self.output = nn.Linear(20, WIDTH), nn.Linear(WIDTH, 20)
+        self.from_start, self.from_end = nn.Embedding(POSITIONS, WIDTH), nn.Embedding(POSITIONS, WIDTH)
+        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": True}
+        self.layers = nn.ModuleList(HopfieldEncoderLayer(WIDTH, HEADS, 2 * WIDTH, **options) for _ in range(LAYERS))
+        self.norm = nn.LayerNorm(WIDTH)
+        if weights is not None:
+            self.load_state_dict(load_file(weights), assign=True)
+            self.requires_grad_(False)
+        self.project = nn.Linear(WIDTH, settings.out_features)
+
+    def patterns(self, one_hot: Tensor, lengths: Tensor, weights: list[Tensor] | None = None) -> Tensor:
+        """Return the last layer's patterns, (N, L, WIDTH); append each layer's (N, H, L, L) to `weights` if given."""
+        place = torch.arange(one_hot.shape[1], device=lengths.device)
+        back = lengths[:, None] - 1 - place
+        positions = self.from_start(place.clamp(max=POSITIONS - 1)) + self.from_end(back.clamp(0, POSITIONS - 1))
+        x, padding = self.embed(one_hot) + positions, back < 0
+        for layer in self.layers:
+            if weights is not None:
+                weights.append(layer.self_attn.association_weights(layer.norm1(x), stored_padding_mask=padding))
+            x = layer(x, src_key_padding_mask=padding)
+        result: Tensor = self.norm(x)
+        return result
+
+    def encode(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Return the representations, (N, D), from DeepRC's features: positional ones sum to 1 times their scale."""
+        one_hot = features[:, :, :20] / features[:, :, 20:].sum(2, keepdim=True).clamp(min=1e-6)
+        beyond = torch.arange(features.shape[1], device=lengths.device) >= lengths[:, None]
+        found = self.project(self.patterns(one_hot, lengths)).masked_fill(beyond[:, :, None], -torch.inf)
+        return functional.selu(found.max(dim=1).values)
+
+
+def mask_residues(sequences: Sequences, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return one-hot residues, (N, L, 20), 0 where they are masked or beyond the end, and what is masked, (N, L)."""
+    residues = sequences[0]
+    masked = (torch.rand(residues.shape, generator=generator) < MASKED) & (residues >= 0)
+    one_hot = functional.one_hot(residues.clamp(min=0), 20) * ((residues >= 0) & ~masked)[:, :, None]
+    return one_hot.float(), masked
+
+
+def masked_loss(model: ReceptorTransformer, sequences: Sequences, generator: torch.Generator) -> tuple[Tensor, float]:
+    """Return the cross entropy of masked residues, and the share of them that is predicted correctly."""
+    one_hot, masked = mask_residues(sequences, generator)
+    logits, truth = model.output(model.patterns(one_hot, sequences[1])[masked]), sequences[0][masked]
+    return functional.cross_entropy(logits, truth), (logits.argmax(1) == truth).double().mean().item()
+
+
+@torch.no_grad()
+def evaluate(model: ReceptorTransformer, held_out: Sequences) -> dict[str, float]:
+    """Return the loss and the accuracy on held-out sequences, with the same masks each time."""
+    loss, accuracy = masked_loss(model, held_out, torch.Generator().manual_seed(1))
+    return {"loss": loss.item(), "accuracy": accuracy}
+
+
+@torch.no_grad()
+def measure_heads(model: ReceptorTransformer, held_out: Sequences) -> list[dict[str, Any]]:
+    """Return, for each head, over how many residues the residues of held-out sequences average."""
+    residues, lengths = held_out
+    inside, one_hot = residues >= 0, mask_residues(held_out, torch.Generator().manual_seed(1))[0]
+    n_patterns, heads, layers = lengths[:, None].expand(inside.shape)[inside], [], []
+    model.patterns(one_hot, lengths, layers)
+    for layer, weights in enumerate(layers, start=1):
+        sizes = metastable_sizes(weights).transpose(1, 2)[inside]  # (N, H, L) -> residues of all sequences, (R, H)
+        heads += [{"layer": layer, **each._asdict()} for each in summarise_heads(sizes, n_patterns)]
+    return heads
+
+
+@torch.no_grad()
+def replace_by_average(model: ReceptorTransformer, heads: list[dict[str, Any]]) -> ReceptorTransformer:
+    """Return a copy in which heads give every residue the same weight: their state patterns are 0."""
+    copied = ReceptorTransformer(EncoderSettings(model.out_features))
+    copied.load_state_dict(model.state_dict())
+    for head in heads:
+        linear = copied.layers[head["layer"] - 1].self_attn.map_states.linear
+        rows = slice((head["head"] - 1) * WIDTH // HEADS, head["head"] * WIDTH // HEADS)
+        linear.weight[rows], linear.bias[rows] = 0, 0
+    return copied
+
+
+def read_sequences(path: Path, n: int) -> Sequences:
+    """Return the first n sequences of the column `junction_aa`."""
+    table = pd.read_csv(path, sep="\t", usecols=["junction_aa"], nrows=n)
+    residues, offsets = (torch.from_numpy(array.astype("int64")) for array in encode_many(table["junction_aa"]))
+    lengths = offsets.diff()
+    inside = torch.arange(int(lengths.max())) < lengths[:, None]
+    return torch.full(inside.shape, -1).masked_scatter(inside, residues), lengths
+
+
+@click.group()
+def main() -> None:
+    """Train a transformer on receptor sequences, and use it in DeepRC."""
+
+
+@main.command()
+@click.option("--data", type=click.Path(exists=True, path_type=Path), required=True, help="TSV with junction_aa.")
+@click.option("--output", type=click.Path(path_type=Path), default="transformer", show_default=True)
+@click.option("--updates", default=MEASURED[-1], show_default=True)
+@click.option("--seed", default=0, show_default=True)
+def learn(data: Path, output: Path, updates: int, seed: int) -> None:
+    """Train the encoder, and measure its heads: OUTPUT.safetensors and OUTPUT.json."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    generator, history = torch.Generator().manual_seed(seed), []
+    residues, lengths = read_sequences(data, HELD_OUT + BATCH * updates)
+    held_out, model = (residues[:HELD_OUT], lengths[:HELD_OUT]), ReceptorTransformer(EncoderSettings(1))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=updates + 1, pct_start=0.1)
+    started = time.process_time()
+    for update in range(updates + 1):
+        if update in MEASURED or update == updates:
+            heads = measure_heads(model, held_out)
+            history.append({"update": update, **evaluate(model, held_out), "heads": heads})
+            click.echo(f"{update} updates: {history[-1]['loss']:.3f}, {time.process_time() - started:.0f} s")
+        if update < updates:
+            rows = HELD_OUT + torch.randint(len(residues) - HELD_OUT, (BATCH,), generator=generator)
+            loss, _ = masked_loss(model, (residues[rows], lengths[rows]), generator)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+    of_class_1 = [head for head in heads if head["operating_class"] == "I"]
+    others = sorted(heads, key=lambda head: head["median_fraction"])[: len(of_class_1)]
+    replaced = []
+    for name, chosen in (("none", []), ("class I", of_class_1), ("smallest k", others), ("all", heads)):
+        replaced.append({"heads": name, "n": len(chosen), **evaluate(replace_by_average(model, chosen), held_out)})
+        click.echo(f"{len(chosen)} heads replaced ({name}): {replaced[-1]['loss']:.3f}")
+    weights = {name: each for name, each in model.state_dict().items() if not name.startswith("project")}
+    save_file(weights, output.with_suffix(".safetensors"))
+    found = {"seed": seed, "cpu_s": round(time.process_time() - started), "replaced": replaced, "history": history}
+    output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+@main.command()
+@click.option("--cohort", type=click.Path(exists=True, path_type=Path), required=True, help="From deeprc preprocess.")
+@click.option("--target", required=True)
+@click.option("--group-by", help="Column of the donors.")
+@click.option("--weights", type=click.Path(path_type=Path), default="transformer", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the runs.")
+@click.argument("settings", nargs=-1)
+def compare(cohort: Path, target: str, group_by: str | None, weights: Path, output: Path, settings: tuple[str]) -> None:
+    """Train DeepRC with each encoder on five folds. SETTINGS are those of deeprc train, as n_updates=500."""
+    torch.set_num_threads(1)
+    trained = weights.with_suffix(".safetensors")
+    register_encoder("transformer", lambda options: ReceptorTransformer(options, trained))
+    for fold, name in product(range(5), ("convolution", "transformer")):
+        folder = output / f"{name}-{fold}"
+        if not (folder / "metrics.json").exists():
+            config = load_config(overrides=[f"embedding={name}", *settings])
+            split = deeprc.SplitOptions(fold=fold, group_by=group_by)
+            deeprc.train(cohort, folder, targets=target, config=config, split=split)
+        (test,) = json.loads((folder / "metrics.json").read_text())["test"].values()
+        click.echo(f"{name}, fold {fold}: {test['auc']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
