@@ -16,7 +16,8 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states,
 from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.folders import convert, read_folder
-from deeprc.airr_ml.ranking import ranked_sequences, sequence_scores
+from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.airr_ml.sequence_scores import sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
@@ -456,6 +457,34 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     model.model_ = with_readings(original, Clones("KK", [-0.1]))  # for the other class
     assert (sequence_scores(model, X, 0)["clones"] == -np.inf).all()
     assert len(ranked_sequences(model, X, y, 10**6)) == len(without)
+
+
+def test_what_other_repertoires_do_not_confirm_does_not_count(
+    training: tuple[RepertoireDataset, np.ndarray],
+) -> None:
+    """With the labels of the repertoires outside training exchanged, a list that finds the motif has no excess."""
+    X, y = training
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
+    digests = np.array([one.digest() for one in X])
+    held_out = np.zeros(len(X), bool)
+    for label in (True, False):
+        held_out[np.flatnonzero(y == label)[-6:]] = True
+    model.train_digests_, model.validation_digests_ = digests[~held_out], digests[:0]
+    known = ranked_sequences(model, X, y, 10**6)
+    turned = np.where(held_out, ~y, y)
+    model.train_digests_ = digests
+    every = ranked_sequences(model, X, turned, 10**6)
+    model.train_digests_ = digests[~held_out]
+    refuted = ranked_sequences(model, X, turned, 10**6)
+    first = known.head(20)
+    assert first.junction_aa.str.contains(MOTIF).all()
+    assert first.excess.min() > 0.5
+    assert every.excess.max() > 0.1  # most positive repertoires have the motif
+    assert refuted.excess.max() == 0
+    assert set(refuted["junction_aa"]) == set(every["junction_aa"])
+    model.validation_digests_ = digests[held_out]  # those that early stopping watched, if there are no others
+    assert ranked_sequences(model, X, turned, 10**6).excess.max() == 0
 
 
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
