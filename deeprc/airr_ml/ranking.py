@@ -155,7 +155,7 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
     rankings = [
-        (member.name, _rank(model, cohort, only_evident=True), share / len(member.models))
+        (member.name, _rank_evident(model, cohort), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
@@ -165,6 +165,11 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
         merged = _append(merged, _rank(other.models[0], cohort))
         methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
     return merged, methods
+
+
+def _rank_evident(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+    """Return the ranking of an estimator without the sequences about which public clones know nothing."""
+    return _rank_public_clones(estimator, cohort) if isinstance(estimator, PublicClones) else _rank(estimator, cohort)
 
 
 def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
@@ -202,33 +207,42 @@ def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
     return _Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
-def _rank(estimator: RepertoireClassifier, cohort: _Cohort, *, only_evident: bool = False) -> _Ranking:
-    """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
-    X, y = cohort.X, cohort.y
+def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+    """Return the best sequences by the lists of an estimator; behind them those that are in no list."""
+    positive, negative = _best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
-        clones: _Ranking | None = cohort.clones if estimator.genes else cohort.clones_without_genes
+        rankings = [_rank_public_clones(estimator, cohort)]
+    elif len(positive) == 1 and not has_memory(estimator):
+        rankings = [_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
-        clones = cohort.clones if has_memory(estimator) else None
-    if clones is not None and only_evident and isinstance(estimator, PublicClones):
-        return clones
-    positive = _best_by_scores(estimator, cohort, np.flatnonzero(y))
-    has_one_list = len(positive) == 1 and (clones is None or isinstance(estimator, PublicClones))
-    negative = {}
-    if not has_one_list or not all(each.is_full for each in positive.values()):
-        negative = _best_by_scores(estimator, cohort, np.flatnonzero(~y))
-    if has_one_list:
-        rankings = [clones or _ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
-    else:
-        n_sequences = X.n_sequences
-        weight = float(n_sequences[y].sum() / n_sequences[~y].sum())
-        excess = {name: _excess_of(best, negative[name], weight) for name, best in positive.items()}
-        confirmed = _confirmed_shares(estimator, cohort, positive, excess)
-        rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
-        rankings += [clones] if clones is not None else []
+        negative = _best_by_scores(estimator, cohort, ~cohort.y)
+        rankings = _comparable_lists(estimator, cohort, positive, negative)
+    if not negative and not all(each.is_full for each in positive.values()):
+        negative = _best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
         merged = _append(merged, _ranking(name, each, np.zeros(len(each))))
     return merged
+
+
+def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
+    """Return the clones that public clones compare."""
+    return cohort.clones if estimator.genes else cohort.clones_without_genes
+
+
+def _comparable_lists(
+    estimator: RepertoireClassifier,
+    cohort: _Cohort,
+    positive: Mapping[str, BestSequences],
+    negative: Mapping[str, BestSequences],
+) -> list[_Ranking]:
+    """Return the lists of an estimator with their excess, from the best sequences of both classes by each score."""
+    n_sequences = cohort.X.n_sequences
+    weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
+    excess = {name: _excess_of(best, negative[name], weight) for name, best in positive.items()}
+    confirmed = _confirmed_shares(estimator, cohort, positive, excess)
+    rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
+    return [*rankings, cohort.clones] if has_memory(estimator) else rankings
 
 
 def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
@@ -291,11 +305,11 @@ def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
 
 
 def _best_by_scores(
-    estimator: RepertoireClassifier, cohort: _Cohort, positions: NDArray[np.int64]
+    estimator: RepertoireClassifier, cohort: _Cohort, chosen: NDArray[np.bool_]
 ) -> dict[str, BestSequences]:
-    """Return the best sequences of some repertoires by each of the `sequence_scores`."""
+    """Return the best sequences of the chosen repertoires, (B,), by each of the `sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
-    for at in track(positions.tolist(), "ranking sequences", len(positions)):
+    for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
         indices = np.arange(X[at].start, X[at].stop)
         for name, scores in sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
