@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-PATH = Path(__file__).parents[1] / "examples" / "molecules.py"
+PATH = Path(__file__).parents[2] / "examples" / "molecules.py"
 CHAINS = ["C" * length for length in range(1, 11)] + ["C" * length + "OC" for length in range(1, 6)]
 ENDS = {"C(=O)O": 1, "CC(=O)O": 1, "CN": 0, "CO": 0, "CCl": 0, "C(N)C(=O)O": 1}  # acids are the positive class
 
