@@ -31,7 +31,7 @@ from deeprc.nn import EncoderSettings, SequenceEncoder
 
 WIDTH, LAYERS, HEADS, POSITIONS, MASKED = 64, 4, 4, 40, 0.15
 MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
-HELD_OUT, BATCH, RATE = 1000, 256, 2e-3
+HELD_OUT, BATCH, RATE, FOLDS = 1000, 256, 2e-3, 5
 Sequences = tuple[Tensor, Tensor]  # residues, (N, L), -1 beyond the end, and lengths, (N,)
 
 
@@ -186,7 +186,7 @@ def compare(cohort: Path, target: str, group_by: str | None, weights: Path, outp
     torch.set_num_threads(1)
     trained = weights.with_suffix(".safetensors")
     register_encoder("transformer", lambda options: ReceptorTransformer(options, trained))
-    for fold, name in product(range(5), ("convolution", "transformer")):
+    for fold, name in product(range(FOLDS), ("convolution", "transformer")):
         folder = output / f"{name}-{fold}"
         if not (folder / "metrics.json").exists():
             config = load_config(overrides=[f"embedding={name}", *settings])
