@@ -1,4 +1,4 @@
-"""Assign repertoires to folds, and to the sides train, validation and test: stratified, grouped, seeded.
+"""Assign repertoires to folds, and to the parts train, validation and test: stratified, grouped, seeded.
 
 Letters: B repertoires.
 """

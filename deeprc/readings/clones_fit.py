@@ -1,9 +1,9 @@
-"""How a memory of clones is learned from the training repertoires: which clones, how exactly, and what they say.
+"""Fit of the reading `clones` to training repertoires: which clones are stored, how they match, and their evidence.
 
-Each question is one direction of one output, see `clones_questions`. For each, the memory retrieves exactly, or near
-neighbours too, with one of the thresholds of the p-value. The alternative is chosen whose loss of held-out repertoires
-is least: clones and their evidence are found without the fold that is held out. For the scores and the gain of each
-fold, the alternative is chosen on the other folds.
+Each question is one direction of one output, see `clones_questions`. An alternative for it is a threshold of the
+p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out
+repertoires is chosen, where clones and their evidence are found without the held-out fold. For the scores and the gain
+of each fold, the alternative is chosen on the other folds.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs or thresholds, F folds.
 """

@@ -1,4 +1,4 @@
-"""What a memory of clones is asked: which receptors do repertoires with a higher, or a lower, label carry more often.
+"""The questions of the reading `clones`: clones that are more frequent in repertoires with a higher, or lower, label.
 
 Letters: B repertoires of a cohort, n of them with a label.
 """

@@ -1,4 +1,4 @@
-"""The repertoires that readings are learned from, and what learning a reading returns.
+"""The repertoires to which readings are fitted, and the result of a fit.
 
 Letters: B repertoires, T outputs.
 """

@@ -1,8 +1,8 @@
-"""Learn the reading of composition: penalised linear models, whose settings are chosen on held-out repertoires.
+"""Fit the reading `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
-For each output, a logistic regression (a ridge regression for a number) is learned from the inner products of the
+For each output, a logistic regression (a ridge regression for a number) is fitted to the inner products of the
 repertoires. The settings are the share of k-mers and genes in the inner products and the weight of the losses, C. The
-network learns how far it trusts a reading, so a setting is judged by the cross entropy of held-out repertoires after
+network learns a gain for each reading, so settings are compared by the cross entropy of held-out repertoires after
 the best slope and intercept for their scores. This slope is part of the weights.
 
 Letters: B repertoires, T outputs, S settings.

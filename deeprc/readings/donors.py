@@ -1,4 +1,4 @@
-"""How much repertoires say together, if some are of one donor.
+"""Independent observations among repertoires, some of which are of one donor, and an association test of them.
 
 Letters: n repertoires, D donors.
 """
@@ -22,7 +22,7 @@ def number_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]
 
 
 def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
-    """Return how many independent observations n repertoires are: donors, or donors and classes.
+    """Return the number of independent observations among n repertoires: donors, or donors and classes.
 
     A donor with repertoires of both classes counts twice, because D differences within donors are as exact as the
     difference between D donors of one class and D of the other.

@@ -1,4 +1,4 @@
-"""`Stack`: DeepRC and other methods predict together, weighted by how well each predicts repertoires it has not seen.
+"""`Stack`: DeepRC and other methods, weighted by how much each improves the prediction of held-out repertoires.
 
 Letters: B repertoires, M members.
 """

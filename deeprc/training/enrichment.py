@@ -1,4 +1,4 @@
-"""Which k-mers with gaps go with a label: counted in few passes over the repertoires, tested by permuted labels.
+"""Search for gapped k-mers that are associated with a label: a few passes over the repertoires, permutation tests.
 
 Letters: B repertoires, N sequences of all repertoires, M k-mers of one pattern (one tuple of offsets), T outputs of the
 network, P permutations, n candidates, W residues that a motif spans.

@@ -1,4 +1,4 @@
-"""`Fold`: repertoires with their labels, and whose they are.
+"""`Fold`: repertoires with their labels and donors.
 
 Letters: B repertoires.
 """

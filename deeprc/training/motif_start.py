@@ -1,4 +1,4 @@
-"""The start of a network: kernels match enriched motifs, attention reads those kernels, outputs read them and readings.
+"""Initialise a network from enriched motifs: kernels match them, attention and outputs depend on these kernels.
 
 Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T outputs, S numbers that represent a sequence.
 """
