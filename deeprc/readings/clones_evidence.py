@@ -85,7 +85,7 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
 
 
 def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
-    """Return log rates, (B,), with half a clone added at the usual rate, which shrinks the rates of small repertoires."""
+    """Return log rates, (B,), with half a clone added at the usual rate, which shrinks those of small repertoires."""
     return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
 
 
