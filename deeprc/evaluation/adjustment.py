@@ -80,7 +80,7 @@ def choose_comparable(
     min_kept: Mapping[str, int],
     source: str,
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of sides without those that are left out, so that columns say nothing about the label.
+    """Return the rows of sides without those that are left out, so that columns are independent of the label.
 
     p(y|c) is estimated from all the sides together, which are larger than each.
 

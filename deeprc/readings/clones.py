@@ -216,7 +216,7 @@ class CloneReading(Reading):
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), without
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
-        """Return the clones with what they go with, those of each output and direction together, best first.
+        """Return a table of the clones with their associations, by output and direction, best first.
 
         Parameters
         ----------

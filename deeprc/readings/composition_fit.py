@@ -50,7 +50,7 @@ _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
 def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
-    """Learn the reading of composition; None if it says nothing about any output.
+    """Fit the reading `composition`; None if it predicts no output.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _fill_genes(reading: CompositionReading, output: int, weights: Floats, centr
 
 
 def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
-    """Return the model of each output of a task, None where it says nothing."""
+    """Return the model of each output of a task, None for an output that it does not predict."""
     known = np.flatnonzero(~np.isnan(labels))
     numbers = labels[known]
     is_number = task.kind == "regression"
@@ -176,7 +176,7 @@ class _Problem:
 
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
-    """Return the model of an output whose targets are (n,); None if it says nothing about held-out repertoires."""
+    """Return the model of an output whose targets are (n,); None if it does not predict held-out repertoires."""
     if len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
     mixtures = problem.features.mixtures(_KMER_SHARES)

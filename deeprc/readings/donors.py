@@ -41,11 +41,11 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
 
 
 def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
-    """Return the sum of the products of scores and values, (n,), in standard deviations from its mean without relation.
+    """Return a z-score of the association between scores and values: the sum of their products, standardised.
 
-    Without relation, donors exchange the means of their values, and the values of a donor are shuffled among the
-    repertoires of the donor. If each repertoire is its own donor, this is Pearson's correlation times the root of
-    n - 1. It is 0 if nothing can vary.
+    Its mean and standard deviation are those of the permutation distribution: donors exchange the means of their
+    values, and the values of a donor are shuffled among the repertoires of the donor. If each repertoire is its own
+    donor, this is Pearson's correlation times the root of n - 1. It is 0 if nothing can vary.
 
     Parameters
     ----------
