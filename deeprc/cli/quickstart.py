@@ -14,17 +14,17 @@ __all__ = ["quickstart"]
     "--output", default="quickstart", show_default=True, metavar="FOLDER", help="The folder to write, new or empty."
 )
 def quickstart(output: str) -> None:
-    """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
+    """Run the whole workflow once: simulate a cohort with an implanted motif, preprocess, train, evaluate, report.
 
-    The first call takes about a minute on two cores, since it also compiles; later calls take 40 seconds.
-    All files stay for you to look at.
+    The first call takes about a minute on two cores, because it also compiles; later calls take 40 seconds. The command
+    needs no network connection, and keeps all files in FOLDER.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 
     summary = run_quickstart(output, say=lambda line: click.echo(line), progress=evaluation_lines(N_UPDATES))
     click.echo(f"\nTest AUC: {summary['test_auc']:.3f}")
     click.echo(
-        f"Of the {TOP} test sequences that speak most for the positive class, "
+        f"Of the {TOP} test sequences that contribute most to the positive class, "
         f"{summary['witnesses_in_top_100']} carry the motif {summary['motif']}."
     )
     click.echo(f"Took {summary['seconds']} seconds. Look at:")
