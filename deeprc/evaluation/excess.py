@@ -1,11 +1,11 @@
-"""By how much sequences with a score exceed what chance gives: what makes lists with different scores comparable.
+"""The excess of sequences over chance at a score, which makes lists with different scores comparable.
 
-The **excess** at a score is the share of the sequences with about this score that would not be there by chance. For a
-list of sequences from positive repertoires, chance is what negative repertoires have: if they have 20 sequences where
-positive ones have 100, the excess is 0.8. For clones and their p-values, chance is the hypergeometric distribution of
-how many of a clone's carriers are positive. So the excess is 1 minus the local false discovery rate (Efron,
-Large-Scale Inference, 2010). A model that has learned its training repertoires by heart has too much of it there; then
-repertoires that it has not learned from do not confirm the excess, see `confirmed_share`.
+The **excess** at a score is the share of the sequences with about this score that chance does not explain: 1 minus the
+local false discovery rate (Efron, Large-Scale Inference, 2010). For a list of sequences from positive repertoires,
+negative repertoires show what chance gives: if they have 20 sequences where positive ones have 100, the excess is 0.8.
+For clones and their p-values, chance is the hypergeometric distribution of the number of positive carriers. If a model
+is overfitted to its training repertoires, their excess is too large, and held-out repertoires do not confirm it, see
+`confirmed_share`.
 
 Letters: n sequences of a list, M of the null distribution, G bins, H repertoires.
 """
