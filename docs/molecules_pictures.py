@@ -29,13 +29,14 @@ def draw_splits(results: pd.DataFrame) -> Figure:
     """Draw the AUC of each split, the mean of each method, and the paper's mean, one panel per set."""
     from matplotlib.figure import Figure
 
+    measured = [name for name in PAPER if name in set(results["set"])]
     figure = Figure((8, 2.7), layout="constrained")
-    for axis, (name, paper) in zip(figure.subplots(1, len(PAPER)), PAPER.items(), strict=True):
+    for axis, name in zip(figure.subplots(1, len(measured)), measured, strict=True):
         for place, (method, (colour, marker)) in enumerate(STYLES.items()):
             own = results.query("set == @name and method == @method")["auc"]
             axis.plot([place] * len(own), own, marker, color=colour, fillstyle="none", label=method)
             axis.plot([place - 0.3, place + 0.3], [own.mean()] * 2, color=colour, linewidth=2)
-        axis.axhline(paper, color=BLACK, linewidth=0.8, linestyle="--", label="paper, HopfieldLayer")
+        axis.axhline(PAPER[name], color=BLACK, linewidth=0.8, linestyle="--", label="paper, HopfieldLayer")
         axis.set(title=name.upper(), xticks=(), xlim=(-0.6, len(STYLES) - 0.4))
     figure.axes[0].set_ylabel("AUC, test part")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STYLES) + 1)

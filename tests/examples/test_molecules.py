@@ -86,3 +86,13 @@ def test_without_rdkit_one_line_says_what_to_install(
     result = CliRunner().invoke(molecules.main, ["--data", str(tmp_path)])
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == "Error: fingerprints need RDKit: pip install 'deeprc[molecules]'"
+
+
+def test_the_page_has_the_saved_numbers() -> None:
+    page = (PATH.parents[1] / "docs" / "examples-molecules.md").read_text(encoding="utf-8")
+    results = pd.read_csv(PATH.parents[1] / "docs" / "examples" / "molecules.tsv", sep="\t")
+    rows = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if " ± " in line}
+    for (method, _), own in results.groupby(["method", "set"])["auc"]:
+        cell = f"{own.mean():.3f} ± {own.std():.3f}" if len(own) > 1 else f"{own.iloc[0]:.3f}"
+        missing = f" ({len(own)})" if len(own) < 5 else ""
+        assert f"| {cell}{missing} |" in rows[method]

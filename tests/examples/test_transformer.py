@@ -18,7 +18,8 @@ from deeprc import encoders
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import EncoderSettings
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "transformer.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "transformer.py"
 
 
 @pytest.fixture
@@ -112,3 +113,18 @@ def test_deeprc_trains_with_the_encoder_whose_layers_stay_as_they_are(
     encoders._FACTORIES.pop("transformer")  # the command registers it once per process
     again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
     assert [line for line in again.output.splitlines() if "fold 0" in line] == lines
+
+
+def test_the_page_has_the_saved_numbers() -> None:
+    page = (ROOT / "docs" / "examples-transformer.md").read_text(encoding="utf-8")
+    saved = json.loads((ROOT / "docs" / "examples" / "transformer.json").read_text(encoding="utf-8"))
+    for each in saved["history"]:
+        if f"| {each['update']:,} |" not in page:
+            continue
+        of_class_1 = [head["layer"] for head in each["heads"] if head["operating_class"] == "I"]
+        of_class_2 = sum(head["operating_class"] == "II" for head in each["heads"])
+        by_layer = ", ".join(str(of_class_1.count(layer)) for layer in (1, 2, 3, 4))
+        row = f"| {each['update']:,} | {each['loss']:.3f} | {each['accuracy']:.3f} | {len(of_class_1)} | {of_class_2} |"
+        assert f"{row} {by_layer} |" in page
+    for each in saved["replaced"]:
+        assert f" | {each['n']} | {each['loss']:.3f} | {each['accuracy']:.3f} |" in page
