@@ -39,6 +39,7 @@ def plot(
       roc, precision-recall, calibration   how good a target's predictions are
       regression                           predicted against true numbers
     From RUN alone:
+      network      the parts of the network and their sizes
       history      losses and AUC during the training
       curves       ROC and precision-recall of all methods; RUN is a folder of `deeprc benchmark`
     From RUN and CONTAINER:

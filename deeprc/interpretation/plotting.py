@@ -240,6 +240,14 @@ def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Att
     )
 
 
+def _network(request: _Request) -> Figure:
+    from deeprc.interpretation.figures.network import network_figure
+
+    request.check_alone("each has a network of its own; give one")
+    (run,) = request.runs.runs
+    return network_figure(run.settings.config.network, run.tasks, run.model.reading_names)
+
+
 def _cohort(request: _Request) -> Figure:
     from deeprc.datasets.dataset import open_dataset
     from deeprc.interpretation.cohort_numbers import cohort_numbers
@@ -274,6 +282,7 @@ _KINDS = {
     "kernels": _Kind(_kernels, "needed", ("target", "repertoire", "class")),
     "sequences": _Kind(_sequences, "needed", ("target", "repertoire", "class")),
     "curves": _Kind(_curves, "unused"),
+    "network": _Kind(_network, "unused"),
     "cohort": _Kind(_cohort, "unused", ("target",)),
 }
 
@@ -299,7 +308,7 @@ def figure_of(
         The folder, or those of several runs that predict together; or the container.
     cohort
         The container. `roc`, `precision-recall`, `calibration` and `regression` read the run's predictions without one,
-        and predict with one; `history`, `curves` and `cohort` take none; the others need it.
+        and predict with one; `history`, `network`, `curves` and `cohort` take none; the others need it.
     options
         What the figure shows.
     device

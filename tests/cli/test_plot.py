@@ -45,6 +45,7 @@ def run(folder: Path) -> Run:
         ["calibration", "--target", "status"],
         ["regression"],
         ["history"],
+        ["network"],
     ],
 )
 def test_figures_of_a_run_alone(folder: Path, tmp_path: Path, deeprc: Command, arguments: list[str]) -> None:
