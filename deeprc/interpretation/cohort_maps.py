@@ -34,7 +34,7 @@ def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
     shared = np.asarray((carried @ carried.T).todense(), np.float64)
     sizes = np.maximum(shared.diagonal() + found.private[dataset.rows], 1)
     np.fill_diagonal(shared, sizes)
-    return shared / np.sqrt(np.outer(sizes, sizes))
+    return np.asarray(shared / np.sqrt(np.outer(sizes, sizes)))
 
 
 def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:

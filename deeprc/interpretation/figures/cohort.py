@@ -124,6 +124,8 @@ def _sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], st
 
 def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
     """Draw mean and quartiles over the repertoires of each class."""
+    from matplotlib.ticker import MaxNLocator
+
     drawn = np.flatnonzero(shares.mean(axis=0) >= _LEAST) if len(shares) else np.arange(1)
     at = np.arange(drawn.min(), drawn.max() + 1)
     for name, rows in of_class.items():
@@ -134,7 +136,7 @@ def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any
             axis.fill_between(at, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
     axis.set_ylim(bottom=0)
     axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("residues of a junction")
     axis.set_title("Share of sequences, mean and quartiles", loc="left")
     grid(axis, "y")
