@@ -22,7 +22,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, split_evenly
 from deeprc.datasets.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_halves, hash_shape, leave_out
@@ -111,19 +111,18 @@ class NeighbourSearch:
             If the repertoire's container lacks genes that count.
         """
         sequences, table = self._tables.arrays_and_table(repertoire)
-        first, last = repertoire.start, repertoire.stop
-        starts = [*range(first, last, _CHUNK)] or [first]
-        hashes = np.empty(last - first, np.uint64)
+        first, blocks = repertoire.start, split_evenly(len(repertoire), _CHUNK)
+        hashes = np.empty(len(repertoire), np.uint64)
 
-        def search(start: int) -> Neighbours:
-            stop = min(start + _CHUNK, last)
-            found = self.find(sequences, table, start, stop, hashes[start - first : stop - first])
-            return found._replace(rows=found.rows + start - first)
+        def search(block: tuple[int, int]) -> Neighbours:
+            start, stop = block
+            found = self.find(sequences, table, first + start, first + stop, hashes[start:stop])
+            return found._replace(rows=found.rows + start)
 
-        if len(starts) < 2:
-            return search(first), hashes
+        if len(blocks) < 2:
+            return search((0, len(repertoire))), hashes
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            columns = zip(*threads.map(search, starts), strict=True)
+            columns = zip(*threads.map(search, blocks), strict=True)
         return Neighbours(*map(np.concatenate, columns)), hashes
 
     def find(

@@ -19,7 +19,7 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["in_blocks", "njit"]
+__all__ = ["in_blocks", "njit", "split_evenly"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,19 +72,31 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def in_blocks(function: Callable[..., None], n: int, size: int, *arguments: Any) -> None:
-    """Call `function(start, stop, *arguments)` for each block of at most `size` of n items, on all cores.
+    """Call `function(start, stop, *arguments)` for each block that `split_evenly` makes of n items, on all cores.
 
     The function is compiled with `nogil=True`, so that threads run it at the same time. numba's own threads
     (`parallel=True`, `prange`) start faster, but a function that uses them takes three times as long to compile. They
     are for what a training calls in every update.
     """
-    bounds = list(pairwise([*range(0, n, size), n]))
-    if len(bounds) <= 1 or numba.get_num_threads() == 1:
-        for start, stop in bounds:
+    blocks = split_evenly(n, size)
+    if len(blocks) <= 1 or numba.get_num_threads() == 1:
+        for start, stop in blocks:
             function(start, stop, *arguments)
         return
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        list(threads.map(lambda block: function(*block, *arguments), bounds))  # a list raises what a thread has raised
+        list(threads.map(lambda block: function(*block, *arguments), blocks))  # a list raises what a thread has raised
+
+
+def split_evenly(n: int, size: int) -> list[tuple[int, int]]:
+    """Return the bounds of blocks of at most `size` of n items, which differ by one item at most.
+
+    If there are several, their number is a multiple of the number of threads where n allows, so that all threads end
+    together.
+    """
+    n_blocks, n_threads = -(-n // size), numba.get_num_threads()
+    if n_blocks > 1:
+        n_blocks = min(-(-n_blocks // n_threads) * n_threads, n)
+    return list(pairwise(n * block // n_blocks for block in range(n_blocks + 1))) if n else []
 
 
 def _ignore_literals(compiled: Any) -> None:

@@ -57,7 +57,9 @@ class NetworkConfig:
     )
     n_kernels: int = _number(32, 1, "kernels of the convolution (d_v), or units of another encoder", high=_MAX_UNITS)
     kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
-    convolution_gain: float = _number(0.5, 0, "size of the kernels' random start, in units of LeCun's 1 / sqrt(fan-in)")
+    convolution_gain: float = _number(
+        0.5, 0, "scale of the kernels' random initial weights, in units of LeCun's 1 / sqrt(fan-in)"
+    )
     abundance: Literal["none", "log1p", "log"] = _choice(
         "none", "scale the features of a sequence by its count; with log, sequences with a count of 1 become 0"
     )
@@ -79,10 +81,10 @@ class NetworkConfig:
     output_units: int = _number(32, 1, "units of the output network's hidden layers", high=_MAX_UNITS)
     composition: bool = _choice(
         True,
-        "also read the k-mers and genes of whole repertoires, where they predict the label (not in the paper)",
+        "also use k-mer and gene frequencies of whole repertoires, if they predict the label (not in the paper)",
     )
     clones: bool = _choice(
-        True, "also read single clones that go with the label, where there are any (not in the paper)"
+        True, "also use stored public clones that are associated with the label, if there are any (not in the paper)"
     )
     precision: Literal["auto", "bfloat16", "float32"] = _choice(
         "auto", "type of the numbers in the convolution; auto: bfloat16 on CUDA, float32 elsewhere"
@@ -143,14 +145,14 @@ class TrainingConfig:
     seeded_start: float = _number(
         0.5,
         0,
-        "largest share of kernels that start from label-associated motifs (needs abundance=none); 0: none",
+        "largest share of kernels that are initialised from label-associated motifs (needs abundance=none); 0: none",
         high=1,
     )
     readings_use_validation: bool = _choice(
         True, "learn readings (composition, clones) from the validation repertoires too, with cross-fitted scores"
     )
     calibrate: bool = _choice(
-        True, "calibrate the probabilities of classes by the validation repertoires, after training (not in the paper)"
+        True, "calibrate class probabilities on the validation repertoires, after training (not in the paper)"
     )
     device_cache: Literal["auto", "always", "never"] = _choice(
         "auto", "copy all sequences to the GPU once; auto: if they need at most half of its free memory"

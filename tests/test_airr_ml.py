@@ -16,7 +16,8 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states,
 from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.folders import convert, read_folder
-from deeprc.airr_ml.ranking import ranked_sequences, sequence_scores
+from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.airr_ml.sequence_scores import sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
@@ -458,6 +459,34 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     assert len(ranked_sequences(model, X, y, 10**6)) == len(without)
 
 
+def test_what_other_repertoires_do_not_confirm_does_not_count(
+    training: tuple[RepertoireDataset, np.ndarray],
+) -> None:
+    """With the labels of the repertoires outside training exchanged, a list that finds the motif has no excess."""
+    X, y = training
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
+    digests = np.array([one.digest() for one in X])
+    held_out = np.zeros(len(X), bool)
+    for label in (True, False):
+        held_out[np.flatnonzero(y == label)[-6:]] = True
+    model.train_digests_, model.validation_digests_ = digests[~held_out], digests[:0]
+    known = ranked_sequences(model, X, y, 10**6)
+    turned = np.where(held_out, ~y, y)
+    model.train_digests_ = digests
+    every = ranked_sequences(model, X, turned, 10**6)
+    model.train_digests_ = digests[~held_out]
+    refuted = ranked_sequences(model, X, turned, 10**6)
+    first = known.head(20)
+    assert first.junction_aa.str.contains(MOTIF).all()
+    assert first.excess.min() > 0.5
+    assert every.excess.max() > 0.1  # most positive repertoires have the motif
+    assert refuted.excess.max() == 0
+    assert set(refuted["junction_aa"]) == set(every["junction_aa"])
+    model.validation_digests_ = digests[held_out]  # those that early stopping watched, if there are no others
+    assert ranked_sequences(model, X, turned, 10**6).excess.max() == 0
+
+
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
@@ -509,7 +538,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     votes: Counter[tuple[str, ...]] = Counter()
     for member, share in stack.shares():
         for model in member.models:
-            found = ranking._rank(model, ranking._Cohort(X, y, 10**6), only_evident=True)
+            found = ranking._rank_evident(model, ranking._Cohort(X, y, 10**6))
             rows = CloneSet(take_sequences(X, found.best.indices, ["v_call", "j_call"])).to_frame()
             places = rows[KEY].itertuples(index=False, name=None)
             for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
@@ -526,7 +555,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
     p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
     cohort = ranking._Cohort(X, y, 10**6)
-    public = ranking._rank(stack.shares()[2][0].models[0], cohort, only_evident=True)
+    public = ranking._rank_evident(stack.shares()[2][0].models[0], cohort)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
     single = ranking._rank(stack.shares()[0][0].models[0], cohort)
     n_positive = len(frames[frames.positive].drop_duplicates(KEY))

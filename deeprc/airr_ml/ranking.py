@@ -10,57 +10,52 @@ If DeepRC reads the composition, too, a second list has the sequences by the wei
 memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
 that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
 **excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
-A sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
+What a network has learned by heart has an excess, too, in its training repertoires only. So the excess of a list of
+DeepRC is multiplied by the share that other repertoires confirm. A sequence counts by its highest excess. A stack
+merges the lists of its members by rank, share and excess.
 The list of the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands
 of them.
 
-Letters: B repertoires, N sequences of one, n some of a container, P patterns of places, M k-mers of a pattern.
+Letters: B repertoires, n sequences of a container.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.airr_ml.sequence_scores import ASSOCIATION, has_memory, sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
+from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
-from deeprc.evaluation.excess import clone_null, excess_shares
-from deeprc.nn.contributions import ATTENTION
-from deeprc.nn.readings import as_array
+from deeprc.evaluation.excess import clone_null, confirmed_share, excess_of_scores, excess_shares
 from deeprc.progress import track
-from deeprc.readings.clones import CloneReading
-from deeprc.readings.composition import CompositionReading, K
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["can_rank", "ranked_sequences", "sequence_scores"]
+__all__ = ["can_rank", "ranked_sequences"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
-_COEFFICIENTS = "coefficients"
-_ASSOCIATION = "association"
 _RANK_CONSTANT = 60  # of reciprocal ranks
 _LEAST_EXCESS = 1e-6  # so that sequences without any stay in the order of their ranks
 _SEQUENCE = ("indices", "hashes")
 _WHY = ("excess", "evidence")
-_PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
     if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
         rankers = [(member, 1.0) for member, _ in rankers]
     rankings = [
-        (member.name, _rank(model, cohort, only_evident=True), share / len(member.models))
+        (member.name, _rank_evident(model, cohort), share / len(member.models))
         for member, share in rankers
         for model in (member.models if share else ())
     ]
@@ -170,6 +165,11 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
         merged = _append(merged, _rank(other.models[0], cohort))
         methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
     return merged, methods
+
+
+def _rank_evident(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+    """Return the ranking of an estimator without the sequences about which public clones know nothing."""
+    return _rank_public_clones(estimator, cohort) if isinstance(estimator, PublicClones) else _rank(estimator, cohort)
 
 
 def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
@@ -207,32 +207,42 @@ def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
     return _Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
-def _rank(estimator: RepertoireClassifier, cohort: _Cohort, *, only_evident: bool = False) -> _Ranking:
-    """Return the best sequences; `only_evident` leaves out those about which public clones know nothing."""
-    X, y = cohort.X, cohort.y
+def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+    """Return the best sequences by the lists of an estimator; behind them those that are in no list."""
+    positive, negative = _best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
-        clones: _Ranking | None = cohort.clones if estimator.genes else cohort.clones_without_genes
+        rankings = [_rank_public_clones(estimator, cohort)]
+    elif len(positive) == 1 and not has_memory(estimator):
+        rankings = [_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
-        has_memory = isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
-        clones = cohort.clones if has_memory else None
-    if clones is not None and only_evident and isinstance(estimator, PublicClones):
-        return clones
-    positive = _best_by_scores(estimator, cohort, np.flatnonzero(y))
-    has_one_list = len(positive) == 1 and (clones is None or isinstance(estimator, PublicClones))
-    negative = {}
-    if not has_one_list or not all(each.is_full for each in positive.values()):
-        negative = _best_by_scores(estimator, cohort, np.flatnonzero(~y))
-    if has_one_list:
-        rankings = [clones or _ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
-    else:
-        n_sequences = X.n_sequences
-        weight = float(n_sequences[y].sum() / n_sequences[~y].sum())
-        rankings = [_ranking(name, best, _excess_of(best, negative[name], weight)) for name, best in positive.items()]
-        rankings += [clones] if clones is not None else []
+        negative = _best_by_scores(estimator, cohort, ~cohort.y)
+        rankings = _comparable_lists(estimator, cohort, positive, negative)
+    if not negative and not all(each.is_full for each in positive.values()):
+        negative = _best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
         merged = _append(merged, _ranking(name, each, np.zeros(len(each))))
     return merged
+
+
+def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
+    """Return the clones that public clones compare."""
+    return cohort.clones if estimator.genes else cohort.clones_without_genes
+
+
+def _comparable_lists(
+    estimator: RepertoireClassifier,
+    cohort: _Cohort,
+    positive: Mapping[str, BestSequences],
+    negative: Mapping[str, BestSequences],
+) -> list[_Ranking]:
+    """Return the lists of an estimator with their excess, from the best sequences of both classes by each score."""
+    n_sequences = cohort.X.n_sequences
+    weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
+    excess = {name: _excess_of(best, negative[name], weight) for name, best in positive.items()}
+    confirmed = _confirmed_shares(estimator, cohort, positive, excess)
+    rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
+    return [*rankings, cohort.clones] if has_memory(estimator) else rankings
 
 
 def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
@@ -243,6 +253,43 @@ def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
 def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
     """Return the excess of sequences of positive repertoires, (n,), beside those of negative ones."""
     return excess_shares(best.scores, null.scores, np.full(len(null), weight), null_is_cut=null.is_full)
+
+
+def _confirmed_shares(
+    estimator: RepertoireClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
+) -> dict[str, float]:
+    """Return which share of each list's excess is confirmed by repertoires that the estimator has not learned from.
+
+    A donor's repertoires with the same label count once, by their mean.
+    """
+    rows = _held_out(estimator, cohort)
+    if len(rows) == 0:
+        return dict.fromkeys(lists, 1.0)
+    evidence: dict[str, list[float]] = {name: [] for name in lists}
+    for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
+        for name, scores in sequence_scores(estimator, cohort.X, at).items():
+            of_sequences = excess_of_scores(scores, lists[name].scores, excess[name])
+            evidence[name].append(float(of_sequences.sum()) / max(len(scores), 1))
+    donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
+    (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
+    sizes = np.bincount(case.ravel())
+    return {
+        name: confirmed_share(np.bincount(case.ravel(), values) / sizes, positive > 0)
+        for name, values in evidence.items()
+    }
+
+
+def _held_out(estimator: RepertoireClassifier, cohort: _Cohort) -> Integers:
+    """Return the positions of the repertoires that an estimator has not learned from; none if it does not say so.
+
+    Those that early stopping watched are held out only if there is no other one, as in a training of DeepRC alone.
+    """
+    if not isinstance(estimator, DeepRCClassifier) or not hasattr(estimator, "train_digests_"):
+        return np.zeros(0, np.int64)
+    digests = np.array([repertoire.digest() for repertoire in cohort.X])
+    unlearned = ~np.isin(digests, estimator.train_digests_)
+    unseen = unlearned & ~np.isin(digests, estimator.validation_digests_)
+    return np.flatnonzero(unseen if unseen.any() else unlearned)
 
 
 def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
@@ -258,11 +305,11 @@ def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
 
 
 def _best_by_scores(
-    estimator: RepertoireClassifier, cohort: _Cohort, positions: NDArray[np.int64]
+    estimator: RepertoireClassifier, cohort: _Cohort, chosen: NDArray[np.bool_]
 ) -> dict[str, BestSequences]:
-    """Return the best sequences of some repertoires by each of the `sequence_scores`."""
+    """Return the best sequences of the chosen repertoires, (B,), by each of the `sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
-    for at in track(positions.tolist(), "ranking sequences", len(positions)):
+    for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
         indices = np.arange(X[at].start, X[at].stop)
         for name, scores in sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
@@ -294,95 +341,4 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         found = np.flatnonzero(scores > 0)
         best.offer(clones.representative[indices[found]], scores[found])
     positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
-    return _ranking(_ASSOCIATION, best, excess_shares(best.scores, score(positive, carriers), expected))
-
-
-def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
-    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`.
-
-    DeepRC says it in units which cannot be added: `attention`, the output, up to a constant, if the attention saw this
-    sequence only; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it has a memory of them,
-    what those add that it retrieves, -inf for others. Logistic regressions have
-    one, `coefficients`.
-    """
-    if isinstance(estimator, DeepRCClassifier):
-        scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
-        composition = _composition_of(estimator)
-        if composition is not None:
-            sums = _kmer_sums(X[position], [tuple(range(K))], as_array(composition.kmer_weights[:1]))
-            scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
-        memory = _memory_of(estimator)
-        if memory is not None:
-            scores[CloneReading.name] = _retrieved_evidence(*memory, X[position])
-        return scores
-    if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
-        return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
-    return {_ASSOCIATION: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
-
-
-def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
-    """Return the reading of the composition, if the network has one that speaks for the first output."""
-    readings = estimator.model_.network.readings
-    for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
-        if isinstance(reading, CompositionReading) and gain > 0:
-            return reading
-    return None
-
-
-def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
-    """Return the memory of clones and its gain, if the network has one that speaks for the first output."""
-    readings = estimator.model_.network.readings
-    if readings is None or CloneReading.name not in readings.names:
-        return None
-    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
-    return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
-
-
-def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
-    """Return what each sequence adds that a memory retrieves for the positive class, (N,); -inf for all others."""
-    hits = memory.find_clones_in(repertoire)
-    added = np.zeros(len(repertoire))
-    np.add.at(added, hits.rows, np.where(hits.outputs == 0, gain * hits.evidence, 0.0))
-    return np.where(added > 0, added, -np.inf)
-
-
-def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
-    """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
-    gapped = isinstance(estimator, GappedKmerLogisticRegression)
-    patterns = gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
-    genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
-    M = 20 ** len(patterns[0])
-    every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
-    every[estimator.features_] = estimator.coef_
-    tables = every[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
-    scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
-    rest = every[M * len(patterns) :]
-    for field, names in genes.items():
-        calls = repertoire.genes.get(field)
-        if calls is not None and len(names):
-            of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
-            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
-        rest = rest[len(names) :]
-    return scores
-
-
-def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Iterator[Floats]:
-    """Yield the sums of the coefficients, tables (P, M), of the k-mers of each sequence, piece by piece."""
-    offsets = repertoire.offsets
-    for first in range(0, len(repertoire), _PIECE):
-        bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]
-        residues = np.asarray(repertoire.residues[bounds[0] : bounds[-1]])
-        bounds = bounds - bounds[0]
-        left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
-        sums = np.zeros(len(bounds) - 1)
-        for places, table in zip(patterns, tables, strict=True):
-            if not table.any():
-                continue
-            starts = np.flatnonzero(left > places[-1])
-            codes = np.zeros(len(starts), np.int64)
-            for place in places:
-                codes = codes * 20 + residues[starts + place]
-            values = np.zeros(len(residues))
-            values[starts] = table[codes]
-            sums += np.add.reduceat(values, bounds[:-1])
-        yield sums
+    return _ranking(ASSOCIATION, best, excess_shares(best.scores, score(positive, carriers), expected))

@@ -54,7 +54,7 @@ class _Command(click.Command):
     help="One or several folders with repertoires to predict.",
 )
 @click.option(
-    "--out_dir", required=True, metavar="DIR", help="The folder for the tables; it is made if it does not exist."
+    "--out_dir", required=True, metavar="DIR", help="The folder for the tables; it is created if it does not exist."
 )
 @click.option("--n_jobs", type=int, default=1, show_default=True, help="Number of cores to use; -1: all cores.")
 @click.option(
@@ -65,7 +65,7 @@ class _Command(click.Command):
     type=click.Choice(["auto", "stack", "gapped-logistic", "logistic", "public-clones", "deeprc"]),
     default="auto",
     show_default=True,
-    help="The method; auto is the stack, in which several methods predict together.",
+    help="The method; auto is the stack, a weighted combination of several methods.",
 )
 @click.option("--locus", help="The chain to keep (TRB, IGH, ...) if files hold several.")
 @click.option(
@@ -90,7 +90,7 @@ def airr_ml(
 
     The command trains on one folder, predicts others, and writes three tables: TRAIN_test_predictions.tsv,
     TRAIN_important_sequences.tsv with the 50,000 sequences that are most associated with the positive label, and
-    TRAIN_evidence.tsv, which says through what each of them is.
+    TRAIN_evidence.tsv, which says by which method and evidence each of them was chosen.
 
     \b
     Example:

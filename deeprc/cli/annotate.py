@@ -26,25 +26,25 @@ __all__ = ["annotate"]
 @click.option(
     "--cohort",
     metavar="COHORT.h5",
-    help="The cohort that TABLE comes from: it says how many sequences would match by chance.",
+    help="The cohort that TABLE comes from. It is used to estimate how many sequences match by chance.",
 )
 @click.option(
     "--host",
     type=click.Choice(["human", "mouse", "any"]),
     default="human",
     show_default=True,
-    help="Whose receptors of the database count.",
+    help="The species whose receptors in the database are used.",
 )
 def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str | None, host: str) -> None:
-    """Say which sequences of TABLE are receptors with a known antigen.
+    """Find the sequences of TABLE that are receptors with a known antigen.
 
     TABLE is a TSV with a column junction_aa and, if known, v_call, such as those of `deeprc attention`, `deeprc clones`
-    and `deeprc quickstart`. The output has five more columns: how the best entries of the databases agree with the
+    and `deeprc quickstart`. The output has five more columns: how well the best entries of the databases match the
     sequence (exact or one substitution, the same V gene or not), their organism, antigen and epitope, and their number.
 
-    With --cohort, each organism gets a test: do more sequences match than of clones that as many repertoires carry,
-    with the same V gene and length? Public clones match databases more often than others, whatever they recognise. This
-    second table is written beside the first, as NAME.organisms.tsv.
+    With --cohort, a second table, NAME.organisms.tsv, tests for each organism whether more sequences match than
+    expected by chance, that is, than among clones with the same V gene and length that as many repertoires carry.
+    Public clones match databases more often than others, whatever they recognise.
 
     \b
     Example:

@@ -14,20 +14,20 @@ __all__ = ["attention"]
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.argument("container")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The table to write (TSV; gzip if it ends in .gz).")
-@click.option("--top", type=click.IntRange(1), help="Write only the N best sequences of each repertoire.")
-@click.option("--top-overall", type=click.IntRange(1), help="Write only the N best sequences of the whole cohort.")
+@click.option("--top", type=click.IntRange(1), help="Write only the N top sequences of each repertoire.")
+@click.option("--top-overall", type=click.IntRange(1), help="Write only the N top sequences of the whole cohort.")
 @click.option(
     "--by",
     type=click.Choice(["attention", "contribution", "response"]),
-    help="By what --top and --top-overall choose: how much the network looks at a sequence (attention), what it adds"
-    " to a class (contribution), or what the attention on it alone would add (response).  [default: contribution if the"
-    " network reads clones or composition, else attention]",
+    help="The ranking of --top and --top-overall: the attention weight of a sequence (attention), what it adds to the"
+    " output (contribution), or the output if it had all the attention (response).  [default: contribution if the"
+    " network has readings (clones, composition), else attention]",
 )
 @click.option(
     "--class",
     "class_name",
     metavar="NAME",
-    help="The class that --by means.  [default: the positive class of the first target]",
+    help="The class of contributions and responses in --by.  [default: the positive class of the first target]",
 )
 @click.option(
     "--repertoire",
@@ -48,22 +48,22 @@ def attention(
     by: str | None,
     class_name: str | None,
 ) -> None:
-    """Write the attention of RUN on every sequence of CONTAINER. Several runs give their mean attention.
+    """Write how much each sequence of CONTAINER contributes to the prediction of RUN, and its attention weight.
 
-    FILE is an AIRR Rearrangement table with attention_weight (by which the prediction averages: it sums to 1 over the
-    repertoire), attention_rank, attention_logit (comparable between repertoires), head (the one that looks most), and
-    contribution: what the sequence adds to the log-odds of the positive class; response: what they would be from the
-    sequence alone. Attention says where the network looks, contribution and response for which class. If the network
-    reads composition or clones, through_attention, through_composition and through_clones say what of the contribution
-    comes through each.
+    FILE is an AIRR Rearrangement table with these columns: contribution (what the sequence adds to the log-odds of the
+    positive class), response (the log-odds if the sequence had all the attention), attention_weight (its weight in the
+    average over the repertoire; the weights sum to 1), attention_rank, attention_logit (comparable between
+    repertoires), and head (the attention head with the largest weight). If the network has readings,
+    through_attention, through_composition and through_clones divide the contribution among its branches. Several runs
+    give mean values.
 
-    With --top-overall, q_value says how many sequences are there by chance: of those that rank as high in repertoires
-    of the class, which share. Held-out donors show it, so the column is there only if CONTAINER has some, and not
-    with --repertoire.
+    With --top-overall, q_value is the false discovery rate: the share of chance findings among the sequences that rank
+    as high in repertoires of the class. It is estimated from held-out donors, so the column is missing if CONTAINER has
+    none, and with --repertoire.
 
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
-    sequences the head averages (metastable_size: the fewest whose weights sum to 0.90) and its operating class, from I
-    (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
+    sequences the head averages (metastable_size: the smallest number whose weights sum to 0.90) and its operating
+    class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
 
     \b
     Example:

@@ -45,8 +45,8 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @click.option(
     "--preset",
-    help="The search spaces of the methods' settings: paper, quick, or a YAML file like these.  [default: quick; with"
-    " --resume that of the folder]",
+    help="The search spaces of the methods' settings: paper, quick, or a YAML file of the same form.  [default: quick;"
+    " with --resume that of the folder]",
 )
 @click.option(
     "--folds",
@@ -76,10 +76,11 @@ def benchmark(
     jobs: int,
     **others: Any,
 ) -> None:
-    """Compare methods on CONTAINER with the same folds, the same search of settings and the same metrics.
+    """Compare DeepRC and other methods on CONTAINER, with the same folds, hyperparameter search and metrics.
 
-    Each fold is once the test fold. The settings of a method are chosen by their AUC on the fold after it, and the
-    other folds are for training. An interrupted call continues with --resume.
+    Each fold is the test fold once. The settings of a method are chosen by their AUC on the next fold, and the
+    other folds are for training. FOLDER/table.md has the AUC of each method with its interval and a paired test.
+    After an interruption, the same command with --resume continues.
 
     \b
     Examples:

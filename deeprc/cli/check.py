@@ -31,7 +31,7 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="What is to be predicted, as in `deeprc train`. The option may be given several times."
+    help="What to predict, as in `deeprc train`. The option may be given several times."
     "  [default: the columns that look like labels]",
 )
 @click.option(
@@ -55,7 +55,7 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the metadata sheet with a column joined_subject_id: repertoires of one subject, or that share far more"
-    " than chance, have one value. Give it as --group-by.",
+    " than chance, have the same value. Use this column as --group-by.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def check(
@@ -69,7 +69,7 @@ def check(
     write_subjects: Path | None,
     as_json: bool,
 ) -> None:
-    """List everything that is wrong or suspicious about a cohort: repertoire files with a sheet, or a container.
+    """List errors and suspicious findings in a cohort: repertoire files with a sheet, or a container.
 
     The command prints what preprocess would do, how well the label can be predicted without any receptor sequence (from
     the size of the repertoire, gene usage, file names or other columns), and every finding with its code and advice.

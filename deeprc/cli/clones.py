@@ -11,9 +11,7 @@ __all__ = ["clones"]
 
 @click.command()
 @click.argument("container", type=click.Path(path_type=Path))
-@click.option(
-    "--target", required=True, help="What the clones are to go with, with classes, as in `deeprc train`: 'CMV=+'."
-)
+@click.option("--target", required=True, help="The classes to compare, as in `deeprc train`: 'CMV=+'.")
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The table to write (TSV)."
 )
@@ -41,7 +39,7 @@ __all__ = ["clones"]
     type=click.FloatRange(0, 1, min_open=True),
     default=1e-3,
     show_default=True,
-    help="The largest p-value of a row. Clones that so few donors carry that they cannot reach it are not tested.",
+    help="The largest p-value of a row. Clones with too few carriers to reach it are not tested.",
 )
 @click.option(
     "--permutations",
@@ -49,7 +47,7 @@ __all__ = ["clones"]
     type=click.IntRange(0),
     default=100,
     show_default=True,
-    help="How often the labels are exchanged between donors; 0 leaves out the column q_permutation.",
+    help="Number of permutations of the labels between donors; 0 leaves out the column q_permutation.",
 )
 @click.option("--plot", metavar="FILE", help="Draw a volcano plot of the table as .png, .svg or .pdf.")
 def clones(
@@ -65,10 +63,10 @@ def clones(
 ) -> None:
     """List the clones (junction, V gene, J gene) that donors of a class carry more often than others.
 
-    FILE says for each clone how many donors of each class carry it, the odds ratio with its 95% interval, the p-value
-    of Fisher's exact test, and its q-value in two ways: by Benjamini and Hochberg (q_value), and by permutations of the
-    labels between donors of about as many sequences (q_permutation), which is right also if large repertoires are
-    mostly of one class. With --stratify, the test is that of Cochran, Mantel and Haenszel. Columns with "metaclone"
+    FILE has for each clone the number of carriers in each class, the odds ratio with its 95% interval, the p-value of
+    Fisher's exact test, and two false discovery rates: by Benjamini and Hochberg (q_value), and by permutations of the
+    labels between donors with about as many sequences (q_permutation), which is also valid if the classes differ in
+    the size of repertoires. With --stratify, the test is the Cochran-Mantel-Haenszel test. Columns with "metaclone"
     count a clone together with its neighbours (one substitution, the same V family); p_neighbours tests the neighbours
     alone.
 

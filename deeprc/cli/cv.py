@@ -42,7 +42,7 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     help="What to predict, as in `deeprc train`. The option may be given several times.",
 )
 @click.option(
-    "--output", required=True, metavar="FOLDER", help="The folder to write. An equal call continues in its folder."
+    "--output", required=True, metavar="FOLDER", help="The folder to write. The same command continues in its folder."
 )
 @config_option
 @click.option(
@@ -51,20 +51,20 @@ def _say_how_to_continue(folder: str) -> Iterator[None]:
     default="5",
     callback=read_folds,
     show_default=True,
-    help="Number of folds. Each is once the test fold. leave-one-out:COLUMN: each value of the column, such as a batch,"
-    " is left out for testing once.",
+    help="Number of folds. Each is the test fold once. leave-one-out:COLUMN: test once on each value of the column,"
+    " such as a batch.",
 )
 @click.option(
     "--repeats",
     default=1,
     show_default=True,
-    help="How often the whole is done, each time with other folds and another seed. A later call may ask for more.",
+    help="Number of repeats of the whole, each with other folds and another seed. A later call may add repeats.",
 )
 @click.option(
     "--members",
     type=int,
-    help="Number of runs that predict a test fold together, each with another validation fold.  [default: one for each"
-    " fold but the test fold; with leave-one-out 5]",
+    help="Number of runs in the ensemble for a test fold, each with another validation fold.  [default: the number of"
+    " folds minus 1; with leave-one-out 5]",
 )
 @click.option(
     "--group-by",
@@ -99,11 +99,12 @@ def cv(
     jobs: int,
     **others: Any,
 ) -> None:
-    """Say how well a target can be predicted from CONTAINER, by cross-validation.
+    """Measure by cross-validation how well a target can be predicted from CONTAINER.
 
-    Each fold is once the test fold. An ensemble of runs predicts it, which have learned from the other folds. The
-    command trains folds x members x repeats runs: 20 with the defaults. OUTPUT gets the predictions of every
-    repertoire by models that have not seen it (predictions.tsv), and what follows from them (metrics.json, folds.tsv).
+    The command prints the mean AUC of the test folds with its 95% interval. Each fold is the test fold once, and is
+    predicted by an ensemble of runs that were trained on the other folds: folds x members x repeats runs, 20 with the
+    defaults. OUTPUT gets the out-of-fold prediction of every repertoire (predictions.tsv) and the metrics
+    (metrics.json, folds.tsv).
 
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. After an
     interruption, the same command continues.

@@ -22,9 +22,9 @@ __all__ = ["evaluate"]
 def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) -> None:
     """Measure how well RUN predicts CONTAINER, and compare it with controls that read no receptor sequence.
 
-    Classes are measured by the AUC, numbers by r2, rank correlation and mean absolute error, with 95% intervals.
-    Metrics are given for each part of the split of RUN (train, validation, test), and for repertoires that RUN has not
-    seen ("new"). Several runs predict together, as in `deeprc predict`.
+    The metrics are the AUC for classes, and r2, rank correlation and mean absolute error for numbers, with 95%
+    intervals. They are given for each part of the split of RUN (train, validation, test), and for repertoires that RUN
+    has not seen ("new"). Several runs predict together, as in `deeprc predict`.
 
     \b
     Examples:

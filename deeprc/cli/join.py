@@ -15,8 +15,8 @@ __all__ = ["join"]
 def join(containers: tuple[Path, ...], output: Path) -> None:
     """Write one container with the repertoires of all CONTAINERS, one after the other.
 
-    So several machines can each preprocess a part of a cohort. The containers must be of the same chain, with different
-    repertoires, preprocessed with the same options.
+    Use this if several machines have each preprocessed a part of a cohort. The containers must have the same chain,
+    different repertoires, and the same options of `deeprc preprocess`.
 
     \b
     Example:

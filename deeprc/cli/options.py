@@ -42,9 +42,9 @@ adjust_option = click.option(
     multiple=True,
     metavar="COLUMN,...",
     callback=_split_names,
-    help="Adjust what is learned for columns, such as a batch: training and validation repertoires are left out until"
-    " these columns say nothing about the label. The option may be given several times. A name with a"
-    " comma is put in double quotes.",
+    help="Adjust the training for columns, such as a batch: random training and validation repertoires are left out"
+    " until these columns are not associated with the label. The option may be given several times. Put a name with a"
+    " comma in double quotes.",
 )
 config_option = click.option(
     "--config",
@@ -70,5 +70,5 @@ training_device_option = click.option(
 sketches_option = click.option(
     "--no-sketches",
     is_flag=True,
-    help="Do not keep hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
+    help="Do not store hashes of junctions in the run. They recognise copies of training repertoires in other cohorts.",
 )

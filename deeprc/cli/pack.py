@@ -18,10 +18,10 @@ __all__ = ["pack"]
 def pack(run: str, output: str, notes: str | None) -> None:
     """Write the trained classifier RUN to one file, to share it or to keep it with a paper.
 
-    `deeprc predict`, `evaluate`, `attention` and `report` take the file in the place of a run. It holds the
-    configuration, the weights, the metrics, what is usual among the training repertoires, the clones that the model
-    remembers, and a model card. It holds no ids, labels or predictions, and does not recognise the
-    repertoires of its training.
+    `deeprc predict`, `evaluate`, `attention` and `report` take the file in place of a run. It holds the
+    configuration, the weights, the metrics, summary statistics of the training repertoires, the public clones that the
+    model stores, and a model card. It holds no ids, labels or predictions. The packed model does not recognise its
+    training repertoires.
 
     \b
     Examples:

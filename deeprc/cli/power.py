@@ -25,16 +25,16 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     "methods",
     multiple=True,
     metavar="NAME,...",
-    help="Methods, as of `deeprc benchmark`.  [default: gapped-logistic, which takes minutes; without CONTAINER also"
-    " known-recipe, which is the ceiling of all methods]",
+    help="Methods of `deeprc benchmark`.  [default: gapped-logistic, which takes minutes; without CONTAINER also"
+    " known-recipe, the upper limit of all methods]",
 )
 @click.option("--output", "-o", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
-@click.option("--auc", type=float, help="The AUC for which the number of repertoires is asked.  [default: 0.9]")
+@click.option("--auc", type=float, help="The AUC that a study should reach.  [default: 0.9]")
 @click.option(
     "--draws",
     "n_draws",
     type=click.IntRange(1),
-    help="Number of random choices of donors for each share of them.  [default: 3]",
+    help="Number of random samples of donors for each point of the learning curve.  [default: 3]",
 )
 @click.option(
     "--permutations",
@@ -45,20 +45,20 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
 @click.option(
     "--group-by", metavar="COLUMN", help="Keep repertoires with the same value, such as one donor's, together."
 )
-@click.option("--repertoires", type=click.IntRange(1), metavar="N", help="Number of repertoires of a study in plan.")
+@click.option("--repertoires", type=click.IntRange(1), metavar="N", help="Number of repertoires of a planned study.")
 @click.option("--depth", type=click.IntRange(1), metavar="N", help="Its number of sequences per repertoire.")
 @click.option("--witness-rate", type=float, help="The share of the sequences of a positive repertoire with the signal.")
 @click.option("--motif-length", type=int, help="The number of residues of the signal's motif.  [default: 3]")
 @click.option("--positive-share", type=float, help="The share of positive repertoires.  [default: 0.5]")
-@click.option("--cohorts", type=click.IntRange(0), help="Number of virtual cohorts; 0: the rule only.  [default: 2]")
+@click.option("--cohorts", type=click.IntRange(0), help="Number of simulated cohorts; 0: the rule only.  [default: 2]")
 @click.option("--folds", type=int, default=5, show_default=True, help="The number of folds.")
 @click.option(
-    "--preset", help="The search spaces of the methods' settings, as of `deeprc benchmark`.  [default: quick]"
+    "--preset", help="The search spaces of the methods' settings, as in `deeprc benchmark`.  [default: quick]"
 )
 @seed_option
 @jobs_option
 @scheduler_option
-@click.option("--resume", is_flag=True, help="Continue what --output holds.")
+@click.option("--resume", is_flag=True, help="Continue the interrupted call in --output.")
 def power(
     container: str | None,
     methods: tuple[str, ...],
@@ -71,13 +71,13 @@ def power(
     scheduler: str | None,
     **others: Any,
 ) -> None:
-    """Say how many repertoires a target needs: of a cohort, or of a study that has no data yet.
+    """Estimate how many repertoires a study needs, from a cohort or before any data.
 
-    With CONTAINER, a method learns from smaller and smaller shares of the donors. A curve through its AUCs says what
-    more repertoires would give. With --permutations, it is tested whether the whole pipeline finds anything.
+    With CONTAINER, a method is trained on growing shares of the donors, and a learning curve predicts the AUC with more
+    repertoires. --permutations tests whether the result is better than chance.
 
-    Without CONTAINER, --repertoires, --depth and --witness-rate describe a study. A rule of thumb is printed at once,
-    then virtual cohorts show what AUC to expect.
+    Without CONTAINER, --repertoires, --depth and --witness-rate describe a planned study. A rule of thumb is printed at
+    once, then simulated cohorts show which AUC to expect.
 
     \b
     Examples:
@@ -148,7 +148,7 @@ def _measure_cohort(
 
 
 def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
-    """Print what a study in plan may find."""
+    """Print what a planned study may find."""
     from deeprc.errors import InputError
     from deeprc.power.files import jobs_folder, write_study
     from deeprc.power.planning import PlannedStudy, SearchRule, simulate_study
@@ -156,14 +156,14 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
     missing = [name for name in ("repertoires", "depth", "witness_rate") if name not in given]
     if missing:
         options_needed = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise InputError(f"expected a CONTAINER, or {options_needed} of a study in plan")
+        raise InputError(f"expected a CONTAINER, or {options_needed} of a planned study")
     n_cohorts = given.pop("cohorts", 2)
     study = PlannedStudy(n_repertoires=given.pop("repertoires"), n_folds=options.folds, **given)
     for line in SearchRule(study).to_lines():
         click.echo(line)
     if n_cohorts == 0:
         return
-    with counting("jobs of the virtual cohorts") as progress:
+    with counting("jobs of the simulated cohorts") as progress:
         found = simulate_study(
             study,
             methods=methods or ["gapped-logistic", "known-recipe"],

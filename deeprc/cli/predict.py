@@ -18,24 +18,24 @@ __all__ = ["predict"]
 @click.option(
     "--abstain",
     is_flag=True,
-    help="Leave the predictions empty of repertoires whose shift is above 1, as that of 5% of training repertoires is.",
+    help="Leave predictions empty if shift is above 1, as in 5% of the training repertoires.",
 )
 @device_option
 def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, device: str) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
-    The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class. The
-    split says how RUN was trained: train, validation or test; repertoires that RUN has not seen are "new". The class is
-    called by a cutoff of the probability that was chosen by the validation repertoires.
+    The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class, the
+    predicted class. The split says how RUN used a repertoire: train, validation or test, or "new" if RUN has not seen
+    it. The predicted class depends on a cutoff of the probability, chosen on the validation repertoires.
 
-    For test and new repertoires, shift is the distance from the training repertoires, and shift_reason says what is
-    unusual (depth, genes, lengths, residues, ...) if shift is above 1, as it is of 5% of training repertoires. If a
-    repertoire shares far more sequences with a training repertoire than chance explains, resembles names the latter.
+    For test and new repertoires, shift is the distance from the training repertoires. If it is above 1, as in 5% of the
+    training repertoires, shift_reason says what is unusual (depth, genes, lengths, residues, ...). resembles names a
+    training repertoire that shares far more sequences with this one than chance explains.
 
-    RUN is a run directory or a file of `deeprc pack`. Several runs predict together: the prediction is the mean of
-    their outputs (log-odds, or the numbers of a regression). If a repertoire was in the training fold of any run, its
-    split is train; otherwise, if it was in the validation fold of any run, its split is validation. So train the runs
-    with the same --fold and --seed, and each with another --validation-fold.
+    RUN is a run directory or a file of `deeprc pack`. Several runs predict together, as an ensemble: the prediction is
+    the mean of their outputs (log-odds, or the numbers of a regression). If a repertoire was in the training fold of
+    any run, its split is train; otherwise, if it was in the validation fold of any run, its split is validation. So
+    train the runs with the same --fold and --seed, and each with another --validation-fold.
 
     \b
     Examples:

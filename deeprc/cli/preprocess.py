@@ -42,8 +42,8 @@ def preprocess(
 ) -> None:
     """Read repertoire files and write them, in the order of the metadata sheet, to one container.
 
-    SOURCE is a file, or a folder that is searched with all its subfolders. Files may be plain or packed (gzip, bzip2,
-    xz, zip). Known formats are AIRR, immunoSEQ, MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, and the tables and
+    SOURCE is a file, or a folder that is searched with all its subfolders. Files may be compressed (gzip, bzip2, xz,
+    zip). Known formats are AIRR, immunoSEQ, MiXCR, 10x, BD Rhapsody, VDJtools, immunarch, TCRex, and the tables and
     HDF5 files of the original DeepRC; --sequence-column reads any other table. After an interruption, the same command
     continues where it stopped.
 

@@ -14,10 +14,10 @@ __all__ = ["quickstart"]
     "--output", default="quickstart", show_default=True, metavar="FOLDER", help="The folder to write, new or empty."
 )
 def quickstart(output: str) -> None:
-    """Run the whole job once, offline: simulate a cohort with an implanted motif, preprocess, train, evaluate.
+    """Run the whole workflow once: simulate a cohort with an implanted motif, preprocess, train, evaluate, report.
 
-    The first call takes about a minute on two cores, since it also compiles; later calls take 40 seconds.
-    All files stay for you to look at.
+    The first call takes about a minute on two cores, because it also compiles; later calls take 40 seconds. The command
+    needs no network connection, and keeps all files in FOLDER.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 

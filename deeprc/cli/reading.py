@@ -26,7 +26,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="The format of the files; auto recognises each file by its header.",
     ),
     click.option("--id-column", help="The sheet's column with the repertoire ids.  [default: found by its name]"),
-    click.option("--sequence-column", help="For a table in no known format: its column with the amino-acid sequences."),
+    click.option("--sequence-column", help="For a table of unknown format: its column with the amino-acid sequences."),
     click.option(
         "--count-column", help="With --sequence-column: the column with the counts.  [default: each sequence counts 1]"
     ),
@@ -50,9 +50,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J "
         "gene (genes), or rows with the same junction (junction).",
     ),
-    click.option(
-        "--keep-nucleotide-clonotypes", is_flag=True, help="Merge no rows: rows with the same junction stay apart."
-    ),
+    click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Do not merge rows with the same junction."),
     click.option(
         "--min-length",
         type=click.IntRange(1, MAX_LENGTH),

@@ -27,7 +27,7 @@ def report(paths: tuple[str, ...], output: str, top: int, is_opened: bool, devic
 
     The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
     warnings, controls, attention, the sequences and motifs that indicate each class, and the commands that reproduce
-    it; it needs deeprc[interpret]. The report of a cross-validation shows its figure with the interval, all folds and
+    it; it needs deeprc[interpret]. The report of a cross-validation shows the AUC with its interval, all folds and
     curves. The report of a benchmark shows all methods in one table, and their curves.
 
     Several runs predict together, as in `deeprc predict`, and get one report.

@@ -9,6 +9,6 @@ __all__ = ["scheduler_option"]
 scheduler_option = click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Give the jobs to the Dask cluster whose scheduler has this address, such as tcp://host:8786. Its workers must"
+    help="Run the jobs on the Dask cluster whose scheduler has this address, such as tcp://host:8786. Its workers must"
     " find all files at the same paths.",
 )

@@ -26,7 +26,7 @@ class SettingsCommand(click.Command):
             with formatter.section(title):
                 formatter.write_dl(rows)
         formatter.write_paragraph()
-        formatter.write_text("`deeprc config` says which values they take, and shows the other configurations.")
+        formatter.write_text("`deeprc config` shows the allowed values, and the other configurations.")
 
 
 def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -62,7 +62,7 @@ def simulate() -> None:
     type=click.Path(path_type=Path),
     help="Real sequences for a recipe that needs them: a container, a table or a list of sequences.",
 )
-@click.option("--carriers", type=click.Path(path_type=Path), help="A table of who carries which clone (cmv-like).")
+@click.option("--carriers", type=click.Path(path_type=Path), help="A table of repertoires and their clones (cmv-like).")
 @click.option("--list", "show", is_flag=True, help="List the recipes that come with deeprc.")
 def cohort(
     recipe: str | None,
@@ -114,9 +114,9 @@ def cohort(
 @click.option("--limit", type=int, help="Number of sequences to learn from, the first ones.  [default: all]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random choice.")
 def train_lstm(background: Path, output: Path, hidden: int, epochs: int, limit: int | None, seed: int) -> None:
-    """Train an LSTM to make sequences like those of BACKGROUND: a container, a table or a list.
+    """Train an LSTM to generate sequences like those of BACKGROUND: a container, a table or a list.
 
-    A recipe takes the model with `background.path=MODEL.safetensors`.
+    A recipe uses the model with `background.path=MODEL.safetensors`.
     """
     from deeprc.datasets.simulation.lstm_training import train_lstm as train
 

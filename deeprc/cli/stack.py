@@ -13,7 +13,7 @@ __all__ = ["stack"]
 
 @click.group()
 def stack() -> None:
-    """Let DeepRC and other methods predict together, weighted by what each adds to the others."""
+    """Combine DeepRC and other methods into one prediction, weighted by how much each improves it."""
 
 
 @stack.command()
@@ -48,7 +48,7 @@ def fit(
     """Fit a stack to the repertoires of CONTAINER that have a label.
 
     The members are deeprc, logistic, gapped-logistic, svm-minmax, public-clones, boosted and v-gene-usage. Each scores
-    repertoires that it was not fitted to, and a logistic regression of these scores says how much each member counts.
+    held-out repertoires, and a logistic regression on these scores gives the weight of each member.
 
     \b
     Examples:

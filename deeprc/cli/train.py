@@ -75,7 +75,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     "targets",
     multiple=True,
     metavar="TARGET",
-    help="What to predict, by a column of the metadata: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50',"
+    help="What to predict, a column of the metadata: COLUMN, COLUMN=POSITIVE_CLASS, 'COLUMN=A,B vs C', 'COLUMN>50',"
     " COLUMN:multiclass or COLUMN:regression. @WEIGHT at the end weights its loss. Give the option several times to"
     " train several targets at once.",
 )
@@ -87,27 +87,27 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     default="5",
     callback=read_folds,
     show_default=True,
-    help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: a run for each value of the column, such"
-    " as a batch, which tests on this value, OUTPUT/fold-0 and so on.",
+    help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: train a run for each value of the"
+    " column, such as a batch, and test it on this value (OUTPUT/fold-0 and so on).",
 )
 @click.option("--fold", default=0, show_default=True, help="Index of the fold for testing, from 0.")
 @click.option(
     "--validation-fold",
     metavar="INDEX|all",
     callback=_read_fold,
-    help="Index of the fold for validation; all: a run for each fold but that for testing, OUTPUT/validation-1 and so"
-    " on, which predict together.  [default: the fold after --fold]",
+    help="Index of the fold for validation (early stopping); all: an ensemble, with a run for each fold except the test"
+    " fold (OUTPUT/validation-1 and so on).  [default: the fold after --fold]",
 )
 @click.option(
     "--test",
     metavar="COLUMN=VALUE",
-    help="Test on the repertoires with this value. The folds are then made of those with another"
-    " value; repertoires without a value take no part.",
+    help="Test on the repertoires with this value, and make the folds of those with another value. Repertoires without"
+    " a value are not used.",
 )
 @click.option(
     "--group-by",
     metavar="COLUMN",
-    help="Keep repertoires with the same value in this column, such as one subject's, on one side of the split.",
+    help="Keep repertoires with the same value in this column, such as one subject's, in one part of the split.",
 )
 @adjust_option
 @click.option(
@@ -152,13 +152,16 @@ def train(
     resume: str | None,
     scheduler: str | None,
 ) -> None:
-    """Train a classifier on CONTAINER and write a run directory.
+    """Train a classifier on CONTAINER and write a run directory: the model, its predictions and metrics.
+
+    One fold is for testing, one for validation (early stopping), and the others for training. `deeprc cv` tests on all
+    folds. If donors have several repertoires, give --group-by.
 
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000 n_kernels=64`. All settings are listed
     below.
 
     With --validation-fold all, OUTPUT holds several runs. They are trained one after the other, or at the same time on
-    the Dask cluster of --scheduler. After an interruption, the same command continues. `deeprc cv` tests on all folds.
+    the Dask cluster of --scheduler. After an interruption, the same command continues.
 
     \b
     Examples:

@@ -1,1 +1,1 @@
-"""How good predictions are: splits, metrics, intervals, tests, and what to know before believing them."""
+"""Evaluation of predictions: splits, metrics, confidence intervals, tests, and warnings about the results."""

@@ -1,10 +1,9 @@
-"""Adjust what is learned for columns of the sheet, such as a batch, by leaving out some repertoires.
+"""Adjust the training for columns of the sheet, such as a batch, by leaving out some repertoires.
 
-A method that learns from repertoires among which a batch goes with the label learns the batch. So the sides that are
-learned from, training and validation, are thinned, until the columns say no more about the label than chance: the
-repertoires whose class is common among repertoires with the same values are left out at random. This is frequency
-matching of cases and controls. It needs nothing from a method, so it holds for all of them. Test repertoires stay as
-they are, and new ones need no columns.
+If a batch is associated with the label, a method learns the batch. So random repertoires are left out of training and
+validation, until the columns and the label are no longer associated: those whose class is common among repertoires
+with the same values. This is frequency matching of cases and controls. It works for every method. Test repertoires are
+not changed, and new repertoires need no columns.
 
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
 kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
@@ -81,7 +80,7 @@ def choose_comparable(
     min_kept: Mapping[str, int],
     source: str,
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of sides without those that are left out, so that columns say nothing about the label.
+    """Return the rows of sides without those that are left out, so that columns are independent of the label.
 
     p(y|c) is estimated from all the sides together, which are larger than each.
 
@@ -108,7 +107,7 @@ def choose_comparable(
     Raises
     ------
     InputError
-        If the columns go with the label so closely that too few repertoires of a class are left.
+        If the columns are so strongly associated with the label that too few repertoires of a class are left.
     """
     sides = {name: rows[strata[rows] >= 0] for name, rows in sides.items()}
     learned = np.concatenate([*sides.values()])

@@ -1,4 +1,4 @@
-"""Paired tests of whether two methods are equally good on the same repertoires; Holm's correction.
+"""Paired tests of the difference between two methods on the same repertoires; Holm's correction.
 
 Letters: B repertoires of a fold, F folds, M methods, P permutations, m positives, n negatives.
 """

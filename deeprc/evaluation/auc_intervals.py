@@ -2,10 +2,11 @@
 
 The interval begins with the variance that class sizes alone give. This variance is multiplied by two factors, where
 they apply. The **design effect** of donors is measured from the predictions: repertoires of one donor are alike, so
-they say less than repertoires of as many donors. The **overlap** of training sets is a constant: in cross-validation,
-each repertoire is tested in one fold and used for training in all others, so the AUCs of folds are correlated. If a
-cross-validation is repeated with other divisions and seeds, the predictions show how much of the variance is common to
-all repeats. Only this part grows by the overlap, and the rest is divided by the number of repeats.
+they have less information than repertoires of different donors. The **overlap** of training sets is a constant: in
+cross-validation, each repertoire is tested in one fold and used for training in all others, so the AUCs of folds are
+correlated. If a cross-validation is repeated with other divisions and seeds, the predictions show how much of the
+variance is common to all repeats. Only this part grows by the overlap, and the rest is divided by the number of
+repeats.
 
 Letters: B repertoires of a fold, F folds, R repeats of a cross-validation.
 """

@@ -1,4 +1,4 @@
-"""Warnings as data: what a reader must know before a result is believed, kept beside the result as JSON."""
+"""Warnings about a result, as data: reasons to doubt it, stored with the result as JSON."""
 
 from __future__ import annotations
 

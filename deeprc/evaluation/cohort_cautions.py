@@ -1,4 +1,4 @@
-"""Warnings about a cohort and what is left out of a comparison, known before anything is trained.
+"""Warnings about a cohort, and about methods that a comparison leaves out, which are known before training.
 
 Letters: B repertoires.
 """

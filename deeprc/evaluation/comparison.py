@@ -1,4 +1,4 @@
-"""Compare methods on the same test folds: measure, interval, paired test against the best method, controls.
+"""Compare methods on the same test folds: AUC or r2, interval, paired test against the best method, controls.
 
 Letters: B repertoires of a fold, F folds, M methods.
 """

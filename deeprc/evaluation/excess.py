@@ -1,12 +1,13 @@
-"""By how much sequences with a score exceed what chance gives: what makes lists with different scores comparable.
+"""The excess of sequences over chance at a score, which makes lists with different scores comparable.
 
-The **excess** at a score is the share of the sequences with about this score that would not be there by chance. For a
-list of sequences from positive repertoires, chance is what negative repertoires have: if they have 20 sequences where
-positive ones have 100, the excess is 0.8. For clones and their p-values, chance is the hypergeometric distribution of
-how many of a clone's carriers are positive. So the excess is 1 minus the local false discovery rate (Efron,
-Large-Scale Inference, 2010). A model that has learned its training repertoires by heart has too much of it there.
+The **excess** at a score is the share of the sequences with about this score that chance does not explain: 1 minus the
+local false discovery rate (Efron, Large-Scale Inference, 2010). For a list of sequences from positive repertoires,
+negative repertoires show what chance gives: if they have 20 sequences where positive ones have 100, the excess is 0.8.
+For clones and their p-values, chance is the hypergeometric distribution of the number of positive carriers. If a model
+is overfitted to its training repertoires, their excess is too large, and held-out repertoires do not confirm it, see
+`confirmed_share`.
 
-Letters: n sequences of a list, M of the null distribution, G bins.
+Letters: n sequences of a list, M of the null distribution, G bins, H repertoires.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import hypergeom
+from scipy.stats import hypergeom, mannwhitneyu, norm
 from sklearn.isotonic import IsotonicRegression
 
-__all__ = ["bin_ends", "clone_null", "excess_shares", "tie_ends"]
+__all__ = ["bin_ends", "clone_null", "confirmed_share", "excess_of_scores", "excess_shares", "tie_ends"]
 
 _MIN_BIN = 10
+_MIN_HELD_OUT = 5  # repertoires of each class
 _GROWTH = 1.2  # of the ranks at which bins end
 
 Floats = NDArray[np.float64]
@@ -57,6 +59,47 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
     bins = np.arange(len(ends))
     excess = IsotonicRegression(increasing=False).fit(bins, excess, sample_weight=found).predict(bins)
     return np.asarray(np.interp(np.arange(n), (starts + ends - 1) / 2, excess), np.float64)
+
+
+def excess_of_scores(scores: Floats, list_scores: Floats, list_excess: Floats) -> Floats:
+    """Return the excess of sequences with some scores, (m,), from a list with its scores and its excess, (n,) each.
+
+    Between two scores of the list it is interpolated; below the lowest one it is 0.
+    """
+    if len(list_scores) == 0:
+        return np.zeros(len(scores))
+    found = np.interp(scores, list_scores[::-1], list_excess[::-1])
+    return np.where(scores < list_scores[-1], 0.0, found)
+
+
+def confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
+    """Return which share of a list's excess is confirmed by repertoires that the list's method has not learned from.
+
+    By what the list says, some of their sequences would not be there by chance. The share is max(0, 1 - 1 / z^2), where
+    z > 0 is by how many standard deviations the ranks of the positive repertoires exceed those of the negative ones
+    (the test of Mann and Whitney); the share of z <= 1 is 0. It is the positive part of the estimator of James and
+    Stein (Proc. Fourth Berkeley Symposium 1961, 1:361): a list without any signal has the share 0 in five of six cases.
+
+    Parameters
+    ----------
+    evidence
+        The mean excess of the sequences of each repertoire, (H,).
+    positive
+        Which repertoires are positive, (H,).
+
+    Returns
+    -------
+    The share; 1 if a class has fewer than 5 repertoires, which can confirm nothing.
+    """
+    if min(positive.sum(), (~positive).sum()) < _MIN_HELD_OUT:
+        return 1.0
+    if (evidence == evidence[0]).all():
+        return 0.0
+    test = mannwhitneyu(
+        evidence[positive], evidence[~positive], alternative="greater", method="asymptotic", use_continuity=False
+    )
+    z = float(norm.isf(test.pvalue))
+    return 1 - 1 / z**2 if z > 1 else 0.0
 
 
 def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int) -> tuple[Integers, Integers, Floats]:

@@ -1,4 +1,4 @@
-"""The file with folds of the user's own."""
+"""Read a file of folds that the user has defined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `folds` says that values of a column are left out. The command line imports it, so it imports nothing slow."""
+"""Parse `folds=leave-one-out:COLUMN`. The command line imports this module, so it imports nothing slow."""
 
 from __future__ import annotations
 

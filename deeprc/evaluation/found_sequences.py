@@ -1,7 +1,7 @@
-"""How well a ranked list of sequences finds the true ones, which are known where a signal was implanted.
+"""Metrics of a ranked list of sequences against the true ones, which are known for simulated cohorts.
 
-A list has each sequence once, the best first. It may be cut off: true sequences that it lacks count as not found. All
-measures are 1 if the true sequences come first, and NaN if there are none.
+A list has each sequence once, the best first. It may be incomplete: true sequences that it lacks count as not found.
+All measures are 1 if the true sequences come first, and NaN if there are none.
 
 Letters: R sequences of the list.
 """

@@ -1,6 +1,6 @@
 """Confidence intervals for predicted numbers: of r2, the mean absolute error and the rank correlation.
 
-Donors are taken as independent; without `donors`, each repertoire is of another donor. The coverage of each interval,
+Donors are treated as independent; without `donors`, each repertoire is of another donor. The coverage of each interval,
 by simulation, is in its docstring and in the tests.
 
 Letters: B repertoires, G donors.

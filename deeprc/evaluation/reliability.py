@@ -1,7 +1,7 @@
-"""Whether probabilities can be taken at their word: reliability curve, calibration error, Brier score.
+"""Calibration of probabilities: reliability curve, calibration error, Brier score.
 
-The Brier score and the log loss judge probabilities as a whole. They are compared with those of the base rate, which
-gives every repertoire the shares of the classes among the judged repertoires. Letters: B repertoires, C classes.
+The Brier score and the log loss measure probabilities as a whole. They are compared with those of the base rate, which
+gives every repertoire the shares of the classes among the evaluated repertoires. Letters: B repertoires, C classes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reliability curves of a benchmark: how often what the methods predicted came true.
+"""Reliability curves of a benchmark: observed against predicted frequencies.
 
-All test repertoires are judged together, each with the probability from the model of its fold. Several classes are
-judged together, each against all others.
+All test repertoires are pooled, each with the probability from the model of its fold. Several classes are pooled, each
+against all others.
 """
 
 from __future__ import annotations

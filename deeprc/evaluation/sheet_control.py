@@ -1,4 +1,4 @@
-"""Choose the columns of the sheet that a control reads: none that repeats the target or identifies repertoires.
+"""Choose the columns of the sheet for a control, without those that repeat the target or identify repertoires.
 
 Letters: B repertoires.
 """

@@ -1,4 +1,4 @@
-"""Assign repertoires to folds, and to the sides train, validation and test: stratified, grouped, seeded.
+"""Assign repertoires to folds, and to the parts train, validation and test: stratified, grouped, seeded.
 
 Letters: B repertoires.
 """
@@ -84,12 +84,12 @@ class SplitOptions:
     group_by
         A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
     test
-        `COLUMN=VALUE`: the repertoires with this value are for testing, in the place of a fold. The folds are made of
+        `COLUMN=VALUE`: the repertoires with this value are for testing, instead of a fold. The folds are made of
         those with another value, and all but the one for validation are for training. Repertoires without a value are
         on no side: they may be of the test part.
     adjust_for
         A column of the metadata, such as a batch, or several: training and validation repertoires are left out until
-        they say nothing about the label, see `deeprc.evaluation.adjustment`.
+        they are not associated with the label, see `deeprc.evaluation.adjustment`.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def adjust_split(
     seed: Sequence[int],
     source: str,
 ) -> Split:
-    """Return the split without some training and validation repertoires, so that columns say nothing about the label.
+    """Return the split without some training and validation repertoires, so that columns are independent of the label.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
 
 
 def known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
-    """Return the index of the person of each repertoire, (B,); None if the sheet does not say whose they are."""
+    """Return the index of the person of each repertoire, (B,); None if the sheet has no column of persons."""
     column = subject_column(metadata, group_by)
     return None if column is None else people(metadata, column)
 

@@ -1,4 +1,4 @@
-"""Read the tables of run directories and benchmark folders; their columns, and what their values must fulfil."""
+"""Read the tables of run directories and benchmark folders; their columns, and checks of their values."""
 
 from __future__ import annotations
 

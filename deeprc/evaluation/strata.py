@@ -1,6 +1,6 @@
 """The AUC within the values of a column of the sheet, such as batches: only repertoires of one value are compared.
 
-If a batch predicts the label, a model that reads nothing but the batch has a high AUC over all repertoires, and one of
+If a batch predicts the label, a model that has learned only the batch has a high AUC over all repertoires, and one of
 0.5 within batches.
 
 Letters: B repertoires, S strata.

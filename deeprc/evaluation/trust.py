@@ -1,4 +1,4 @@
-"""The thresholds by which results are called significant or few, and the words for it; they are nowhere else."""
+"""The thresholds of significant results and of small samples, and the words for them, for the whole project."""
 
 from __future__ import annotations
 

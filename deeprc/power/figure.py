@@ -56,7 +56,7 @@ def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
 
 @uses_matplotlib
 def study_figure(found: SimulatedStudy) -> Figure:
-    """Return the AUC of each method on each virtual cohort, with the 95% interval that such a study would report."""
+    """Return the AUC of each method on each simulated cohort, with the 95% interval that such a study would report."""
     from matplotlib.figure import Figure
 
     methods = list(dict.fromkeys(found.table["method"]))
@@ -82,7 +82,7 @@ def study_figure(found: SimulatedStudy) -> Figure:
     axes.set_ylim(len(methods) - 0.4, -0.6)
     axes.set_xlim(0.3, 1.02)
     axes.grid(axis="x")
-    axes.set_xlabel("AUC of the test folds, for each virtual cohort")
+    axes.set_xlabel("AUC of the test folds, for each simulated cohort")
     return figure
 
 

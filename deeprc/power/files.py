@@ -64,7 +64,7 @@ def write_curves(folder: str | os.PathLike[str], curves: Sequence[LearningCurve]
 
 
 def write_study(folder: str | os.PathLike[str], found: SimulatedStudy) -> None:
-    """Write what virtual cohorts say of a study in plan, as a table and a picture."""
+    """Write the results of a planned study's simulated cohorts, as a table and a picture."""
     simulated = found.simulated
     table = found.table.assign(
         n_repertoires=simulated.n_repertoires, depth=simulated.depth, witness_rate=simulated.witness_rate

@@ -44,7 +44,7 @@ _TARGET = "status=positive"
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStudy:
-    """A study in plan.
+    """A planned study.
 
     Attributes
     ----------
@@ -218,14 +218,14 @@ def _correlation(study: PlannedStudy) -> float:
 
 @dataclass(frozen=True)
 class SimulatedStudy:
-    """What virtual cohorts say of a study in plan.
+    """The results of a planned study's simulated cohorts.
 
     Attributes
     ----------
     study, simulated
         The study, and what was simulated in its place: the same, or with fewer sequences.
     table
-        One row for each method and virtual cohort: `method`, `cohort`, `auc` (the mean of the test folds), `auc_low`
+        One row for each method and simulated cohort: `method`, `cohort`, `auc` (the mean of the test folds), `auc_low`
         and `auc_high` (the 95% interval that such a study would report).
     """
 
@@ -260,7 +260,7 @@ def simulate_study(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> SimulatedStudy:
-    """Return the AUC that cross-validation has on virtual cohorts like a study in plan.
+    """Return the cross-validated AUC on simulated cohorts like a planned study.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def simulate_study(
     methods
         Names of methods, as of `deeprc.benchmark`. `known-recipe` is the ceiling of all methods.
     n_cohorts
-        The number of virtual cohorts.
+        The number of simulated cohorts.
     max_sequences
         Larger studies are shrunk to so many sequences, see `PlannedStudy.shrink`.
     output, resume, progress

@@ -1,4 +1,5 @@
-"""Readings of whole repertoires: what they compute, and how they are learned from the training repertoires.
+"""Readings, the branches of the network beside the attention: what they compute, and how they are fitted.
 
-`composition` reads all sequences: k-mers and genes. `clones` retrieves single receptors. See `deeprc.nn.readings`.
+A reading scores a whole repertoire. `composition` is a linear model of k-mer and gene frequencies; `clones` counts
+stored public clones. `deeprc.nn.readings` says how the network uses their scores.
 """

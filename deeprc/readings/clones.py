@@ -1,9 +1,9 @@
-"""`CloneReading`: a memory of receptors that go with a label, which retrieves them from a repertoire.
+"""`CloneReading`: a stored list of clones that are associated with a label, and their matches in a repertoire.
 
-In the words of Hopfield networks, the stored patterns are clones and the state patterns are a repertoire's sequences. A
-sequence with m mismatches retrieves a clone of the same length and genes with the weight exp(-beta * m). At high beta,
-retrieval is a look-up: only the clone itself counts. At a lower beta, near neighbours count too. A clone's beta is
-infinite, or 0 for at most one mismatch, which is its ball.
+In Hopfield terms, the list is a memory: the stored patterns are clones and the state patterns are a repertoire's
+sequences. A sequence with m mismatches retrieves a clone of the same length and genes with the weight exp(-beta * m).
+At high beta, retrieval is a look-up: only the clone itself counts. At a lower beta, near neighbours count too. A
+clone's beta is infinite, or 0 for at most one mismatch, which is its ball.
 
 The number k of retrieved clones among the n different clones of a repertoire is evidence for an output, see
 `clones_evidence`. The difference of the evidence from that without any hit is shared equally by the k clones, and the
@@ -216,7 +216,7 @@ class CloneReading(Reading):
         return CloneHits(rows, clones, mismatches, outputs[clones], shares), without
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
-        """Return the clones with what they go with, those of each output and direction together, best first.
+        """Return a table of the clones with their associations, by output and direction, best first.
 
         Parameters
         ----------

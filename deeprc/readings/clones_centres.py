@@ -1,9 +1,9 @@
 """Centres: clones whose near neighbours, with one substitution, may count as the clone itself.
 
-A clone is a candidate if its exact carriers go loosely with the label. The sequences within one substitution of it are
-its ball. In each selection of folds, a centre is retrieved exactly or by its ball, whichever has the smaller p-value;
-overlapping balls are counted once. A centre counts only in a selection in which its own exact carriers go loosely with
-the label: otherwise repertoires that are held out would have had a part in finding it.
+A clone is a candidate if its exact carriers are weakly associated with the label. The sequences within one substitution
+of it are its ball. In each selection of folds, a centre is retrieved exactly or by its ball, whichever has the smaller
+p-value; overlapping balls are counted once. A centre counts only in a selection in which its own exact carriers are
+weakly associated with the label: otherwise held-out repertoires would have taken part in its selection.
 
 Letters: J centres, D different training repertoires, F folds, S selections, T thresholds, B training repertoires.
 """

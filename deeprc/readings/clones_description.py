@@ -1,4 +1,4 @@
-"""What a memory of clones is, besides its numbers, as a model file describes it.
+"""Description of a list of stored clones in a model file: everything besides its arrays.
 
 Letters: R residues, T outputs.
 """

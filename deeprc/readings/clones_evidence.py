@@ -1,4 +1,4 @@
-"""What the number of associated clones among all clones of a repertoire says of its label, and how well.
+"""Evidence for a label from the number of associated clones among all clones of a repertoire, fitted and evaluated.
 
 Letters: B repertoires, F folds, A alternatives.
 """
@@ -38,21 +38,21 @@ Floats = NDArray[np.float64]
 
 
 def evidence_sign(kind: EvidenceKind, direction: Direction) -> float:
-    """Return what evidence is multiplied by to become part of a score: odds are those of the direction."""
+    """Return the factor that turns evidence into a part of a score: odds are those of the direction."""
     return -1.0 if kind == "odds" and direction == "down" else 1.0
 
 
 def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64], values: Floats) -> Floats:
-    """Return the parameters, (4,), of what k associated ones among n clones say; 0 where they say nothing.
+    """Return the parameters, (4,), of the evidence from k associated clones among n; 0 if there is no evidence.
 
-    A slope is that of a ridge regression whose penalty counts as much as one more repertoire.
+    A slope is that of a ridge regression, whose penalty has the weight of one more repertoire.
 
     Parameters
     ----------
     kind
         What is fitted.
     k, n
-        Of each repertoire, (B,) each.
+        The numbers of associated clones and of clones of each repertoire, (B,) each.
     values
         0 or 1 for `odds`; numbers for `rate`, (B,).
     """
@@ -72,9 +72,9 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
 
 
 def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
-    """Return what k associated ones among n clones say, (B,): log odds without a prior, or a difference of numbers.
+    """Return the evidence from k associated clones among n, (B,): log odds without a prior, or a difference of numbers.
 
-    No clone says nothing: 0.
+    The evidence is 0 if there are no associated clones to look for.
     """
     if not parameters.any():
         return np.zeros(np.shape(k))
@@ -85,12 +85,12 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
 
 
 def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
-    """Return log rates, (B,), with half a clone added at the usual rate, so that few sequences say little."""
+    """Return log rates, (B,), with half a clone added at the usual rate, which shrinks those of small repertoires."""
     return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
 
 
 class HeldOut(NamedTuple):
-    """What is said of repertoires that were held out, by several alternatives.
+    """The evidence for held-out repertoires by several alternatives.
 
     Attributes
     ----------

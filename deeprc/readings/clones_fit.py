@@ -1,9 +1,9 @@
-"""How a memory of clones is learned from the training repertoires: which clones, how exactly, and what they say.
+"""Fit of the reading `clones` to training repertoires: which clones are stored, how they match, and their evidence.
 
-Each question is one direction of one output, see `clones_questions`. For each, the memory retrieves exactly, or near
-neighbours too, with one of the thresholds of the p-value. The alternative is chosen whose loss of held-out repertoires
-is least: clones and their evidence are found without the fold that is held out. For the scores and the gain of each
-fold, the alternative is chosen on the other folds.
+Each question is one direction of one output, see `clones_questions`. An alternative for it is a threshold of the
+p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out
+repertoires is chosen, where clones and their evidence are found without the held-out fold. For the scores and the gain
+of each fold, the alternative is chosen on the other folds.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs or thresholds, F folds.
 """
@@ -34,11 +34,11 @@ from deeprc.readings.donors import association_z
 __all__ = ["fit_clones"]
 
 _MIN_Z = 3.0
-"""How surely scores must go with the labels. Without a signal, one cohort in ten is beyond this, not one in a thousand,
-because repertoires that are held out one after the other share their clones."""
+"""Smallest z-score of the association of scores with labels. Without a signal, one cohort in ten exceeds this, not one
+in a thousand, because held-out folds share clones."""
 
 _SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Scales of scores, for gains: scores of small cohorts are too sure, and networks learn a scale."""
+"""Scales of scores, for gains: scores of small cohorts are overconfident, and networks learn a scale."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,19 +46,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Answer:
-    """What the repertoires say of a question.
+    """The answer to a question, from the training repertoires.
 
     Attributes
     ----------
     question
         The question.
     counts
-        How many associated clones each repertoire carries, by alternative and by the fold that is held out,
+        Number of associated clones in each repertoire, by alternative and by the fold that is held out,
         (A, n, F + 1). First come the exact alternatives, each from the strictest threshold to the loosest.
     centres
         The centres that are retrieved in all folds together.
     held_out
-        What each alternative says of repertoires that were held out.
+        The evidence of each alternative for held-out repertoires.
     best
         The alternative that is chosen on all folds.
     scores
@@ -74,16 +74,16 @@ class _Answer:
 
     @property
     def is_useful(self) -> bool:
-        """Whether scores of held-out repertoires go with their labels: Spearman's correlation, in standard errors.
+        """Whether scores of held-out repertoires are associated with labels: Spearman's correlation, as a z-score.
 
-        Repertoires of one donor are no independent evidence, see `association_z`.
+        Repertoires of one donor are not independent, see `association_z`.
         """
         scores, values = rankdata(self.scores), rankdata(self.question.values)
         return association_z(scores, values, self.question.groups) > _MIN_Z
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
-    """Return the memory of the clones that are associated with the labels; None if it says nothing of held-out ones."""
+    """Return the reading of the clones that are associated with the labels; None if it predicts no held-out ones."""
     questions = list_questions(cohort)
     if not questions:
         return None
@@ -148,7 +148,7 @@ def _joint_scores(answers: Sequence[_Answer]) -> Floats:
 def _remember(
     answer: _Answer, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
-    """Return the clones of the alternative that is best on all folds, with what they say; None if they say nothing."""
+    """Return the clones of the alternative that is best on all folds, with their evidence; None if there is none."""
     question, final = answer.question, answer.centres
     threshold = THRESHOLDS[::-1][answer.best % len(THRESHOLDS)]
     found = find_associated_clones(clones, question.carriers, threshold, question.test)

@@ -1,4 +1,4 @@
-"""What a memory of clones is asked: which receptors do repertoires with a higher, or a lower, label carry more often.
+"""The questions of the reading `clones`: clones that are more frequent in repertoires with a higher, or lower, label.
 
 Letters: B repertoires of a cohort, n of them with a label.
 """
@@ -24,7 +24,7 @@ __all__ = ["Question", "list_questions"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
 _MIN_CASES = 40
-"""See `count_cases`. With fewer, a memory that goes with the label keeps the attention from learning more than it; see
+"""See `count_cases`. With fewer cases, a reading that predicts the label keeps the attention from learning more; see
 docs/experiments.md."""
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Question:
     direction
         Whether clones are sought that repertoires with a higher (`up`) or a lower (`down`) label carry more often.
     kind
-        What the number of a repertoire's clones says of the label.
+        The kind of evidence that the number of a repertoire's clones gives.
     test
         The test of a clone's association.
     rows
@@ -49,10 +49,10 @@ class Question:
     X
         The repertoires, n.
     carriers
-        Who counts as a carrier, with the labels as the test takes them: higher where the clones are expected.
+        The carriers that are counted, with labels for the test: higher where the clones are expected.
     values
-        What is predicted: whether a repertoire is where the clones are expected, 0 or 1; or the number, standardised
-        by the task, (n,).
+        The target: 1 if the clones are expected in the repertoire, else 0; or the number, standardised by the task,
+        (n,).
     folds
         Their folds from 0, (n,).
     groups
@@ -72,7 +72,7 @@ class Question:
 
     @property
     def sign(self) -> float:
-        """What evidence is multiplied by to become part of the output's score."""
+        """The factor that turns evidence into a part of the output's score."""
         return evidence_sign(self.kind, self.direction)
 
     @property

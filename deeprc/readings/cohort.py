@@ -1,4 +1,4 @@
-"""The repertoires that readings are learned from, and what learning a reading returns.
+"""The repertoires to which readings are fitted, and the result of a fit.
 
 Letters: B repertoires, T outputs.
 """
@@ -44,18 +44,18 @@ class TrainingCohort:
 
 @dataclass(frozen=True)
 class FittedReading:
-    """A reading, and what it says of the repertoires that it was learned from.
+    """A reading, and its cross-fitted scores of the repertoires to which it was fitted.
 
     Attributes
     ----------
     reading
-        The reading, learned from all training repertoires.
+        The reading, fitted to all training repertoires.
     scores
-        Cross-fitted scores of the training repertoires, (B, T): of each the score by a reading that was learned without
-        its fold. 0 for an output about which the reading says nothing.
+        Cross-fitted scores of the training repertoires, (B, T): each is the score by a reading that was fitted without
+        the repertoire's fold. 0 for an output that the reading does not predict.
     gains
-        By how much the scores lower the mean loss of each output on repertoires that were held out, (T,), in nats or,
-        for a number, in half squared standard deviations; 0 for an output about which the reading says nothing.
+        The decrease of the mean loss of each output on held-out repertoires by the scores, (T,), in nats or,
+        for a number, in half squared standard deviations; 0 for an output that the reading does not predict.
     """
 
     reading: Reading

@@ -1,7 +1,7 @@
-"""The features that the reading of composition is learned from, as inner products of the repertoires.
+"""The features of the reading `composition`, as inner products of the repertoires.
 
-There are two kinds of features: k-mers and genes. Of each kind, the inner products are divided by their mean over the
-repertoires with themselves, so that kinds can be mixed and one C means about the same for any.
+There are two kinds of features: k-mers and genes. The inner products of each kind are divided by their mean over the
+repertoires with themselves, so that kinds can be mixed and C has about the same meaning for each mixture.
 
 - The k-mers have 1 to 4 residues, a quarter of the inner products each. All k-mers of one length are on one common
   scale. Shorter k-mers are sums of 4-mers over their last residues, so a difference that many 4-mers share costs less

@@ -1,8 +1,8 @@
-"""Learn the reading of composition: penalised linear models, whose settings are chosen on held-out repertoires.
+"""Fit the reading `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
-For each output, a logistic regression (a ridge regression for a number) is learned from the inner products of the
+For each output, a logistic regression (a ridge regression for a number) is fitted to the inner products of the
 repertoires. The settings are the share of k-mers and genes in the inner products and the weight of the losses, C. The
-network learns how far it trusts a reading, so a setting is judged by the cross entropy of held-out repertoires after
+network learns a gain for each reading, so settings are compared by the cross entropy of held-out repertoires after
 the best slope and intercept for their scores. This slope is part of the weights.
 
 Letters: B repertoires, T outputs, S settings.
@@ -50,7 +50,7 @@ _SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
 
 
 def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
-    """Learn the reading of composition; None if it says nothing about any output.
+    """Fit the reading `composition`; None if it predicts no output.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _fill_genes(reading: CompositionReading, output: int, weights: Floats, centr
 
 
 def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
-    """Return the model of each output of a task, None where it says nothing."""
+    """Return the model of each output of a task, None for an output that it does not predict."""
     known = np.flatnonzero(~np.isnan(labels))
     numbers = labels[known]
     is_number = task.kind == "regression"
@@ -176,7 +176,7 @@ class _Problem:
 
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
-    """Return the model of an output whose targets are (n,); None if it says nothing about held-out repertoires."""
+    """Return the model of an output whose targets are (n,); None if it does not predict held-out repertoires."""
     if len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
     mixtures = problem.features.mixtures(_KMER_SHARES)

@@ -1,4 +1,4 @@
-"""How much repertoires say together, if some are of one donor.
+"""Independent observations among repertoires, some of which are of one donor, and an association test of them.
 
 Letters: n repertoires, D donors.
 """
@@ -22,7 +22,7 @@ def number_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]
 
 
 def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
-    """Return how many independent observations n repertoires are: donors, or donors and classes.
+    """Return the number of independent observations among n repertoires: donors, or donors and classes.
 
     A donor with repertoires of both classes counts twice, because D differences within donors are as exact as the
     difference between D donors of one class and D of the other.
@@ -41,11 +41,11 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
 
 
 def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
-    """Return the sum of the products of scores and values, (n,), in standard deviations from its mean without relation.
+    """Return a z-score of the association between scores and values: the sum of their products, standardised.
 
-    Without relation, donors exchange the means of their values, and the values of a donor are shuffled among the
-    repertoires of the donor. If each repertoire is its own donor, this is Pearson's correlation times the root of
-    n - 1. It is 0 if nothing can vary.
+    Its mean and standard deviation are those of the permutation distribution: donors exchange the means of their
+    values, and the values of a donor are shuffled among the repertoires of the donor. If each repertoire is its own
+    donor, this is Pearson's correlation times the root of n - 1. It is 0 if nothing can vary.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""All readings of a network: learned from the training repertoires, or rebuilt from a file."""
+"""All readings of a network: fitted to the training repertoires, or rebuilt from a file."""
 
 from __future__ import annotations
 

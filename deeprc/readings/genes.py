@@ -1,4 +1,4 @@
-"""A check that a container writes genes as the repertoires did from which a reading was learned."""
+"""A check that a container names genes like the repertoires to which a reading was fitted."""
 
 from __future__ import annotations
 

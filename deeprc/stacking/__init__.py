@@ -1,4 +1,4 @@
-"""Several methods that predict together: a stack of DeepRC and the methods that it is compared with."""
+"""Stacked generalisation: DeepRC and other methods of `deeprc benchmark`, combined into one prediction."""
 
 from deeprc.stacking.stack import Stack
 

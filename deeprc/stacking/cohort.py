@@ -1,4 +1,4 @@
-"""A stack from a container and back: what `deeprc stack fit` and `deeprc stack predict` do.
+"""Fit a stack to a container, and predict a container: the functions behind `deeprc stack`.
 
 Letters: B repertoires.
 """

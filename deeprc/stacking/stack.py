@@ -1,4 +1,4 @@
-"""`Stack`: DeepRC and other methods predict together, weighted by how well each predicts repertoires it has not seen.
+"""`Stack`: DeepRC and other methods, weighted by how much each improves the prediction of held-out repertoires.
 
 Letters: B repertoires, M members.
 """
@@ -50,14 +50,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Stack(BinaryClassifier):
-    """Several methods that predict together (stacked generalisation: Wolpert 1992; van der Laan et al. 2007).
+    """A weighted combination of several methods (stacked generalisation: Wolpert 1992; van der Laan et al. 2007).
 
     The training repertoires are divided into folds, stratified by class. Each method, with each of its settings, is
-    fitted without a fold and scores that fold. The setting with the highest AUC is taken. A logistic regression with
-    weights that are not negative combines these scores (`deeprc.stacking.combination`), so a method counts as much as
-    it adds to the others for repertoires that it has not seen. Then each method is fitted to all repertoires; of DeepRC
-    the networks of all folds predict together. A method that the cohort cannot serve is left out, such as the usage of
-    V genes where there are none. `deeprc.benchmarking` sees to it that no label of a test repertoire is used.
+    fitted without a fold and scores that fold. The setting with the highest AUC is chosen. A logistic regression with
+    nonnegative weights combines these scores (`deeprc.stacking.combination`), so the weight of a method depends on how
+    much it improves the prediction of held-out repertoires. Then each method is fitted to all repertoires; for DeepRC,
+    the networks of all folds predict together. A method that cannot be fitted to the cohort is left out, such as
+    `v-gene-usage` without gene names. `deeprc.benchmarking` ensures that no label of a test repertoire is used.
 
     Parameters
     ----------

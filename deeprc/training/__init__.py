@@ -1,1 +1,1 @@
-"""Sampling, the training loop, early stopping and checkpoints."""
+"""Training of the network: motif search, initialisation, sampling, updates, early stopping, checkpoints, estimators."""

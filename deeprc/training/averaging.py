@@ -1,4 +1,4 @@
-"""Weights averaged over the updates, which are validated and kept while training changes the weights themselves."""
+"""Moving average of the weights over the updates. The average is validated and stored; training changes the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new network, before it learns anything."""
+"""Build a network with random initial weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration of a trained model by the validation repertoires, and the cutoff from which a class is called.
+"""Calibrate a trained model on the validation repertoires, and choose the cutoff of the positive class.
 
 Letters: B repertoires, T outputs.
 """

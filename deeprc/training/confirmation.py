@@ -1,4 +1,4 @@
-"""A test of motifs in repertoires other than those in which they were found.
+"""Test motifs in other repertoires than those in which they were found.
 
 Letters: B repertoires, n of them with a label, P permutations.
 """
@@ -32,7 +32,7 @@ _LEVEL = 0.05
 def confirm_motifs(
     motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], *, seed: int
 ) -> list[EnrichedMotif]:
-    """Return the motifs that go with the label, in the same direction, in other repertoires too.
+    """Return the motifs that are associated with the label in other repertoires, in the same direction.
 
     The share of sequences that hold a motif is correlated with the label as in `find_enriched_motifs`, and with 999
     permutations of the labels among donors of about the same size, see `permute_labels`. A motif is confirmed if the

@@ -1,4 +1,4 @@
-"""How many of the k-mers that go with a label are expected to do so by chance: a test of few k-mers together.
+"""False discovery rates of a few k-mers that are tested together for association with a label, by permutations.
 
 Letters: B repertoires, n k-mers, P permutations.
 """

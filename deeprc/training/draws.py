@@ -1,7 +1,7 @@
-"""The random choices of a training: each follows from the seed, what it is for, and the index of the update.
+"""The random choices of a training: each is a hash of the seed, its use, and the index of the update.
 
-So a training that was killed and resumed makes the same choices as one that was not, and several processes that train
-together need not tell each other what they have drawn. Letters: B repertoires of an update.
+So an interrupted and resumed training makes the same choices as an uninterrupted one, and several processes that train
+together need not exchange their draws. Letters: B repertoires of an update.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which k-mers with gaps go with a label: counted in few passes over the repertoires, tested by permuted labels.
+"""Search for gapped k-mers that are associated with a label: a few passes over the repertoires, permutation tests.
 
 Letters: B repertoires, N sequences of all repertoires, M k-mers of one pattern (one tuple of offsets), T outputs of the
 network, P permutations, n candidates, W residues that a motif spans.
@@ -46,14 +46,14 @@ _MAX_NOTED = 2000  # k-mers of each pattern that are remembered, those with the 
 
 @dataclass(frozen=True)
 class EnrichedMotif:
-    """A k-mer, perhaps with gaps, whose frequency goes with a label.
+    """A k-mer, perhaps with gaps, whose frequency is associated with a label.
 
     Attributes
     ----------
     letters
         Amino-acid indices, (W,); -1 where any residue may stand.
     output
-        Index of the output with which the motif goes, among the outputs of all tasks.
+        Index of the output with which the motif is associated, among the outputs of all tasks.
     correlation
         Correlation of the motif's frequency with the output's label: with 1 for members of the class and 0 for others,
         or with the number's rank. It is negative where the motif is rarer. Sequences that hold a motif found earlier
@@ -129,13 +129,13 @@ def find_enriched_motifs(
     limits: MotifLimits,
     seed: int = 0,
 ) -> list[EnrichedMotif]:
-    """Return the motifs that go with a label, best first; an empty list where no motif stands out.
+    """Return the motifs that are associated with a label, best first; an empty list if there is none.
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with membership in the positive
-    class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, weigh
-    less. The same is done with permuted labels, which stay among repertoires of about the same size. The strongest
-    correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all k-mers
-    together, whatever their distributions and dependences, and are multiplied by the number of outputs.
+    class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, have a
+    smaller weight. The same is done with permuted labels, which stay among repertoires of about the same size. The
+    strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all
+    k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
 
     A motif of few repertoires cannot be the strongest of all. So k-mers that vary more than counting explains, which is
     known without labels, are also tested among themselves, see `FalseDiscoveries`. If there are such k-mers, all

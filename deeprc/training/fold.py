@@ -1,4 +1,4 @@
-"""`Fold`: repertoires with their labels, and whose they are.
+"""`Fold`: repertoires with their labels and donors.
 
 Letters: B repertoires.
 """
@@ -21,7 +21,7 @@ __all__ = ["Fold"]
 
 @dataclass(frozen=True)
 class Fold:
-    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and whose they are.
+    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and their donors.
 
     Repertoires with equal `groups`, (B,) int64, are of one donor. None: each repertoire is its own.
     """

@@ -1,4 +1,4 @@
-"""k-mers that may be motifs."""
+"""Candidate motifs: k-mers that the search tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the frequencies of k-mers with gaps correlate with labels: streamed, in few passes over the repertoires.
+"""Correlations of gapped k-mer frequencies with labels, computed in a few passes over the repertoires.
 
 Letters: B repertoires, M k-mers of one pattern (one tuple of offsets).
 """

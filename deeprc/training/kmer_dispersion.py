@@ -1,6 +1,6 @@
-"""Which k-mers vary more between repertoires than counting explains: a motif that only some repertoires carry.
+"""Find overdispersed k-mers, which vary more between repertoires than counting explains, such as motifs of a subgroup.
 
-Labels play no part here. So a later test of these few k-mers with labels need not allow for all others.
+Labels are not used. So a later test of these few k-mers with labels needs no correction for all other k-mers.
 
 Letters: B repertoires, D donors, M k-mers of one pattern (one tuple of offsets), n k-mers of any pattern.
 """

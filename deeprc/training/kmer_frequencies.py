@@ -1,4 +1,4 @@
-"""How often k-mers with gaps occur in repertoires, a block of repertoires at a time.
+"""Frequencies of gapped k-mers in repertoires, a block of repertoires at a time.
 
 Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers of one pattern (one tuple of offsets).
 """

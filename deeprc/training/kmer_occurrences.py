@@ -1,4 +1,4 @@
-"""In which sequences given k-mers with gaps occur.
+"""Find the sequences in which given gapped k-mers occur.
 
 Letters: B repertoires, n k-mers that are looked for, m occurrences, M k-mers of one pattern (one tuple of offsets).
 """

@@ -1,4 +1,4 @@
-"""Loggers, which receive numbers and histograms at each evaluation, for programs that plot a training as it runs.
+"""Loggers that receive numbers and histograms at each evaluation, for programs such as TensorBoard.
 
 Letters: n sequences of all validation repertoires, H heads.
 """

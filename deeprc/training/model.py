@@ -1,4 +1,4 @@
-"""A trained model: a network with all that turns repertoires into its outputs; and several that predict together.
+"""A trained model: a network, its configuration and tasks; and an ensemble of several models.
 
 Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 """

@@ -1,4 +1,4 @@
-"""The start of a network: kernels match enriched motifs, attention reads those kernels, outputs read them and readings.
+"""Initialise a network from enriched motifs: kernels match them, attention and outputs depend on these kernels.
 
 Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T outputs, S numbers that represent a sequence.
 """
@@ -30,7 +30,7 @@ _FALL = 3.0  # by how much a match lowers the unit that attention looks at
 _PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
 _MAX_STEPS = 200  # of the optimiser of the output weights
 _MAX_SPAN = 6  # residues that a motif spans
-_MIN_DONORS = 40  # with fewer, a motif of the training fold often goes with the label by chance
+_MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of residues that a motif names
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
 _SAMPLED = 1000  # sequences of each repertoire from which the features' scale is estimated
@@ -83,14 +83,14 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
         )
     if not motifs:
         return (
-            "No short motif goes with the label in the training repertoires beyond chance, so the kernels start at "
-            "random."
+            "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
+            "start at random."
         )
     named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in motifs)
-    some = "starts from a short motif that goes" if len(motifs) == 1 else "start from short motifs that go"
+    some = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
     return (
-        f"{len(motifs)} of {n_kernels} kernels {some} with the label in the training repertoires, the others at "
-        f"random. In brackets, the correlation with the label and the corrected p-value: {named}"
+        f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
+        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}"
     )
 
 

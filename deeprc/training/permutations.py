@@ -1,6 +1,6 @@
-"""Permuted labels, and how strong the strongest k-mer is with them: the null distribution of a search for motifs.
+"""Permuted labels, and the null distribution of the strongest k-mer in a search for motifs.
 
-Repertoires of one donor are not independent, so donors exchange their labels, not repertoires.
+Repertoires of one donor are not independent, so labels are permuted between donors, not between repertoires.
 
 Letters: B repertoires, D donors, S repertoires of a donor, T outputs, M k-mers of one pattern, P permutations, n
 k-mers. The strength of a k-mer is |r| times the square root of the number of donors, where r is its correlation with

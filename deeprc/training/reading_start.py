@@ -1,4 +1,4 @@
-"""The start of a network's readings: they are learned, and keep the cross-fitted scores of what they learned from.
+"""Fit the readings of a network before its training, and store the cross-fitted scores of the training repertoires.
 
 Letters: B repertoires, Q readings, T outputs.
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
-    """Learn readings, and give a network those that say something; perhaps none.
+    """Fit the readings, and attach to the network those that predict held-out repertoires; perhaps none.
 
     Parameters
     ----------

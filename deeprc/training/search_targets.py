@@ -1,4 +1,4 @@
-"""With which numbers a search for motifs correlates frequencies: one column for each output of the network.
+"""The labels with which a search for motifs correlates frequencies: one column for each output of the network.
 
 Letters: B repertoires, n of them with a label, T' outputs of one task, P permutations.
 """

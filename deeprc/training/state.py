@@ -1,4 +1,4 @@
-"""How far a training has come, as a checkpoint holds it beside the tensors."""
+"""The state of a training that a checkpoint stores besides the tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One update of the network, and how updates follow one another without waiting.
+"""One update of the network, with prefetched batches or as a CUDA graph.
 
 `Step` is the update: forward, backward, optimiser. On CUDA with the sequences on the device, `CapturedStep` records
 sampling and update in a CUDA graph once and replays it; elsewhere on CUDA, `Prefetcher` makes the next batch while the

@@ -1,7 +1,7 @@
 """The training loop: sampled updates, early stopping on the validation loss, checkpoints.
 
-Every random choice of an update follows from the seed and the index of the update, so a run that was killed and resumed
-makes the same choices as one that was not. Letters: B repertoires, T outputs, H heads.
+Every random choice of an update is a hash of the seed and the index of the update, so an interrupted and resumed run
+makes the same choices as an uninterrupted one. Letters: B repertoires, T outputs, H heads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Studies in plan: the rule by hand and by simulation, shrunk studies, and virtual cohorts."""
+"""Studies in plan: the rule by hand and by simulation, shrunk studies, and simulated cohorts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""What each sequence of a repertoire says for the positive label, by what a trained method learned.
+
+DeepRC says it in several units, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
+
+Letters: N sequences of a repertoire, P patterns of places, M k-mers of a pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
+from deeprc.baselines.logistic import LogisticRegression
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.estimators import RepertoireClassifier
+from deeprc.nn.contributions import ATTENTION
+from deeprc.nn.readings import as_array
+from deeprc.readings.clones import CloneReading
+from deeprc.readings.composition import CompositionReading, K
+from deeprc.training.estimator import DeepRCClassifier
+
+__all__ = ["ASSOCIATION", "has_memory", "sequence_scores"]
+
+ASSOCIATION = "association"
+"""The list of clones by their p-values."""
+
+_COEFFICIENTS = "coefficients"
+_PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
+Floats = NDArray[np.float64]
+
+
+def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
+    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`.
+
+    DeepRC says it in units which cannot be added: `attention`, the output, up to a constant, if the attention saw this
+    sequence only; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it has a memory of them,
+    what those add that it retrieves, -inf for others. Logistic regressions have
+    one, `coefficients`.
+    """
+    if isinstance(estimator, DeepRCClassifier):
+        scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
+        composition = _composition_of(estimator)
+        if composition is not None:
+            sums = _kmer_sums(X[position], [tuple(range(K))], as_array(composition.kmer_weights[:1]))
+            scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
+        memory = _memory_of(estimator)
+        if memory is not None:
+            scores[CloneReading.name] = _retrieved_evidence(*memory, X[position])
+        return scores
+    if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
+        return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
+    return {ASSOCIATION: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
+
+
+def has_memory(estimator: RepertoireClassifier) -> bool:
+    """Return whether an estimator is DeepRC with a memory of clones that speaks for the positive class."""
+    return isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
+
+
+def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
+    """Return the reading of the composition, if the network has one that speaks for the first output."""
+    readings = estimator.model_.network.readings
+    for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
+        if isinstance(reading, CompositionReading) and gain > 0:
+            return reading
+    return None
+
+
+def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
+    """Return the memory of clones and its gain, if the network has one that speaks for the first output."""
+    readings = estimator.model_.network.readings
+    if readings is None or CloneReading.name not in readings.names:
+        return None
+    gain = readings.gains[readings.names.index(CloneReading.name), 0].item()
+    return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
+
+
+def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
+    """Return what each sequence adds that a memory retrieves for the positive class, (N,); -inf for all others."""
+    hits = memory.find_clones_in(repertoire)
+    added = np.zeros(len(repertoire))
+    np.add.at(added, hits.rows, np.where(hits.outputs == 0, gain * hits.evidence, 0.0))
+    return np.where(added > 0, added, -np.inf)
+
+
+def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
+    """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
+    gapped = isinstance(estimator, GappedKmerLogisticRegression)
+    patterns = gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
+    genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
+    M = 20 ** len(patterns[0])
+    every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
+    every[estimator.features_] = estimator.coef_
+    tables = every[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
+    scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
+    rest = every[M * len(patterns) :]
+    for field, names in genes.items():
+        calls = repertoire.genes.get(field)
+        if calls is not None and len(names):
+            of_name = dict(zip(names.tolist(), rest.tolist(), strict=False))
+            scores += np.array([of_name.get(name, 0.0) for name in calls.vocabulary])[calls.codes]
+        rest = rest[len(names) :]
+    return scores
+
+
+def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Iterator[Floats]:
+    """Yield the sums of the coefficients, tables (P, M), of the k-mers of each sequence, piece by piece."""
+    offsets = repertoire.offsets
+    for first in range(0, len(repertoire), _PIECE):
+        bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]
+        residues = np.asarray(repertoire.residues[bounds[0] : bounds[-1]])
+        bounds = bounds - bounds[0]
+        left = np.repeat(bounds[1:], np.diff(bounds)) - np.arange(len(residues))  # residues up to the sequence's end
+        sums = np.zeros(len(bounds) - 1)
+        for places, table in zip(patterns, tables, strict=True):
+            if not table.any():
+                continue
+            starts = np.flatnonzero(left > places[-1])
+            codes = np.zeros(len(starts), np.int64)
+            for place in places:
+                codes = codes * 20 + residues[starts + place]
+            values = np.zeros(len(residues))
+            values[starts] = table[codes]
+            sums += np.add.reduceat(values, bounds[:-1])
+        yield sums
