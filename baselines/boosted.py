@@ -25,6 +25,7 @@ from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, canonical_order
+from deeprc.threads import one_blas_thread
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
 
@@ -239,7 +240,7 @@ def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]
     if n == 0:
         return np.zeros((n_kmers, 0)), np.zeros(0)
     columns = Columns(kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
-    with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
+    with one_blas_thread():  # so that the number of threads changes nothing
         variances, vectors = eigh(columns.gram())
     largest = np.argsort(-variances, kind="stable")[:n]
     largest = largest[variances[largest] > _MIN_VARIANCE * max(float(variances.max()), 0)]

@@ -27,13 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
-from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_logistic
 from deeprc.baselines.elastic_net_kernel import Objective, descend, relative_gap, residual_at
 from deeprc.baselines.parameters import check_positive
 from deeprc.errors import InputError
+from deeprc.threads import one_blas_thread
 
 __all__ = ["Solution", "elastic_net_path"]
 
@@ -119,7 +119,7 @@ def elastic_net_path(
     target = positive.astype(np.float64)
     if l1_ratio == 0:
         return _ridge_path(columns, target, Cs, tolerance)
-    with _one_thread():
+    with one_blas_thread():
         return _sparse_path(columns, target, Cs, l1_ratio, tolerance)
 
 
@@ -213,17 +213,17 @@ def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: flo
 def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
     """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
-    with _one_thread():
+    with one_blas_thread():
         matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.gram()  # (M, B) or (B, B)
     varies = np.flatnonzero(columns.factor)
     for C in Cs:
         objective = Objective(C, 0.0, 1.0)
         if is_narrow:
-            with _one_thread():
+            with one_blas_thread():
                 weights, intercept = _ridge(matrix.T, target, C, tolerance)
             residual, primal = residual_at(matrix, target, weights, intercept, objective)
         else:
-            with _one_thread():
+            with one_blas_thread():
                 dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
                 primal = dual.objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
@@ -231,11 +231,6 @@ def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance
         gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
         yield _solution(columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance)
-
-
-def _one_thread() -> threadpool_limits:
-    """Let the linear algebra run on one thread: its matrices are so small that several threads would be slower."""
-    return threadpool_limits(1, user_api="blas")
 
 
 def _ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import dual_ridge_path
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.parameters import check_positive
+from deeprc.threads import one_blas_thread
 
 __all__ = ["ridge_path"]
 
@@ -51,7 +51,7 @@ def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scal
 
 def _solutions(columns: Columns, numbers: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
     n_columns = max(int((columns.factor > 0).sum()), 1)
-    with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
+    with one_blas_thread():  # so that the number of threads changes nothing
         for dual in dual_ridge_path(columns.gram() / n_columns, numbers, Cs):
             coefficients = columns.factor * columns.products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)

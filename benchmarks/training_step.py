@@ -1,4 +1,7 @@
-"""A whole update, from drawing sequences to the optimiser's step: our path against the dense reference.
+"""A whole update, from drawing sequences to the optimiser's step: our path against two others.
+
+`dense` is our update with the dense reference of the convolution; `published` is that of the published network, which
+keeps a tenth of the sequences whatever `--top-fraction` says (on CPUs only).
 
 python benchmarks/training_step.py [--device cuda] [--kernels 32 --kernels 128]
 """
@@ -12,6 +15,7 @@ import click
 import numpy as np
 import torch
 from common import alternate, cohort, copy_bandwidth, launch_seconds, options, report, seconds_option
+from published import published_updates
 
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -46,6 +50,8 @@ def main(
                 trainers = {name: trainer(dataset, config, where) for name in ("ours", "dense")}
                 trainers["dense"].network.embedding.implementation = "reference"
                 runs = {name: updates(one, dense=name == "dense") for name, one in trainers.items()}
+                if where.type == "cpu":
+                    runs["published"] = published_updates(dataset, status_of(dataset), n_kernels)
                 median = alternate(runs, where, seconds=seconds)
                 drawn = trainers["ours"].sample(0).sequences.n_sequences
                 rows.append(
@@ -55,6 +61,7 @@ def main(
                         "ours_ms": 1e3 * median["ours"],
                         "dense_ms": 1e3 * median["dense"],
                         "ratio": median["dense"] / median["ours"],
+                        **to_published(median),
                         "million_sequences_per_s": drawn / median["ours"] / 1e6,
                         **({} if where.type == "cuda" else parts(trainers["ours"])),
                     }
@@ -67,11 +74,22 @@ def main(
 
 def trainer(dataset: RepertoireDataset, config: Config, device: torch.device) -> Trainer:
     """Return a trainer that is ready for its updates."""
-    labels = (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
-    fold = Fold(dataset, labels)
+    fold = Fold(dataset, status_of(dataset).double().numpy()[:, None])
     made = Trainer(config, TASKS, fold, fold, seed=0, device=device)
     made.network.train()
     return made
+
+
+def status_of(dataset: RepertoireDataset) -> torch.Tensor:
+    """Return which repertoires are cases, (B,) float32."""
+    return torch.from_numpy((dataset.metadata["status"] == "case").to_numpy(np.float32))
+
+
+def to_published(median: dict[str, float]) -> dict[str, float]:
+    """Return the time of the published network's update, and how many times faster ours is, where it was measured."""
+    if "published" not in median:
+        return {}
+    return {"published_ms": 1e3 * median["published"], "to_published": median["published"] / median["ours"]}
 
 
 def updates(one: Trainer, *, dense: bool = False) -> Callable[[], object]:

@@ -105,7 +105,7 @@ def run_quickstart(
             "predictions": str(run.path / "predictions.tsv"),
             "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
             "how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
-            "test sequences that speak most for the positive class": str(folder / "top_sequences.tsv"),
+            "test sequences that contribute most to the positive class": str(folder / "top_sequences.tsv"),
         },
     }
     write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")

@@ -24,7 +24,7 @@ def quickstart(output: str) -> None:
     summary = run_quickstart(output, say=lambda line: click.echo(line), progress=evaluation_lines(N_UPDATES))
     click.echo(f"\nTest AUC: {summary['test_auc']:.3f}")
     click.echo(
-        f"Of the {TOP} test sequences that speak most for the positive class, "
+        f"Of the {TOP} test sequences that contribute most to the positive class, "
         f"{summary['witnesses_in_top_100']} carry the motif {summary['motif']}."
     )
     click.echo(f"Took {summary['seconds']} seconds. Look at:")

@@ -33,7 +33,7 @@ _COLUMNS = (
     "brier_base_rate",
     "calibration_error",
 )
-_SEEN = {"train": "it has learned from train", "validation": "it was chosen by validation"}
+_SEEN = {"train": "fitted to train", "validation": "selected on validation"}
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
@@ -60,7 +60,8 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
         for each in values.get("controls", [])
     ]
     seen = " and ".join(text for side, text in _SEEN.items() if side in metrics)
-    parts = [table, *([f"No test of the model: {seen}."] if seen else []), *_variation_lines(metrics)]
+    unseen = [f"Only test and new repertoires measure the model, which was {seen}."] if seen else []
+    parts = [table, *unseen, *_variation_lines(metrics)]
     parts += _within_lines(metrics)
     if controls:
         parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")

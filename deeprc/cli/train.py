@@ -224,7 +224,7 @@ def train(
 
 
 def _show_results(run: Path) -> None:
-    """Show what a run has found, and what to know before it is believed."""
+    """Show the results of a run, and its warnings."""
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_seeds
@@ -234,10 +234,10 @@ def _show_results(run: Path) -> None:
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
         names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
-        click.echo(f"kernels that started from motifs of the training fold: {', '.join(names)}")
+        click.echo(f"kernels initialised from motifs of the training fold: {', '.join(names)}")
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
-        click.echo(f"clones that the network remembers: {n_clones:,}, see {run / 'clones.tsv'}")
+        click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")
     click.echo(metrics_lines(read_json(run / "metrics.json")))
     for line in caution_lines(read_cautions(run)):
         click.echo(line)
@@ -245,7 +245,7 @@ def _show_results(run: Path) -> None:
 
 
 def _show_several(runs: Sequence[Path]) -> None:
-    """Show how good each run is on the test part."""
+    """Show the metrics of each run on the test part."""
     from deeprc.documents import read_json
 
     click.echo(metrics_lines({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of
@@ -29,6 +28,7 @@ from deeprc.datasets.clones import gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.readings.composition import NOISE_SEQUENCES, K
+from deeprc.threads import one_blas_thread
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
@@ -73,7 +73,7 @@ class CompositionFeatures:
         table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(table, scale="standard", weights=self.trust)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        with threadpool_limits(1, user_api="blas"):  # so that the number of threads changes nothing
+        with one_blas_thread():  # so that the number of threads changes nothing
             self._gene_scale, self.gene_products = _scaled(self._genes.gram())
             with ThreadPoolExecutor(min(len(self._kmers), numba.get_num_threads())) as threads:
                 parts = [_scaled(gram) for gram in threads.map(Columns.gram, self._kmers)]

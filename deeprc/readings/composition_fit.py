@@ -20,7 +20,6 @@ import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.dual import DualSolution, dual_ridge_path, fit_dual_logistic
 from deeprc.baselines.elastic_net import elastic_net_path
@@ -33,6 +32,7 @@ from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
 from deeprc.readings.donors import count_cases, number_donors
 from deeprc.tasks import Task
+from deeprc.threads import one_blas_thread
 
 __all__ = ["fit_composition"]
 
@@ -183,7 +183,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     settings = list(product(mixtures, _CS))
     if not settings:
         return None
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         found = np.concatenate([_held_out_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))

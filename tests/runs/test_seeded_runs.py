@@ -77,7 +77,7 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *settings])
     assert result.exit_code == 0, result.output
     motifs = pd.read_csv(output / "seeds.tsv", sep="\t")["motif"]
-    assert f"kernels that started from motifs of the training fold: {', '.join(motifs)}\n" in result.output
+    assert f"kernels initialised from motifs of the training fold: {', '.join(motifs)}\n" in result.output
 
 
 def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,25 @@
+"""Linear algebra on one thread: for small matrices several threads are slower, and they change the last digits."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import AbstractContextManager
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["one_blas_thread"]
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which the linear algebra of numpy and scipy (BLAS) runs on one thread."""
+    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limited
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    """Return a controller of the libraries that numpy and scipy have loaded; to look for them takes milliseconds."""
+    import scipy.linalg  # noqa: F401  # loads scipy's own BLAS, if it is not loaded yet
+
+    return ThreadpoolController()
