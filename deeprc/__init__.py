@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deeprc.evaluation.splits import SplitOptions
     from deeprc.interpretation.attention import attention_table
     from deeprc.interpretation.cells import annotate_cells
+    from deeprc.interpretation.report import Report
     from deeprc.interpretation.report import write_any_report as report
     from deeprc.runs.cross_validation import cross_validate as cv
     from deeprc.runs.ensemble import evaluate_runs as evaluate
@@ -42,6 +43,7 @@ __all__ = [
     "BenchmarkOptions",
     "DeepRCClassifier",
     "ReadingOptions",
+    "Report",
     "SplitOptions",
     "__version__",
     "annotate",
@@ -69,6 +71,7 @@ _WHERE = {
     "BenchmarkOptions": ("deeprc.benchmarking.options", "BenchmarkOptions"),
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),
     "ReadingOptions": ("deeprc.datasets.options", "ReadingOptions"),
+    "Report": ("deeprc.interpretation.report", "Report"),
     "SplitOptions": ("deeprc.evaluation.splits", "SplitOptions"),
     "annotate": ("deeprc.specificity", "annotate_sequences"),
     "annotate_cells": ("deeprc.interpretation.cells", "annotate_cells"),

@@ -1,11 +1,13 @@
 """How far a computation is: the library opens steps, and a reporter shows them.
 
-By default, the reporter writes log lines, at most one in 30 seconds. The command line shows bars on a terminal.
+By default, the reporter writes log lines, at most one in 30 seconds. A notebook shows bars, and so does the command
+line on a terminal.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-__all__ = ["LogLines", "Reporter", "Step", "format_duration", "open_step", "reporting", "track"]
+__all__ = ["LogLines", "Reporter", "Step", "format_duration", "is_in_notebook", "open_step", "reporting", "track"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,13 @@ class Step:
         """Say that more of the step is done."""
         self.done += amount
         self.reporter.show(self)
+
+    def seconds_left(self, now: float, began: float, done_before: float) -> float | None:
+        """Return how long the rest will take: `left` if it is known, else by the speed since the step began."""
+        done = self.done - done_before
+        if self.left is not None or done <= 0:
+            return self.left
+        return (now - began) / done * (self.total - self.done)
 
     def follow(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items, and advance by one after each."""
@@ -100,16 +109,30 @@ class LogLines:
         del self._began[step]
 
     def _describe(self, step: Step, now: float) -> str:
-        began, done_before = self._began[step]
-        left, done = step.left, step.done - done_before
-        if left is None and done > 0:
-            left = (now - began) / done * (step.total - step.done)
+        left = step.seconds_left(now, *self._began[step])
         share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name
         time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
         return ", ".join([share, *time_left, *filter(None, [step.note])])
 
 
-_REPORTER: ContextVar[Reporter] = ContextVar("_REPORTER", default=LogLines())  # noqa: B039 (shared on purpose)
+_REPORTER: ContextVar[Reporter | None] = ContextVar("_REPORTER", default=None)
+_LINES = LogLines()
+
+
+def _reporter() -> Reporter:
+    """Return what shows steps here: what `reporting` has set, or bars in a notebook, or log lines."""
+    reporter = _REPORTER.get()
+    if reporter is None and is_in_notebook():
+        from deeprc.notebook_bars import BARS
+
+        return BARS
+    return reporter or _LINES
+
+
+def is_in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 @contextmanager
@@ -135,7 +158,7 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
     done
         How much of it is done already.
     """
-    step = Step(name, total, _REPORTER.get(), done)
+    step = Step(name, total, _reporter(), done)
     step.reporter.begin(step)
     try:
         yield step

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from deeprc.versions import package_version
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).parent))
+from notebook_pages import notebook_to_markdown  # noqa: E402 (beside this file)
 
 project = "deeprc"
 author = "the deeprc authors"
@@ -19,12 +23,16 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx_click",
     "sphinx_copybutton",
 ]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebooks become Markdown in `_adapt_links`
 exclude_patterns = ["experiments.md"]  # a log for those who work on deeprc, with links into the code
 smartquotes = False  # --option is two hyphens
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_theme = "furo"
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#175e86", "color-brand-content": "#175e86"},
@@ -42,6 +50,16 @@ napoleon_attr_annotations = False
 autodoc_typehints = "none"  # they are in the signatures of the source; the text has shapes and units
 autodoc_member_order = "bysource"
 
+# Names of other packages are links where the site is built with a network: `DEEPRC_DOCS_ONLINE=1 sphinx-build ...`.
+_ELSEWHERE = {
+    "python": "https://docs.python.org/3/",
+    "numpy": "https://numpy.org/doc/stable/",
+    "pandas": "https://pandas.pydata.org/docs/",
+    "sklearn": "https://scikit-learn.org/stable/",
+    "torch": "https://docs.pytorch.org/docs/stable/",
+}
+intersphinx_mapping = {name: (url, None) for name, url in _ELSEWHERE.items() if os.environ.get("DEEPRC_DOCS_ONLINE")}
+
 _PAGES = {"../README.md": "index.md", "../SECURITY.md": "security.md", "../CHANGELOG.md": "changelog.md"}
 _COPIES = {"security": "SECURITY.md", "changelog": "CHANGELOG.md"}
 _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
@@ -55,13 +73,18 @@ def _to_site(match: re.Match[str]) -> str:
     return f"{text} (`{target.removeprefix('../')}`)" if "`" not in text else text
 
 
-def _adapt_links(_: Any, page: str, source: list[str]) -> None:
+def _adapt_links(app: Any, page: str, source: list[str]) -> None:
     """Change the links of a page that lead out of this folder: they are right in the repository, not on the site.
+
+    A notebook becomes Markdown.
 
     The pages that stand for a file of the repository get its text.
     """
     if page in _COPIES:
         source[0] = (ROOT / _COPIES[page]).read_text(encoding="utf-8").replace("](docs/", "](")
+    if app.env.doc2path(page, base=False).suffix == ".ipynb":
+        source[0] = notebook_to_markdown(source[0])
+        return
     source[0] = _LINK.sub(_to_site, source[0]).replace("](experiments.md", "](about-experiments.md")
 
 

@@ -4,10 +4,13 @@ import io
 import logging
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from deeprc import progress
 from deeprc.cli.progress import Bars, LineHandler, counting, evaluation_lines
+from deeprc.notebook_bars import NotebookBars
 from deeprc.progress import LogLines, format_duration, open_step, reporting, track
 from deeprc.training.state import TrainingState
 from tests.conftest import StepRecorder
@@ -130,6 +133,58 @@ def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(line.startswith("searching:  25%|") and "| 50.0k/200k, " in line for line in shown)
     assert any("choosing:  75%|" in line and "| 3/4, " in line and "loss 0.3" in line for line in shown)
     assert "a line" in [line.removeprefix("\x1b[A") for line in shown]
+
+
+class FakeDisplay:
+    """Stands for `IPython.display`: keeps what is shown below the cell."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.HTML = str
+
+    def display(self, html: str, *, display_id: bool) -> "FakeDisplay":
+        assert display_id
+        self.shown.append(html)
+        return self
+
+    def update(self, html: str) -> None:
+        self.shown.append(html)
+
+
+def test_bars_of_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = FakeDisplay()
+    monkeypatch.setitem(sys.modules, "IPython.display", below)  # type: ignore[arg-type]
+    with reporting(NotebookBars(clock)), open_step("methods", 4) as outer, open_step("<fold>", 100) as inner:
+        clock.now = 0.9
+        inner.advance(10)
+        assert below.shown == []
+        clock.now = 40
+        inner.note = "loss 0.3"
+        inner.advance(10)
+        outer.advance()
+    first, last = below.shown
+    assert [text.split("</progress> ")[1] for text in first.split("</div>")[:-1]] == [
+        "methods: 0%",
+        "&lt;fold&gt;: 20%, about 3 min left, loss 0.3",
+    ]
+    assert 'value="0.200"' in first
+    assert last == ""
+
+
+def test_a_short_step_has_no_bar_in_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython.display", raising=False)
+    with reporting(NotebookBars(clock)), open_step("quick", 2) as step:
+        step.advance(2)
+
+
+def test_notebooks_have_bars_and_scripts_have_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))  # type: ignore[arg-type]
+    with open_step("a", 1) as step:
+        assert isinstance(step.reporter, NotebookBars)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))  # type: ignore[arg-type]
+    assert not progress.is_in_notebook()
+    with open_step("a", 1) as step:
+        assert isinstance(step.reporter, LogLines)
 
 
 def test_evaluations_have_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.rich import details, histogram, interval, table
 from deeprc.runs.cross_validation import CrossValidation
+from deeprc.runs.metrics import Metrics
 
 
 def text_of(html: str) -> str:
@@ -82,3 +83,25 @@ def test_a_benchmark() -> None:
     shown = text_of(result._repr_html_())
     assert shown.startswith("A comparisonmethodauc_mean95% intervalGood <one>1.000")
     assert result._repr_html_().count("<svg") == 2
+
+
+def test_metrics() -> None:
+    control = {"control": "Size", "auc": 0.6, "auc_ci": [0.4, 0.8]}
+    found = Metrics(
+        test={"CMV=+": {"n": 60, "auc": 0.75, "auc_ci": [0.5, 0.9], "brier": None, "controls": [control]}},
+        warnings=[{"level": "warning", "text": "<few> repertoires"}],
+    )
+    shown = text_of(found._repr_html_())
+    assert shown.startswith("MetricsWarning<few> repertoires")
+    assert "testCMV=+600.7500.500 to 0.900" in shown.replace(" ", "").replace("to", " to ")
+    assert "Sizetest0.6000.400 to 0.800" in shown.replace(" ", "").replace("to", " to ")
+    assert found._repr_html_().count("<svg") == 2
+    assert text_of(Metrics(train={"age": {"n": 9, "r2": 0.25}})._repr_html_()).endswith("trainage90.250")
+
+
+def test_a_report_is_shown_in_a_frame_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<p title="b">&amp;</p>', encoding="utf-8")
+    frame = ElementTree.fromstring(f"<div>{deeprc.Report(tmp_path / 'a.html')._repr_html_()}</div>").find("iframe")
+    assert frame is not None
+    assert frame.get("srcdoc") == '<p title="b">&amp;</p>'
+    assert "allow-same-origin" not in str(frame.get("sandbox"))

@@ -109,6 +109,10 @@ def test_evaluate_is_what_the_run_says(place: Path, run: Run) -> None:
 def test_report_of_a_run_and_of_a_benchmark(place: Path, run: Run, tmp_path: Path) -> None:
     deeprc.report(run.path, place / "cohort.h5", output=tmp_path / "run.html", top=5, device="cpu")
     assert "<h2>How good is it?</h2>" in (tmp_path / "run.html").read_text()
+    shown = run.report(output=tmp_path / "again.html", top=5)  # on the cohort that it was trained on
+    assert shown == deeprc.Report(tmp_path / "again.html")
+    assert "How good is it?" in shown._repr_html_()
+    assert shown.path.read_text() == (tmp_path / "run.html").read_text().replace("run.html", "again.html")
     options, output = deeprc.BenchmarkOptions(folds=3), tmp_path / "results"
     result = deeprc.benchmark(
         place / "cohort.h5", target="status", methods=["repertoire-size"], output=output, options=options

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from deeprc.datasets.airr_fields import add_required_fields
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import locus_of
 from deeprc.datasets.sequences import Sequences
@@ -119,4 +120,4 @@ def _airr(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd
     columns["signal"] = np.array(signals, object)[implants.signal]
     columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")
     columns["motif_start"] = np.where(witness, (implants.start + 1).astype(object), "")
-    return pd.DataFrame(columns)
+    return add_required_fields(pd.DataFrame(columns))

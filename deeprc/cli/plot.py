@@ -13,7 +13,7 @@ __all__ = ["plot"]
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
-@click.argument("paths", nargs=-1, required=True, metavar="RUN... [CONTAINER]")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN... [CONTAINER] | CONTAINER")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The picture to write: .png, .svg or .pdf.")
 @click.option("--target", help="The target to draw if there are several; COLUMN=CLASS for one of several classes.")
 @click.option("--repertoire", metavar="ID", help="Draw only this repertoire.")
@@ -29,13 +29,17 @@ def plot(
     device: str,
     **options: str | None,
 ) -> None:
-    """Draw one figure of RUN as PNG, SVG or PDF.
+    """Draw one figure of RUN, or of a container, as PNG, SVG or PDF.
 
+    \b
+    From CONTAINER alone, before any training:
+      cohort       sizes, lengths, genes, and maps of the repertoires, by the classes of --target
     \b
     From the predictions of RUN, or from new predictions if CONTAINER is given:
       roc, precision-recall, calibration   how good a target's predictions are
       regression                           predicted against true numbers
     From RUN alone:
+      network      the parts of the network and their sizes
       history      losses and AUC during the training
       curves       ROC and precision-recall of all methods; RUN is a folder of `deeprc benchmark`
     From RUN and CONTAINER:
@@ -50,6 +54,7 @@ def plot(
 
     \b
     Examples:
+      deeprc plot cohort cohort.h5 --target 'CMV=+' -o cohort.png
       deeprc plot roc runs/cmv -o roc.pdf
       deeprc plot logos runs/cmv cohort.h5 --class + -o motifs.svg
     """

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import torch
 
+from deeprc.datasets.airr_fields import add_required_fields
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
@@ -25,12 +26,6 @@ __all__ = ["AttentionSummary", "check_attention_outputs", "heads_path", "write_a
 
 _TABLES = 512  # small repertoires' tables that are written together
 _GZIP_LEVEL = 4  # gives a file at most a tenth larger than level 9 does, in a third of its time
-
-# What AIRR Rearrangement files must have; empty, because containers do not hold it
-_REQUIRED = (
-    *("v_call", "j_call", "sequence", "rev_comp", "productive", "d_call", "sequence_alignment", "germline_alignment"),
-    *("junction", "v_cigar", "d_cigar", "j_cigar"),
-)
 
 
 class AttentionSummary(NamedTuple):
@@ -149,7 +144,7 @@ class _TableWriter:
 
     def write(self, frame: pd.DataFrame) -> None:
         assert self._file is not None
-        whole = frame.assign(**{name: "" for name in _REQUIRED if name not in frame})
+        whole = add_required_fields(frame)
         if not self._begun:
             self._file.write(("\t".join(whole.columns) + "\n").encode())
             self._begun = True

@@ -1,4 +1,4 @@
-"""Single figures of a run or a benchmark, by name: from the folder and, for what needs the sequences, the cohort."""
+"""Single figures of a run, a benchmark or a cohort, by name: from its path and, for some kinds of runs, the cohort."""
 
 from __future__ import annotations
 
@@ -240,6 +240,23 @@ def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Att
     )
 
 
+def _network(request: _Request) -> Figure:
+    from deeprc.interpretation.figures.network import network_figure
+
+    request.check_alone("each has a network of its own; give one")
+    (run,) = request.runs.runs
+    return network_figure(run.settings.config.network, run.tasks, run.model.reading_names)
+
+
+def _cohort(request: _Request) -> Figure:
+    from deeprc.datasets.dataset import open_dataset
+    from deeprc.interpretation.cohort_numbers import cohort_numbers
+    from deeprc.interpretation.figures.cohort import cohort_figure
+
+    request.check_alone("one cohort is drawn at a time; give one container")
+    return cohort_figure(*cohort_numbers(open_dataset(request.path), request.target))
+
+
 def _curves(request: _Request) -> Figure:
     request.check_alone("curves are of one folder of a benchmark; give one")
     return benchmark_curves(request.path)
@@ -265,6 +282,8 @@ _KINDS = {
     "kernels": _Kind(_kernels, "needed", ("target", "repertoire", "class")),
     "sequences": _Kind(_sequences, "needed", ("target", "repertoire", "class")),
     "curves": _Kind(_curves, "unused"),
+    "network": _Kind(_network, "unused"),
+    "cohort": _Kind(_cohort, "unused", ("target",)),
 }
 
 KINDS = tuple(_KINDS)
@@ -279,17 +298,17 @@ def figure_of(
     *,
     device: str = "auto",
 ) -> Figure:
-    """Return a figure of a run, of several together, or of a benchmark.
+    """Return a figure of a run, of several together, of a benchmark, or of a cohort.
 
     Parameters
     ----------
     kind
-        One of `KINDS`. `curves` is of a benchmark's folder, the others are of runs.
+        One of `KINDS`. `cohort` is of a container, `curves` of a benchmark's folder, the others are of runs.
     source
-        The folder, or those of several runs that predict together.
+        The folder, or those of several runs that predict together; or the container.
     cohort
         The container. `roc`, `precision-recall`, `calibration` and `regression` read the run's predictions without one,
-        and predict with one; `history` and `curves` take none; the others need it.
+        and predict with one; `history`, `network`, `curves` and `cohort` take none; the others need it.
     options
         What the figure shows.
     device

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
+from deeprc.runs.metrics import Metrics
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import run_cautions
@@ -53,13 +53,14 @@ class Assessment:
     within: Mapping[str, Sequence[StratifiedAuc]] = field(default_factory=dict)
 
     @property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Metrics:
         """Metrics by split and target, see `task_metrics`.
 
         Those of the held-out part have three lists more: `controls`, `variation` (an output, and its shares), and
         `within` (the AUC within the values of a column).
         """
-        found = {split: {name: dict(own) for name, own in of.items()} for split, of in self.performance.metrics.items()}
+        splits = self.performance.metrics.items()
+        found = Metrics({split: {name: dict(own) for name, own in of.items()} for split, of in splits})
         held_out = found.get(self.performance.held_out or "", {})
         for each in self.controls:
             target = held_out.get(each.contrast.target)
@@ -72,9 +73,9 @@ class Assessment:
             held_out[varied.target]["variation"] = [*held_out[varied.target].get("variation", []), own]
         return found
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Metrics:
         """Return the metrics with the warnings, as JSON knows them: what to know before the metrics are believed."""
-        return {**self.metrics, "warnings": [asdict(each) for each in self.cautions]}
+        return Metrics({**self.metrics, "warnings": [asdict(each) for each in self.cautions]})
 
 
 def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:

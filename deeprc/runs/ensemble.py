@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -21,6 +20,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.runs import predictor
 from deeprc.runs.assess import Assessment, assess
+from deeprc.runs.metrics import Metrics
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.run_text import describe_ensemble, show_ensemble
 from deeprc.shift.summary import TrainingSummary
@@ -90,7 +90,7 @@ class RunEnsemble:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, abstain=abstain)
 
-    def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
+    def evaluate(self, dataset: RepertoireDataset) -> Metrics:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
 
@@ -114,7 +114,9 @@ def load_ensemble(
         raise InputError("no run was given; expected at least one")
     for run in runs[1:]:
         if _meaning(run) != _meaning(runs[0]):
-            raise InputError(f"{run.path}: predicts {_named(run)}; expected {_named(runs[0])}, as {runs[0].path} does")
+            raise InputError(
+                f"{run.source}: predicts {_named(run)}; expected {_named(runs[0])}, as {runs[0].source} does"
+            )
     return RunEnsemble(tuple(runs))
 
 
@@ -123,7 +125,7 @@ def evaluate_runs(
     cohort: str | os.PathLike[str] | RepertoireDataset,
     *,
     device: str = "auto",
-) -> dict[str, Any]:
+) -> Metrics:
     """Measure one run, or several that predict together, on a cohort; `deeprc.evaluate` is this function.
 
     Parameters

@@ -19,6 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, known_people
+from deeprc.runs.metrics import Metrics
 from deeprc.runs.results import predictions_table
 from deeprc.runs.shift import measure_shift, with_shift
 from deeprc.shift.summary import TrainingSummary
@@ -86,7 +87,7 @@ def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool =
     return with_shift(table, shift, abstain=abstain)
 
 
-def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]:
+def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
     """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
     Parameters are those of `Model.outputs`.
@@ -103,7 +104,7 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> dict[str, Any]
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
     donors = known_people(dataset.metadata, predictor.group_by)
-    return metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors)
+    return Metrics(metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors))
 
 
 def metrics_by_split(

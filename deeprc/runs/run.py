@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -34,11 +34,15 @@ from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
 from deeprc.runs.bundle import UnpackedBundle, naming_bundle, unpack_bundle
+from deeprc.runs.metrics import Metrics
 from deeprc.runs.run_text import describe_run, show_run
 from deeprc.shift.summary import TrainingSummary, read_summary
 from deeprc.tasks import Task
 from deeprc.training.model import TrainedModel
 from deeprc.versions import package_version
+
+if TYPE_CHECKING:
+    from deeprc import Report
 
 __all__ = [
     "FORMAT",
@@ -214,6 +218,11 @@ class Run:
         return show_run(self)
 
     @property
+    def source(self) -> Path:
+        """The run directory, or the file of a packed run."""
+        return self.path if self.bundle is None else self.bundle.source
+
+    @property
     def tasks(self) -> tuple[Task, ...]:
         """What the run predicts."""
         return self.model.tasks
@@ -278,9 +287,31 @@ class Run:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
         return predictor.predict(self, dataset, abstain=abstain)
 
-    def evaluate(self, dataset: RepertoireDataset) -> dict[str, Any]:
+    def evaluate(self, dataset: RepertoireDataset) -> Metrics:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""
         return predictor.evaluate(self, dataset)
+
+    def report(
+        self,
+        cohort: str | os.PathLike[str] | RepertoireDataset | None = None,
+        *,
+        output: str | os.PathLike[str] = "report.html",
+        top: int = 1000,
+    ) -> Report:
+        """Write the report of the run as one HTML file, which a notebook shows; see `deeprc.report`.
+
+        Parameters
+        ----------
+        cohort
+            A container, or a dataset; the one that it was trained on by default.
+        output
+            The file to write; it is replaced only if it is a report.
+        top
+            How many sequences of the cohort to keep for each class.
+        """
+        import deeprc  # reports are made above this package
+
+        return deeprc.report(self, self.settings.cohort if cohort is None else cohort, output=output, top=top)
 
 
 def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:

@@ -45,6 +45,7 @@ def run(folder: Path) -> Run:
         ["calibration", "--target", "status"],
         ["regression"],
         ["history"],
+        ["network"],
     ],
 )
 def test_figures_of_a_run_alone(folder: Path, tmp_path: Path, deeprc: Command, arguments: list[str]) -> None:
@@ -219,3 +220,16 @@ def test_curves_of_a_benchmark(tmp_path: Path) -> None:
     left, right = figure_of("curves", tmp_path).axes
     assert len(left.lines) == 3
     assert sorted(text.get_text().split()[-1] for text in right.get_legend().get_texts()) == ["A", "B", "chance"]
+
+
+@pytest.mark.parametrize("options", [[], ["--target", "status"]])
+def test_a_cohort_before_training(
+    cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, options: list[str]
+) -> None:
+    code, _, err = deeprc("plot", "cohort", cohort.container.path, "-o", tmp_path / "a.svg", *options)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "a.svg").read_text()
+    assert "Repertoires with like 3-mers are near" in text
+    assert ("case: 15" in text) == bool(options)
+    code, _, err = deeprc("plot", "cohort", cohort.container.path, "-o", tmp_path / "a.svg", "--class", "case")
+    assert (code, err) == (2, "Error: cohort has no --class\n")

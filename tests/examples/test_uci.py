@@ -151,3 +151,13 @@ def test_an_unknown_set_is_said_in_one_line(uci: ModuleType, data: Path, tmp_pat
     assert result.exit_code == 2
     assert "--sets: expected some of the 2 sets of the data, found easy,hard" in result.output
     assert not (tmp_path / "found.tsv").exists()
+
+
+def test_the_table_of_the_page_is_that_of_the_saved_results(uci: ModuleType) -> None:
+    docs = EXAMPLE.parents[1] / "docs"
+    table = uci.summarise(pd.read_csv(docs / "uci.tsv", sep="\t"))
+    page = (docs / "examples-uci.md").read_text(encoding="utf-8")
+    assert len(table) == len(uci.METHODS)
+    for name, row in table.iterrows():
+        p = "" if np.isnan(row["p"]) else f"{row['p']:.2g}"
+        assert f"| {name} | {row['accuracy']:.3f} | {row['mean rank']:.2f} | {row['difference']:+.2f} | {p} |" in page

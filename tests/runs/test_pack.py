@@ -339,3 +339,13 @@ def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"other\.deeprc/model\.safetensors: does not fit config\.yaml") as error:
         deeprc.load(tmp_path / "other.deeprc")
     assert str(error.value).startswith(str(tmp_path))
+
+
+def test_a_report_names_the_packed_file(packed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
+    trained = deeprc.load(packed, device="cpu")
+    assert trained.source == packed
+    page = trained.report(cohort, output=tmp_path / "report.html", top=5).path.read_text()
+    assert str(trained.path) not in page
+    assert f"deeprc report &#39;{packed}" in page or f"deeprc report {packed} " in page
+    assert "deeprc train cohort.h5" in page
+    assert f"--output {packed.with_suffix('')}" in page

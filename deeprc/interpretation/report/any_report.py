@@ -14,10 +14,12 @@ from deeprc.errors import InputError
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.cv_report import write_cv_report
 from deeprc.interpretation.report.run_report import write_report
+from deeprc.interpretation.report.written import Report
 from deeprc.runs.cross_plan import holds_cross_validation
-from deeprc.runs.ensemble import load_ensemble
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.fitted import FittedModel, with_labels
 from deeprc.runs.predictor import Predictor
+from deeprc.runs.run import Run
 from deeprc.training.estimator import DeepRCEstimator
 
 __all__ = ["write_any_report"]
@@ -26,24 +28,26 @@ Folder = str | os.PathLike[str]
 
 
 def write_any_report(
-    source: Folder | Sequence[Folder] | DeepRCEstimator,
+    source: Folder | Sequence[Folder] | Run | RunEnsemble | DeepRCEstimator,
     cohort: Folder | RepertoireDataset | None = None,
     *,
     output: Folder,
     target: str | None = None,
     labels: ArrayLike | None = None,
     top: int = 1000,
+    databases: Sequence[Folder] = (),
+    host: str | None = "human",
     device: str = "auto",
-) -> None:
+) -> Report:
     """Write the report of a model on a cohort, of a cross-validation, or of a benchmark, as one HTML file.
 
-    `deeprc.report` is this function.
+    `deeprc.report` is this function. A notebook shows the page that it returns.
 
     Parameters
     ----------
     source
-        A run directory, several that predict together, a fitted `DeepRCClassifier` or `DeepRCRegressor`, or the folder
-        of a cross-validation or a benchmark.
+        A run directory, several that predict together, what `deeprc.load` or `deeprc.load_ensemble` returned, a fitted
+        `DeepRCClassifier` or `DeepRCRegressor`, or the folder of a cross-validation or a benchmark.
     cohort
         For a model: a container, or a dataset, usually the one that it was trained on.
     output
@@ -53,6 +57,9 @@ def write_any_report(
         labels, they are the metadata column of this name; no control reads that column.
     top
         How many sequences of the cohort to keep for each class.
+    databases, host
+        Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count:
+        `human`, `mouse` or None for all; see `deeprc.specificity.read_database`.
     device
         `auto`, `cpu`, `cuda` ...
 
@@ -62,24 +69,27 @@ def write_any_report(
         If a folder holds none of these, a cohort is missing or one too many, or as `write_report`, `write_cv_report`
         and `write_benchmark_report`.
     """
-    if isinstance(source, DeepRCEstimator):
+    if not isinstance(source, DeepRCEstimator) and (target is not None or labels is not None):
+        raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
+    if isinstance(source, DeepRCEstimator | Run | RunEnsemble):
         if cohort is None:
             raise InputError("expected a cohort to report on, found None")
-        predictor: Predictor = FittedModel.of(source, target)
         dataset = _dataset(cohort)
+        predictor: Predictor = FittedModel.of(source, target) if isinstance(source, DeepRCEstimator) else source
         if labels is not None:
             dataset = with_labels(dataset, target or "y", labels)
     else:
-        if target is not None or labels is not None:
-            raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
         whole = _find_whole(folders, cohort)
         if whole is not None:
+            if databases:
+                raise InputError(f"{folders[0]}: only the report of a run takes databases; leave out `database`")
             whole(folders[0], output)
-            return
+            return Report(Path(output))
         assert cohort is not None
         predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
-    write_report(predictor, dataset, output, top=top)
+    write_report(predictor, dataset, output, top=top, databases=databases, host=host)
+    return Report(Path(output))
 
 
 def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:

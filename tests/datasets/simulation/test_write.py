@@ -1,3 +1,4 @@
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -223,3 +224,16 @@ def test_a_summary_says_what_was_simulated(tmp_path: Path) -> None:
         "  seed        7",
         "  signal      LDRW in 1% of the sequences of positive repertoires",
     ]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the validator's own
+def test_the_files_are_valid_airr(tmp_path: Path) -> None:
+    import airr  # it takes a second
+
+    write_airr(GERMLINE, tmp_path / "airr")
+    plain = tmp_path / "plain.tsv"
+    for path in sorted((tmp_path / "airr" / "repertoires").iterdir())[:2]:
+        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        assert airr.validate_rearrangement(str(plain))
+    plain.write_text(plain.read_text().replace("v_call", "v"))
+    assert not airr.validate_rearrangement(str(plain))

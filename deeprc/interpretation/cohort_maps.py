@@ -1,0 +1,77 @@
+"""Repertoires as points of a plane: near each other if they share clones, or if their k-mers are alike.
+
+Letters: B repertoires, M clones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.decomposition import PCA, KernelPCA
+
+from deeprc.datasets.clones import gene_fields, shared_clones
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import kmer_frequencies
+
+__all__ = ["clone_overlaps", "map_by_clones", "map_by_kmers"]
+
+_KMER = (0, 1, 2)
+_MIN_REPERTOIRES = 3  # fewer have no map
+_SMALL = 0.1  # of the median size; chance decides about the 3-mers of a smaller repertoire
+
+
+def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    """Return the number of clones that two repertoires share, by the geometric mean of their numbers of clones, (B, B).
+
+    A clone is a junction with its genes, as far as the container has them. A repertoire without sequences shares
+    nothing.
+    """
+    found = shared_clones(dataset, gene_fields(dataset))
+    n = len(found.private)
+    clones = np.repeat(np.arange(len(found), dtype=np.int64), np.diff(found.offsets))
+    carried = csr_matrix((np.ones(len(clones)), (found.repertoires, clones)), shape=(n, len(found)))[dataset.rows]
+    shared = np.asarray((carried @ carried.T).todense(), np.float64)
+    sizes = np.maximum(shared.diagonal() + found.private[dataset.rows], 1)
+    np.fill_diagonal(shared, sizes)
+    return np.asarray(shared / np.sqrt(np.outer(sizes, sizes)))
+
+
+def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    """Return points by classical multidimensional scaling of clones that are shared, (B, 2).
+
+    The distance of two repertoires is the negative logarithm of their overlap; of those that share nothing, it is that
+    of half the smallest overlap. Fewer than three repertoires are all at the origin.
+    """
+    overlaps = clone_overlaps(dataset)
+    if len(overlaps) < _MIN_REPERTOIRES or not (overlaps[~np.eye(len(overlaps), dtype=bool)] > 0).any():
+        return np.zeros((len(overlaps), 2))
+    distances = -np.log(np.maximum(overlaps, overlaps[overlaps > 0].min() / 2))
+    points = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit_transform(-(distances**2) / 2)
+    return _in_plane(points)
+
+
+def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points by the principal components of 3-mers, (B, 2), and their shares of the variance, (2,).
+
+    The square roots of the frequencies are compared (Hellinger's distance), so that frequent 3-mers do not decide
+    alone. Repertoires with less than a tenth of the median number of sequences do not decide about the axes. Fewer than
+    three repertoires are all at the origin.
+    """
+    frequencies = np.asarray(kmer_frequencies(dataset, _KMER), np.float64)
+    sizes = dataset.n_sequences
+    is_large = sizes >= max(_SMALL * float(np.median(sizes)), 1) if len(sizes) else np.zeros(0, bool)
+    if is_large.sum() < _MIN_REPERTOIRES:
+        return np.zeros((len(frequencies), 2)), np.zeros(2)
+    roots = np.sqrt(frequencies / np.maximum(frequencies.sum(axis=1, keepdims=True), 1e-12))
+    found = PCA(2, svd_solver="full").fit(roots[is_large])
+    shares = np.nan_to_num(found.explained_variance_ratio_)
+    return _in_plane(found.transform(roots)), shares
+
+
+def _in_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return points with two coordinates, whose signs do not depend on the solver."""
+    plane = np.zeros((len(points), 2))
+    plane[:, : points.shape[1]] = points
+    largest = np.abs(plane).argmax(axis=0)
+    return np.asarray(plane * np.where(plane[largest, [0, 1]] < 0, -1.0, 1.0))

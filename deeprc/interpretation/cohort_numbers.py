@@ -1,0 +1,83 @@
+"""What a figure of a cohort shows: sizes, lengths, genes and maps of its repertoires, with their classes.
+
+Letters: B repertoires, L lengths.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.representations import gene_counts
+from deeprc.errors import InputError
+from deeprc.interpretation.cohort_maps import map_by_clones, map_by_kmers
+from deeprc.interpretation.figures.classes import drawn_classes, drawn_places
+from deeprc.interpretation.figures.cohort import CohortNumbers
+from deeprc.tasks import labels, parse_tasks
+
+__all__ = ["cohort_numbers"]
+
+_EVERY = "all repertoires"
+
+
+def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tuple[CohortNumbers, dict[str, int]]:
+    """Return what is known of each repertoire, and the places of the classes; see `cohort_figure`.
+
+    Parameters
+    ----------
+    dataset
+        The cohort.
+    target
+        What the classes are, as `deeprc train` takes it; None: all repertoires are one class.
+
+    Raises
+    ------
+    InputError
+        If the cohort has no sequences, or the target cannot be read, or no repertoire has a label for it.
+    """
+    if not dataset.n_sequences.any():
+        raise InputError(f"{dataset.container.path}: has no sequences, so there is nothing to draw")
+    classes, places = _classes(dataset, target)
+    points, variance = map_by_kmers(dataset)
+    found = CohortNumbers(
+        classes,
+        dataset.n_sequences,
+        _length_shares(dataset),
+        {field: _gene_shares(dataset, field) for field in gene_fields(dataset)},
+        map_by_clones(dataset),
+        points,
+        variance,
+    )
+    return found, places
+
+
+def _classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
+    """Return the class of each repertoire, and the places of the classes in their order."""
+    if target is None:
+        return [_EVERY] * len(dataset), {_EVERY: 0}
+    tasks = parse_tasks([target], dataset.metadata, source=str(dataset.container.path))
+    known = labels(tasks, dataset.metadata)[:, 0]
+    if np.isnan(known).all():
+        raise InputError(f"{dataset.container.path}: no repertoire has a label for {target}")
+    ids = dataset.repertoire_ids.tolist()
+    of_id = drawn_classes(tasks[0], ids, known)
+    places = drawn_places(tasks, tasks[0], known)
+    return [of_id.get(str(name), "") for name in ids], {
+        name: places.get(name, 0) for name in dict.fromkeys(of_id.values())
+    }
+
+
+def _length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    """Return the share of each repertoire's sequences that have each length, (B, L)."""
+    counts = [np.bincount(repertoire.lengths) for repertoire in dataset]
+    shares = np.zeros((len(counts), max(map(len, counts))))
+    for row, own in zip(shares, counts, strict=True):
+        row[: len(own)] = own / max(own.sum(), 1)
+    return shares
+
+
+def _gene_shares(dataset: RepertoireDataset, field: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    counts, names = gene_counts(dataset, field)
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), names

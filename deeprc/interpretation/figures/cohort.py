@@ -1,0 +1,192 @@
+"""A figure of a cohort before any training: sizes, lengths, genes, and two maps of its repertoires, by class.
+
+Letters: B repertoires, G genes, L lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.drawing import INK, MUTED, uses_matplotlib
+from deeprc.interpretation.figures.parts import class_styles, count_ticks, grid, legend_text, spread, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["CohortNumbers", "cohort_figure"]
+
+_MAX_GENES = 20
+_LEAST = 0.001  # share of repertoires' sequences below which a length is not drawn
+
+
+@dataclass(frozen=True)
+class CohortNumbers:
+    """What the figure shows of B repertoires.
+
+    Attributes
+    ----------
+    classes
+        The class of each repertoire, (B,); "" where it is not known.
+    sizes
+        Number of sequences, (B,).
+    lengths
+        Share of the sequences of each length, from 0, (B, L).
+    genes
+        Share of the sequences with each gene, (B, G), and the names of the genes, by field; without fields that the
+        container lacks.
+    by_clones, by_kmers
+        Points of the maps, (B, 2).
+    variance
+        Share of the variance on each axis of the map by k-mers, (2,).
+    """
+
+    classes: Sequence[str]
+    sizes: NDArray[np.int64]
+    lengths: NDArray[np.float64]
+    genes: Mapping[str, tuple[NDArray[np.float64], tuple[str, ...]]]
+    by_clones: NDArray[np.float64]
+    by_kmers: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+@uses_matplotlib
+def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
+    """Draw sizes, lengths, genes and maps of a cohort's repertoires, one colour and marker for each class.
+
+    Parameters
+    ----------
+    found
+        The numbers.
+    places
+        The places of the classes in the order in which they are drawn; see `class_styles`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.6, 6.9))
+    panels = figure.subplots(2, 3)
+    figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.13, wspace=0.32, hspace=0.38)
+    for axis in panels.flat:
+        tidy(axis)
+    of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in places}
+    styles = class_styles(list(of_class), places)
+    _sizes(panels[0, 0], found.sizes, of_class, styles)
+    _lengths(panels[1, 0], found.lengths[found.sizes > 0], _among(of_class, found.sizes > 0), styles)
+    for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):
+        if field in found.genes:
+            _genes(axis, *found.genes[field], _among(of_class, np.ones(len(found.sizes), bool)), styles, letter)
+        else:
+            axis.set_axis_off()
+            axis.set_title(f"{letter} genes: not known", loc="left")
+    _map(panels[0, 2], found.by_clones, of_class, styles, "Repertoires that share clones are near")
+    _map(panels[1, 2], found.by_kmers, of_class, styles, "Repertoires with like 3-mers are near")
+    panels[0, 2].set(xlabel="1st coordinate", ylabel="2nd coordinate")
+    panels[1, 2].set(
+        xlabel=f"1st component ({found.variance[0]:.0%} of the variance)",
+        ylabel=f"2nd component ({found.variance[1]:.0%})",
+    )
+    handles = [
+        panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
+        for style in styles.values()
+    ]
+    texts = [legend_text(f"{name}: {len(rows):,}") for name, rows in of_class.items()]
+    figure.legend(handles, texts, loc="lower left", ncols=6, bbox_to_anchor=(0.05, 0.005), handletextpad=0.2)
+    return figure
+
+
+def _among(of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each class among the chosen repertoires only."""
+    numbers = np.cumsum(chosen) - 1
+    return {name: numbers[rows[chosen[rows]]] for name, rows in of_class.items()}
+
+
+def _sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
+    axis.set_yscale("log")
+    shown = np.maximum(sizes, 1)
+    for place, (name, rows) in enumerate(of_class.items()):
+        style, values = styles[name], np.sort(shown[rows])
+        x = place + 0.6 * spread(len(values))
+        axis.plot(x, values, linestyle="", marker=style["marker"], markersize=4, color=style["color"], mfc="none")
+        if len(values):
+            axis.hlines(np.median(values), place - 0.35, place + 0.35, color=INK, linewidth=1.8, zorder=4)
+    low, high = float(shown.min()), float(shown.max())
+    axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(of_class) - 0.4))
+    count_ticks(axis, "y", low, high)
+    axis.set_xticks(range(len(of_class)), [_short(name) for name in of_class])
+    axis.set_title("Sequences of a repertoire, and medians", loc="left")
+    grid(axis, "y")
+
+
+def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
+    """Draw mean and quartiles over the repertoires of each class."""
+    from matplotlib.ticker import MaxNLocator
+
+    drawn = np.flatnonzero(shares.mean(axis=0) >= _LEAST) if len(shares) else np.arange(1)
+    at = np.arange(drawn.min(), drawn.max() + 1)
+    for name, rows in of_class.items():
+        if len(rows):
+            style, own = styles[name], shares[rows][:, at]
+            axis.plot(at, own.mean(axis=0), color=style["color"], dashes=style["dashes"], linewidth=1.8)
+            lower, upper = np.quantile(own, [0.25, 0.75], axis=0)
+            axis.fill_between(at, lower, upper, color=style["color"], alpha=0.2, linewidth=0)
+    axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("residues of a junction")
+    axis.set_title("Share of sequences, mean and quartiles", loc="left")
+    grid(axis, "y")
+
+
+def _genes(
+    axis: Axes,
+    shares: NDArray[np.float64],
+    names: Sequence[str],
+    of_class: Mapping[str, Any],
+    styles: Mapping[str, Any],
+    letter: str,
+) -> None:
+    """Draw the mean share of each gene in each class; of many genes, those whose shares differ most."""
+    means = np.array([shares[rows].mean(axis=0) for rows in of_class.values() if len(rows)])
+    difference = means.max(axis=0) - means.min(axis=0) if len(means) > 1 else means[0]
+    chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]
+    chosen = chosen[np.argsort(-(means[-1] - means[0])[chosen] if len(means) > 1 else -means[0][chosen], kind="stable")]
+    y = -np.arange(len(chosen))
+    axis.hlines(y, means[:, chosen].min(axis=0), means[:, chosen].max(axis=0), color=MUTED, linewidth=1, zorder=1)
+    drawn = [name for name, rows in of_class.items() if len(rows)]
+    for name, own in zip(drawn, means, strict=True):
+        style = styles[name]
+        axis.plot(
+            own[chosen], y, linestyle="", marker=style["marker"], markersize=4.5, color=style["color"], mfc="none"
+        )
+    axis.set_yticks(y, [names[number] for number in chosen])
+    axis.tick_params(axis="y", labelsize=6.5 if len(chosen) > _MAX_GENES // 2 else 8, length=0)
+    axis.set_ylim(-len(chosen) + 0.3, 0.7)
+    axis.set_xlim(0, 1.05 * float(means[:, chosen].max(initial=0.01)))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    which = " that differ most" if len(chosen) < len(names) and len(means) > 1 else ""
+    axis.set_title(f"{letter} genes{which}, mean share", loc="left")
+    grid(axis, "x")
+
+
+def _map(
+    axis: Axes, points: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any], title: str
+) -> None:
+    unlabelled = np.setdiff1d(np.arange(len(points)), np.concatenate([*of_class.values(), np.zeros(0, np.int64)]))
+    axis.plot(*points[unlabelled].T, linestyle="", marker=".", markersize=4, color=MUTED)
+    for name, rows in of_class.items():
+        style = styles[name]
+        axis.plot(
+            *points[rows].T, linestyle="", marker=style["marker"], markersize=4.5, color=style["color"], mfc="none"
+        )
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.set_title(title, loc="left")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:13]}\N{HORIZONTAL ELLIPSIS}"

@@ -1,0 +1,135 @@
+"""A picture of a network, from residues to outputs, with the sizes of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from deeprc.config import NetworkConfig
+from deeprc.drawing import COLOURS, INK, MUTED, uses_matplotlib
+from deeprc.tasks import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["network_figure"]
+
+_BLUE, _RED, _GREEN, _ = COLOURS  # what is learned, the outputs, the data
+_WIDTH, _HEIGHT = 1.75, 0.95  # of a box, in inches
+_TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
+_MAX_OUTPUTS = 4
+_WIDE = 3.0  # of the box of all readings
+_READINGS = {"composition": "k-mers and genes of all sequences", "clones": "clones of the memory that it carries"}
+
+
+@uses_matplotlib
+def network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
+    """Draw the parts of a network as boxes, with their sizes, and what flows between them.
+
+    Parameters
+    ----------
+    config
+        The settings of the network.
+    tasks
+        What it predicts.
+    readings
+        The names of the readings that it has besides the attention.
+    """
+    from matplotlib.figure import Figure
+
+    low = 0.0 if readings else _MIDDLE - 0.8
+    figure = Figure(figsize=(11.2, 4.0 - low))
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set(xlim=(0, 11.2), ylim=(low, 4.0))
+    axis.set_axis_off()
+    x = [0.15, 2.45, 4.75, 7.05, 9.3]
+    n_values = config.n_kernels + 2 * config.gene_units
+    _box(axis, x[0], _MIDDLE, "Repertoire", "N sequences of residues" + _counts(config), _GREEN)
+    _box(axis, x[1], _MIDDLE, "Representation, h1", _encoder(config), _BLUE)
+    keys = f"{config.n_key_layers} SELU layers\nof {config.key_units} units" if config.n_key_layers else "the values"
+    _box(axis, x[2], _TOP, "Keys, h2", keys, _BLUE)
+    _box(axis, x[2], _MIDDLE, "Values", f"{n_values} numbers\nof each sequence", MUTED)
+    heads = f"{config.n_heads} learned quer{'y' if config.n_heads == 1 else 'ies'}\nsoftmax({_beta(config)} q·k)"
+    _box(axis, x[3], _TOP, "Attention", heads, _BLUE)
+    mean = f"{config.n_heads * n_values} numbers\nof the repertoire" + (",\nstandardised" if config.standardise else "")
+    _box(axis, x[3], _MIDDLE, "Weighted mean", mean, MUTED)
+    _box(axis, x[4], _MIDDLE, "Outputs, o", _outputs(config, tasks), _RED)
+    _arrow(axis, x[0] + _WIDTH, _MIDDLE, x[1], _MIDDLE)
+    _arrow(axis, x[1] + _WIDTH, _MIDDLE, x[2], _MIDDLE)
+    _arrow(axis, x[2] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2, x[2] + _WIDTH / 2, _TOP - _HEIGHT / 2)
+    _arrow(axis, x[2] + _WIDTH, _TOP, x[3], _TOP)
+    _arrow(axis, x[2] + _WIDTH, _MIDDLE, x[3], _MIDDLE)
+    _arrow(axis, x[3] + _WIDTH / 2, _TOP - _HEIGHT / 2, x[3] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2)
+    _arrow(axis, x[3] + _WIDTH, _MIDDLE, x[4], _MIDDLE)
+    if readings:
+        left = (x[2] + _WIDTH / 2) - _WIDE / 2
+        lines = [
+            *(f"{name}: {_READINGS.get(name, 'of the whole repertoire')}" for name in readings),
+            "each times a learned gain",
+        ]
+        _box(axis, left, _BOTTOM, "Readings", "\n".join(lines), _BLUE, width=_WIDE)
+        _arrow(axis, x[0] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, left, _BOTTOM, bent=True)
+        _arrow(axis, left + _WIDE, _BOTTOM, x[4] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, bent=True)
+        axis.text(x[4] + _WIDTH / 2 + 0.1, _BOTTOM + 0.2, "added", fontsize=8, color=MUTED, va="center")
+    return figure
+
+
+def _counts(config: NetworkConfig) -> str:
+    return "\n20 residues, 3 positions" + (
+        "" if config.abundance == "none" else f"\nscaled by {config.abundance}(count)"
+    )
+
+
+def _encoder(config: NetworkConfig) -> str:
+    if config.embedding == "convolution":
+        text = f"{config.n_kernels} kernels of {config.kernel_size} residues,\nmaximum, SELU"
+    else:
+        text = f"{config.embedding}, {config.n_kernels} units"
+    return text + (f"\nV and J gene: {config.gene_units} each" if config.gene_units else "")
+
+
+def _beta(config: NetworkConfig) -> str:
+    return "learned β" if config.learn_beta else f"{config.beta or config.key_units**-0.5:.3g}"
+
+
+def _outputs(config: NetworkConfig, tasks: Sequence[Task]) -> str:
+    n = config.n_output_layers
+    layers = "linear" if n == 1 else f"{n} layers, {config.output_units} units"
+    names = [task.name if len(task.name) <= 24 else f"{task.name[:23]}\N{HORIZONTAL ELLIPSIS}" for task in tasks]
+    more = [f"and {len(names) - _MAX_OUTPUTS + 1} more"] if len(names) > _MAX_OUTPUTS else []
+    return "\n".join([layers, *(names[: _MAX_OUTPUTS - 1] + more if more else names)])
+
+
+def _box(axis: Axes, x: float, y: float, title: str, text: str, colour: str, *, width: float = _WIDTH) -> None:
+    """Draw a box whose left edge is at x and whose middle is at y."""
+    from matplotlib.patches import FancyBboxPatch
+
+    height = max(_HEIGHT, 0.36 + 0.17 * (text.count("\n") + 1))
+    axis.add_patch(
+        FancyBboxPatch(
+            (x + 0.05, y - height / 2 + 0.05),
+            width - 0.1,
+            height - 0.1,
+            boxstyle="round,pad=0.05",
+            edgecolor=colour,
+            facecolor="none",
+            linewidth=1.6,
+        )
+    )
+    top = y + height / 2
+    axis.text(x + width / 2, top - 0.18, title, ha="center", va="center", fontsize=9, weight="bold", color=INK)
+    axis.text(x + width / 2, (y - height / 2 + top - 0.3) / 2, text, ha="center", va="center", fontsize=8, color=INK)
+
+
+def _arrow(axis: Axes, x0: float, y0: float, x1: float, y1: float, *, bent: bool = False) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    is_down = y1 < y0
+    style = f"angle,angleA={90 if is_down else 0},angleB={0 if is_down else 90},rad=8" if bent else "arc3"
+    axis.add_patch(
+        FancyArrowPatch(
+            (x0, y0), (x1, y1), arrowstyle="-|>", mutation_scale=10, color=MUTED, linewidth=1.2, shrinkA=2, shrinkB=2,
+            connectionstyle=style,
+        )
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""The metrics of a model as a dictionary that a notebook shows as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from deeprc.errors import show_parameters
+from deeprc.rich import details, interval, table
+
+__all__ = ["Metrics"]
+
+_SHOWN = {
+    "auc": "AUC",
+    "balanced_accuracy": "balanced accuracy",
+    "f1": "F1",
+    "r2": "r2",
+    "spearman": "rank correlation",
+    "mae": "mean error",
+    "brier": "Brier score",
+}
+
+
+class Metrics(dict[str, Any]):
+    """Metrics by split and target, and perhaps `warnings`; see `deeprc.evaluation.metrics.task_metrics`."""
+
+    def _repr_html_(self) -> str:
+        """Return a row for each split and target, a row for each control, and the warnings."""
+        rows = [
+            (split, target, values)
+            for split, targets in self.items()
+            if split != "warnings"
+            for target, values in targets.items()
+        ]
+        names = [name for name in _SHOWN if any(name in values for *_, values in rows)]
+        columns = ["split", "target", "repertoires", *map(_SHOWN.__getitem__, names), "95% interval"]
+        shown = [
+            [split, target, f"{values['n']:,}", *(_number(values.get(name)) for name in names), _limits(values)]
+            for split, target, values in rows
+        ]
+        found = table(columns, shown, [_picture(values) for *_, values in rows])
+        controls = [(each, split) for split, _, values in rows for each in values.get("controls", [])]
+        beside = [
+            [each["control"], split, _number(each.get("auc", each.get("r2"))), _limits(each)]
+            for each, split in controls
+        ]
+        heads = ["control, which reads no sequence", "split", "AUC or r2", "95% interval"]
+        pictures = [_picture(each) for each, _ in controls]
+        warnings = [
+            ("Warning" if each["level"] == "warning" else "Note", show_parameters(each["text"]))
+            for each in self.get("warnings", [])
+        ]
+        return details("Metrics", warnings, found, *([table(heads, beside, pictures)] if beside else []))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def _limits(values: Mapping[str, Any]) -> str:
+    limits = values.get("auc_ci") or values.get("r2_ci")
+    return f"{limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
+
+
+def _picture(values: Mapping[str, Any]) -> str:
+    """Return a picture of an AUC with its interval; "" where it has none."""
+    if values.get("auc") is None or not values.get("auc_ci"):
+        return ""
+    low, high = values["auc_ci"]
+    return interval(low, values["auc"], high, chance=0.5)

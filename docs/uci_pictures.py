@@ -1,0 +1,56 @@
+"""The picture of docs/examples-uci.md: the gain of the Hopfield network on each set over each of the other methods.
+
+python docs/uci_pictures.py [--results docs/uci.tsv] [--output docs/pictures]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+import pandas as pd
+from drawing import BLACK, BLUE, RED, SETTINGS, need_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BEST = "Hopfield, any layer"
+OTHERS = ("SVM", "random forest", "SNN", "gradient boosting")
+
+
+def draw_gains(accuracy: pd.DataFrame) -> Figure:
+    """Draw, for each other method, the gains of the Hopfield network on all sets in rising order."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((8, 2.6), layout="constrained")
+    axes = figure.subplots(1, len(OTHERS), sharey=True)
+    for axis, other in zip(axes, OTHERS, strict=True):
+        gains = np.sort(100 * (accuracy[BEST] - accuracy[other]))
+        axis.bar(np.arange(len(gains)), gains, 1.0, color=np.where(gains < 0, RED, BLUE))
+        axis.axhline(0, color=BLACK, linewidth=0.8)
+        better, worse = (gains > 0).sum(), (gains < 0).sum()
+        axis.text(0.05, 0.95, f"{better} better\n{worse} worse", transform=axis.transAxes, va="top")
+        axis.set(title=f"against {other}", xticks=(), ylim=(-27, 27))
+        axis.spines["bottom"].set_visible(False)
+    axes[0].set(ylabel="gain in accuracy, in points")
+    figure.supxlabel(f"{len(accuracy)} sets, in rising order; longer bars are cut")
+    return figure
+
+
+@click.command()
+@click.option("--results", type=click.Path(exists=True, path_type=Path), default=Path(__file__).parent / "uci.tsv")
+@click.option("--output", type=click.Path(path_type=Path), default=Path(__file__).parent / "pictures")
+def main(results: Path, output: Path) -> None:
+    """Draw the picture."""
+    need_matplotlib()
+    import matplotlib as mpl
+
+    accuracy = pd.read_csv(results, sep="\t").pivot_table("accuracy", "set", "method")
+    with mpl.rc_context(SETTINGS):
+        draw_gains(accuracy).savefig(output / "uci.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The figure of a cohort before any training: its numbers, and what it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deeprc
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.sequences import Sequences
+from deeprc.errors import InputError
+from deeprc.interpretation.cohort_maps import clone_overlaps, map_by_clones, map_by_kmers
+from deeprc.interpretation.cohort_numbers import cohort_numbers
+
+pytest.importorskip("matplotlib")
+
+REPERTOIRES = {
+    "a": ["CASSF", "CASSLF", "CATTTF"],
+    "b": ["CASSF", "CASSLF", "CAWWWF"],
+    "c": ["CASSF", "CGGGGGF"],
+    "d": [],
+}
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> RepertoireDataset:
+    """Three repertoires that share clones, and one without sequences."""
+    with ContainerWriter(tmp_path / "cohort.h5") as writer:
+        for name, junctions in REPERTOIRES.items():
+            genes = {"v_call": Categorical.encode(["TRBV9"] * len(junctions))}
+            writer.append(name, Sequences.encode(junctions).with_genes(genes))
+        writer.finish(pd.DataFrame({"status": ["ill", "ill", "well", "well"]}), source="a test")
+    return deeprc.open(tmp_path / "cohort.h5")
+
+
+def test_overlaps(cohort: RepertoireDataset) -> None:
+    ab, ac = 2 / 3, 1 / np.sqrt(6)
+    expected = [[1, ab, ac, 0], [ab, 1, ac, 0], [ac, ac, 1, 0], [0, 0, 0, 1]]
+    np.testing.assert_allclose(clone_overlaps(cohort), expected)
+    np.testing.assert_allclose(clone_overlaps(cohort[[2, 0]]), [[1, ac], [ac, 1]])
+
+
+def test_repertoires_that_share_clones_are_near(cohort: RepertoireDataset) -> None:
+    points = map_by_clones(cohort[:3])
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    np.testing.assert_allclose(distances[0, 1], -np.log(2 / 3))  # three points lie in a plane
+    np.testing.assert_allclose(distances[0, 2], np.log(6) / 2)
+    assert not map_by_clones(cohort[[0, 2]]).any()
+
+
+def test_small_repertoires_do_not_decide_about_the_axes(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    cohort = cohort_factory(12, 40, seed=1)
+    points, variance = map_by_kmers(cohort)
+    assert points.shape == (12, 2)
+    np.testing.assert_allclose(points.mean(axis=0), 0, atol=1e-6)
+    assert 1 > variance[0] > variance[1] > 0
+    assert not map_by_kmers(cohort[:2])[0].any()
+
+
+def test_numbers_by_class(cohort: RepertoireDataset) -> None:
+    found, places = cohort_numbers(cohort, "status=ill")
+    assert found.classes == ["ill", "ill", "well", "well"]
+    assert list(places) == ["well", "ill"]
+    np.testing.assert_allclose(found.lengths[0, [5, 6]], [1 / 3, 2 / 3])
+    assert not found.lengths[3].any()
+    shares, names = found.genes["v_call"]
+    assert names == ("TRBV9",)
+    np.testing.assert_array_equal(shares[:, 0], [1, 1, 1, 0])
+    every, one = cohort_numbers(cohort)
+    assert set(every.classes) == set(one) == {"all repertoires"}
+
+
+def test_a_cohort_without_labels_or_sequences_is_refused(cohort: RepertoireDataset) -> None:
+    with pytest.raises(InputError, match="status2"):
+        cohort_numbers(cohort, "status2")
+    with pytest.raises(InputError, match="has no sequences, so there is nothing to draw"):
+        cohort_numbers(cohort[3:])
