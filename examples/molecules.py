@@ -64,7 +64,8 @@ def read_set(path: Path, columns: list[str] | None, cache: Path) -> tuple[dict[s
         part = cache.with_suffix(".partial.npz")
         np.savez_compressed(part, **compute_features(table["smiles"].tolist()))  # type: ignore[arg-type]
         part.rename(cache)
-    features = dict(np.load(cache))
+    with np.load(cache) as file:
+        features = dict(file)
     return features, table[columns or table.columns.drop("smiles")].to_numpy(np.float32)[features["rows"]]
 
 

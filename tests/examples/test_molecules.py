@@ -46,7 +46,8 @@ def test_a_toy_is_learned_by_every_method_and_no_row_is_computed_twice(
     found = pd.read_csv(tmp_path / "out.tsv", sep="\t")
     assert found["method"].tolist() == list(molecules.METHODS)
     assert found["auc"].min() > 0.95
-    features = np.load(tmp_path / "bbbp.npz")
+    with np.load(tmp_path / "bbbp.npz") as file:
+        features = dict(file)
     assert features["rows"].max() < len(CHAINS) * len(ENDS)  # neither the duplicate nor what cannot be read
     assert len(np.unique(features["counts"], axis=0)) == len(features["rows"])
     assert "paper, HopfieldLayer" in result.output
