@@ -20,9 +20,32 @@ __all__ = ["report"]
     show_default=True,
     help="Number of sequences that are listed for each class.",
 )
+@click.option(
+    "--database",
+    "databases",
+    multiple=True,
+    metavar="FILE",
+    help="Look for the sequences among receptors with known antigens, in a file as `deeprc annotate` takes it. The"
+    " option may be given several times.",
+)
+@click.option(
+    "--host",
+    type=click.Choice(["human", "mouse", "any"]),
+    default="human",
+    show_default=True,
+    help="Whose receptors of the databases count.",
+)
 @click.option("--open", "is_opened", is_flag=True, help="Open the file in the browser when it is written.")
 @device_option
-def report(paths: tuple[str, ...], output: str, top: int, is_opened: bool, device: str) -> None:
+def report(
+    paths: tuple[str, ...],
+    output: str,
+    top: int,
+    databases: tuple[str, ...],
+    host: str,
+    is_opened: bool,
+    device: str,
+) -> None:
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
 
     The file opens in any browser, without an internet connection. The report of a run shows how good the network is,
@@ -36,13 +59,15 @@ def report(paths: tuple[str, ...], output: str, top: int, is_opened: bool, devic
     Examples:
       deeprc report runs/cmv cohort.h5 -o report.html
       deeprc report runs/cmv-1 runs/cmv-2 runs/cmv-3 cohort.h5 -o report.html
+      deeprc report runs/cmv cohort.h5 --database vdjdb.txt -o report.html
       deeprc report runs/cmv-cv -o report.html
       deeprc report results -o report.html
     """
     from deeprc.interpretation.report import write_any_report
 
     folders, container = runs_and_container(paths)
-    write_any_report(folders, container, output=output, top=top, device=device)
+    counted = None if host == "any" else host
+    write_any_report(folders, container, output=output, top=top, databases=databases, host=counted, device=device)
     click.echo(f"Wrote {output}")
     if is_opened:
         click.launch(output)

@@ -35,6 +35,8 @@ def write_any_report(
     target: str | None = None,
     labels: ArrayLike | None = None,
     top: int = 1000,
+    databases: Sequence[Folder] = (),
+    host: str | None = "human",
     device: str = "auto",
 ) -> Report:
     """Write the report of a model on a cohort, of a cross-validation, or of a benchmark, as one HTML file.
@@ -55,6 +57,9 @@ def write_any_report(
         labels, they are the metadata column of this name; no control reads that column.
     top
         How many sequences of the cohort to keep for each class.
+    databases, host
+        Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count:
+        `human`, `mouse` or None for all; see `deeprc.specificity.read_database`.
     device
         `auto`, `cpu`, `cuda` ...
 
@@ -77,11 +82,13 @@ def write_any_report(
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
         whole = _find_whole(folders, cohort)
         if whole is not None:
+            if databases:
+                raise InputError(f"{folders[0]}: only the report of a run takes databases; leave out `database`")
             whole(folders[0], output)
             return Report(Path(output))
         assert cohort is not None
         predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
-    write_report(predictor, dataset, output, top=top)
+    write_report(predictor, dataset, output, top=top, databases=databases, host=host)
     return Report(Path(output))
 
 

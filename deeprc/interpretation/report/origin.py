@@ -36,7 +36,14 @@ __all__ = [
 ]
 
 
-def reproduce(predictor: Predictor, dataset: RepertoireDataset, output: Path, top: int) -> dict[str, Any]:
+def reproduce(
+    predictor: Predictor,
+    dataset: RepertoireDataset,
+    output: Path,
+    top: int,
+    databases: Sequence[str],
+    host: str | None,
+) -> dict[str, Any]:
     """Return what the template shows of how model and report were made, and can be made again."""
     runs = predictor.runs
     several = len(runs) > 1
@@ -49,7 +56,9 @@ def reproduce(predictor: Predictor, dataset: RepertoireDataset, output: Path, to
             if (table := settings_table(member.config, place, member.name if several else ""))
         ],
         "train_commands": [train_command(run.settings, str(_folder(run))) for run in runs],
-        "report_command": _report_command(runs, dataset, output, top) if runs else "",
+        "report_command": _report_command(runs, dataset, output, top) + _database_words(databases, host)
+        if runs
+        else "",
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
         "versions": versions_table({run.model.name: read_environment(run) for run in runs}, now),
         "configs": [
@@ -75,6 +84,13 @@ def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Pat
 def _folder(run: Run) -> Path:
     """Return the folder in which a run is trained again: of a packed run, one beside its file."""
     return run.path if run.bundle is None else run.source.with_suffix("")
+
+
+def _database_words(databases: Sequence[str], host: str | None) -> str:
+    words = [word for path in databases for word in ("--database", path)]
+    if databases and host != "human":
+        words += ["--host", host or "any"]
+    return f" {shlex.join(words)}" if words else ""
 
 
 def train_command(settings: RunSettings, output: str) -> str:

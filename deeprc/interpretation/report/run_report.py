@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.checks.of_run import RunChecks
@@ -21,6 +22,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
 from deeprc.interpretation.report import origin, pictures
+from deeprc.interpretation.report.antigens import AntigenPage, antigen_pages, read_databases, with_known_antigens
 from deeprc.interpretation.report.cautions import cautions
 from deeprc.interpretation.report.directions import DirectionPage, direction_pages
 from deeprc.interpretation.report.findings import (
@@ -62,6 +64,7 @@ _CONTENTS = [
     ("readings", "All, some or single sequences?"),
     ("attention", "Where does the network look?"),
     ("sequences", "Which sequences speak for which class?"),
+    ("antigens", "Known antigens?"),
     ("motifs", "Which motifs?"),
     ("witnesses", "Does it find what was implanted?"),
     ("reproduce", "To reproduce"),
@@ -79,6 +82,8 @@ def write_report(
     output: str | os.PathLike[str],
     *,
     top: int = 1000,
+    databases: Sequence[str | os.PathLike[str]] = (),
+    host: str | None = "human",
 ) -> None:
     """Write the report of a model on a cohort, usually the one it was trained on, as one HTML file.
 
@@ -92,6 +97,9 @@ def write_report(
         The file to write; it is replaced only if it is a report.
     top
         How many sequences to keep for each direction of an output.
+    databases, host
+        Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count;
+        see `deeprc.specificity.read_database`.
 
     Raises
     ------
@@ -107,8 +115,10 @@ def write_report(
         raise InputError(f"{dataset.container.path}: has no repertoire to report on")
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
-    found = _find(predictor, dataset, top)
-    reproduce = origin.reproduce(predictor, dataset, Path(output), top)
+    known = read_databases(databases, host=host)
+    found = _find(predictor, dataset, top, known)
+    files = list(map(str, databases))
+    reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
     write_page(Path(output), "report.html.j2", **_content(found), **reproduce)
 
 
@@ -128,6 +138,8 @@ class _Findings:
         What a check of the cohort says, and the groups of repertoires that have too much in common.
     directions
         What speaks for each direction of an output.
+    antigens
+        What is known of these sequences; nothing without a database.
     cautions
         What to know first, warnings before notes.
     """
@@ -139,6 +151,7 @@ class _Findings:
     checks: RunChecks
     groups: Sequence[Group]
     directions: Sequence[DirectionPage]
+    antigens: Sequence[AntigenPage]
     cautions: Sequence[Caution]
 
     @property
@@ -152,7 +165,7 @@ class _Findings:
         return self.predictor.model.tasks
 
 
-def _find(predictor: Predictor, dataset: RepertoireDataset, top: int) -> _Findings:
+def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, known: pd.DataFrame | None) -> _Findings:
     """Compute all that the report says: the cohort's sequences pass through the network once."""
     model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
@@ -171,11 +184,13 @@ def _find(predictor: Predictor, dataset: RepertoireDataset, top: int) -> _Findin
     shared = shared_by(dataset, found.top, groups, checks.subject_column)
     held_out = None if performance.held_out is None else performance.rows(performance.held_out)
     add_q_values(found, predictor, dataset, splits)
+    found, organisms = with_known_antigens(found, known, dataset)
+    antigens = antigen_pages(found, organisms, class_places(model.tasks))
     directions = direction_pages(predictor, dataset, found, classes, shared, held_out)
-    known = cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
-    known += cautions_of_checks(checks, shared)
-    known.sort(key=lambda each: each.level != "warning")
-    return _Findings(predictor, dataset, found, assessment, checks, groups, directions, known)
+    told = cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
+    told += cautions_of_checks(checks, shared)
+    told.sort(key=lambda each: each.level != "warning")
+    return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
 
 
 def _content(found: _Findings) -> dict[str, Any]:
@@ -183,6 +198,7 @@ def _content(found: _Findings) -> dict[str, Any]:
     performance, checks, dataset = found.performance, found.checks, found.dataset
     witnesses = _witnesses(found.survey)
     has_readings = bool(found.predictor.model.reading_names)
+    is_there = {"witnesses": witnesses is not None, "readings": has_readings, "antigens": bool(found.antigens)}
     return {
         "title": f"DeepRC: {', '.join(task.title for task in found.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
@@ -191,7 +207,7 @@ def _content(found: _Findings) -> dict[str, Any]:
         "contents": [
             (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
-            if (name != "witnesses" or witnesses is not None) and (name != "readings" or has_readings)
+            if is_there.get(name, True)
         ],
         "cautions": found.cautions,
         "summary": summary(found.tasks, dataset, found.assessment, found.directions),
@@ -206,6 +222,7 @@ def _content(found: _Findings) -> dict[str, Any]:
         "attention": _attention(found.tasks, performance, found.survey),
         "genes": pictures.gene_pictures(found.survey.genes),
         "directions": found.directions,
+        "antigens": found.antigens,
         "legend": legend(),
         "witnesses": witnesses,
     }

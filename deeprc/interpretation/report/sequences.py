@@ -26,6 +26,11 @@ _STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where eac
 
 _SOURCE_NOTE = "through what most of its contribution comes, and which share of it if not all"
 
+_ANTIGEN_NOTE = (
+    "of receptors in the databases that have the same residues, or all but one: the most frequent organism and"
+    " epitope; the saved table has the others. A match is no proof: see “Known antigens?”"
+)
+
 _Q_NOTE = (
     "false discovery rate: of the sequences in repertoires of {} that contribute as much, which share would be there by"
     " chance, as held-out donors show; 1 in other repertoires, and wherever it cannot be shown"
@@ -109,6 +114,7 @@ def sequence_table(
         *([Column("q", note=_Q_NOTE.format(direction.label))] if "q_value" in top else []),
         Column("Response", note=f"what the output for {direction.name} would be from attention to this sequence alone"),
         *(Column(heading, False) for heading in genes.values()),
+        *([Column("Known antigen", False, _ANTIGEN_NOTE)] if "specificity_match" in top else []),
         Column("Repertoire", False),
         Column(heading, False, "of the repertoire it was found in"),
         Column("Split", False, "the side on which that repertoire was: train, validation, test or new"),
@@ -171,6 +177,7 @@ def _row(
         *([_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
         number(sign * float(str(one["response"])), ",.2f"),
         *(text(one[name] or None) for name in genes),
+        *([_antigen_cell(one)] if "specificity_match" in one else []),
         text(one["repertoire_id"]),
         label,
         text(one["split"]),
@@ -186,6 +193,14 @@ def _row(
 def _q_cell(q_value: float) -> Cell:
     """Return a false discovery rate; a dash where it is not known."""
     return text(None) if np.isnan(q_value) else number(q_value, ".2f")
+
+
+def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
+    """Return the most frequent organism and epitope, and how the entries agree; an empty cell without a match."""
+    match = str(row["specificity_match"])
+    every = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
+    named = ", ".join(names.split("; ")[0] for names in every if names)
+    return text(f"{named} ({match})" if match else None)
 
 
 def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:

@@ -1,0 +1,42 @@
+"""A figure of known antigens: how many sequences match, by organism, and how many would by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from deeprc.drawing import INK, uses_matplotlib
+from deeprc.interpretation.figures.parts import class_colour, grid, legend_below, panel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["antigen_figure"]
+
+
+@uses_matplotlib
+def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
+    """Draw a bar for each organism, and a line at what is expected by chance.
+
+    Parameters
+    ----------
+    organisms
+        antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
+    place
+        The place of the class that the sequences speak for, see `class_places`.
+    """
+    figure, axis = panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
+    y, colour = -np.arange(len(organisms)), class_colour(place)
+    every = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
+    exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
+    expected = organisms["expected_within_one"].to_numpy(np.float64)
+    chance = axis.vlines(expected, y - 0.42, y + 0.42, color=INK, linewidth=1.6)
+    axis.set_yticks(y, [str(name) for name in organisms["antigen_organism"]])
+    axis.set_ylim(-len(organisms) + 0.4, 0.6)
+    axis.set_xlim(left=0)
+    axis.set_xlabel("different sequences")
+    grid(axis, "x")
+    legend_below(axis, {"exactly the same": exact, "at most one substitution": every, "by chance": chance})
+    return figure

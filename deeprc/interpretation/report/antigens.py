@@ -1,0 +1,125 @@
+"""Known antigens of the sequences that speak for a direction: in their table, as a picture, and as a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.trust import p_text
+from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
+from deeprc.interpretation.report.pictures import drawn_figure
+from deeprc.interpretation.survey import Direction, Survey
+from deeprc.specificity import annotate_sequences, read_database
+
+__all__ = ["AntigenPage", "antigen_pages", "read_databases", "with_known_antigens"]
+
+_MAX_ORGANISMS = 15
+
+
+@dataclass(frozen=True)
+class AntigenPage:
+    """What the page says of the known antigens of a direction's sequences.
+
+    Attributes
+    ----------
+    direction, place
+        The direction, and the place of its class, see `class_places`.
+    said
+        How many sequences match.
+    figures, table
+        The organisms of which there are matches; none where there are none.
+    """
+
+    direction: Direction
+    place: int
+    said: str
+    figures: Sequence[Figure]
+    table: Table | None
+
+
+def read_databases(paths: Sequence[str | os.PathLike[str]], *, host: str | None) -> pd.DataFrame | None:
+    """Return several databases as one, see `read_database`; None if there are none."""
+    if not paths:
+        return None
+    return pd.concat([read_database(Path(path), host=host) for path in paths], ignore_index=True)
+
+
+def with_known_antigens(
+    survey: Survey, known: pd.DataFrame | None, dataset: RepertoireDataset
+) -> tuple[Survey, dict[str, pd.DataFrame]]:
+    """Return a survey whose top sequences have the columns of `annotate_sequences`, and the organisms by direction.
+
+    Parameters
+    ----------
+    survey
+        What the model sees in the dataset.
+    known
+        The receptors of the databases; None leaves the survey as it is.
+    dataset
+        The cohort, which says how many sequences would match by chance.
+    """
+    if known is None:
+        return survey, {}
+    top, organisms = dict(survey.top), {}
+    for direction in survey.directions:
+        own = top[direction.name]
+        found = annotate_sequences(own.table, known, cohort=dataset)
+        top[direction.name] = replace(own, table=found.table)
+        organisms[direction.name] = found.organisms
+    return replace(survey, top=top), organisms
+
+
+def antigen_pages(
+    survey: Survey, organisms: Mapping[str, pd.DataFrame], places: Mapping[str, Mapping[str, int]]
+) -> list[AntigenPage]:
+    """Return what the page says of each direction; nothing if no database was given."""
+    pages = []
+    for index, direction in enumerate(survey.directions, start=1):
+        if direction.name in organisms:
+            own = organisms[direction.name]
+            place = places[direction.target][direction.label]
+            shown = own.head(_MAX_ORGANISMS)
+            top = survey.top[direction.name].table
+            n = int((top["specificity_match"] != "").sum())
+            said = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
+            figures = [_picture(shown, direction, place)] if len(shown) else []
+            pages.append(AntigenPage(direction, place, said, figures, _table(shown, direction, index)))
+    return pages
+
+
+def _picture(organisms: pd.DataFrame, direction: Direction, place: int) -> Figure:
+    from deeprc.interpretation.figures.antigens import antigen_figure
+
+    first = organisms.iloc[0]
+    says = (
+        f"Sequences for {direction.name} that match receptors of known antigens. {first['antigen_organism']}: "
+        f"{first['n_within_one']:,}, by chance {first['expected_within_one']:.1f}."
+    )
+    caption = (
+        "Different sequences that match an entry with at most one substitution, by the organism of the antigen; the "
+        "line is what clones of the cohort that as many repertoires carry match by chance."
+    )
+    return drawn_figure(antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
+
+
+def _table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
+    if organisms.empty:
+        return None
+    columns = [Column("Organism", False)]
+    for name in ("Exactly the same", "At most one substitution"):
+        columns += [Column(name), Column("by chance"), Column("p"), Column("q")]
+    rows = []
+    for row in organisms.to_dict("records"):
+        cells = [text(row["antigen_organism"])]
+        for level in ("exact", "within_one"):
+            p_value, q_value = float(row[f"p_{level}"]), float(row[f"q_{level}"])
+            cells += [number(row[f"n_{level}"], ",d"), number(row[f"expected_{level}"], ".1f")]
+            cells += [Cell(p_text(p_value), p_value), Cell(p_text(q_value), q_value)]
+        rows.append(cells)
+    caption = f"Organisms of the antigens that sequences for {direction.name} match; q is over all organisms"
+    return Table(f"antigens-{index}", caption, columns, rows, sortable=True)

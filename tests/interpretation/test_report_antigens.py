@@ -1,0 +1,45 @@
+"""A report with known antigens: beside the sequences, by organism, and in the command that makes it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import deeprc
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
+from deeprc.interpretation.survey import survey
+from deeprc.runs.run import Run
+
+pytest.importorskip("logomaker")
+
+
+def test_known_antigens(
+    cohort_factory: Callable[..., RepertoireDataset], run_factory: Callable[..., Run], tmp_path: Path
+) -> None:
+    cohort = cohort_factory(20, 40, seed=3)
+    run = run_factory(cohort, "n_updates=5", stir=0.1)
+    found = survey(run.model, cohort, top=30)
+    chosen = found.top[found.directions[0].name].table["junction_aa"].drop_duplicates().tolist()[:3]
+    database = tmp_path / "invented.tsv"
+    entries = [f"{junction}\tinvented <virus>\tGILGFVFTL\n" for junction in chosen]
+    database.write_text("junction_aa\tantigen_organism\tepitope\n" + "".join(entries))
+    page = run.report(cohort, output=tmp_path / "report.html", top=30).path.read_text()
+    assert "Known antigen" not in page
+    shown = deeprc.report(run, cohort, output=tmp_path / "report.html", top=30, databases=[database], host=None)
+    page = shown.path.read_text()
+    assert page.count("invented &lt;virus&gt;, GILGFVFTL (exact)</td>") >= 3
+    assert "<h2>Known antigens?</h2>" in page
+    assert "3 of 30 sequences match an entry" in page
+    assert 'id="antigens-1"' in page
+    assert "Known antigens for" in page
+    assert "<virus>" not in page
+    assert f"--database {database} --host any" in page
+
+
+def test_only_runs_are_compared_with_databases(tmp_path: Path) -> None:
+    (tmp_path / "benchmark.yaml").write_text("format: deeprc-benchmark\n")
+    with pytest.raises(InputError, match="takes databases"):
+        deeprc.report(tmp_path, output=tmp_path / "a.html", databases=["b.tsv"])
