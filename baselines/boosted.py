@@ -137,7 +137,7 @@ class _BoostedTrees(RepertoireEstimator):
             early_stopping=False,
             random_state=self.seed,
         )
-        with threadpool_limits(1):  # so that the number of threads changes nothing
+        with threadpool_limits(1):  # OpenMP of the trees, too; so that the number of threads changes nothing
             model.fit(self._rows(X), labels)
         self.baseline_ = float(model._baseline_prediction.ravel()[0])
         for name, array in Trees.of(model)._asdict().items():

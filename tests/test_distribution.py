@@ -100,3 +100,8 @@ def test_the_image_runs_as_a_user_and_holds_the_package() -> None:
     assert {f"!{name}" for name in copied} <= set(ignored)
     assert {"deeprc", "datasets", "baselines", "configs", "pyproject.toml", "README.md", "LICENSE"} <= copied
     assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_oldest_versions_are_those_of_the_project() -> None:
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    assert lines[1:] == [each.replace(">=", "==") for each in PROJECT["dependencies"]]

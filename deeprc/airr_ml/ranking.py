@@ -10,9 +10,9 @@ If DeepRC reads the composition, too, a second list has the sequences by the wei
 memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
 that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
 **excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
-What a network has learned by heart has an excess, too, in its training repertoires only. So the excess of a list of
-DeepRC is multiplied by the share that other repertoires confirm. A sequence counts by its highest excess. A stack
-merges the lists of its members by rank, share and excess.
+A network is overfitted to its training repertoires in part, and its excess there is too high. So the excess of a list
+of DeepRC is multiplied by the share that other repertoires confirm; that of logistic regressions is 1. A sequence
+counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
 The list of the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands
 of them.
 
@@ -42,7 +42,13 @@ from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
-from deeprc.evaluation.excess import clone_null, confirmed_share, excess_of_scores, excess_shares
+from deeprc.evaluation.excess import (
+    MIN_CONFIRMING,
+    clone_null,
+    confirmed_share,
+    excess_of_scores,
+    excess_shares,
+)
 from deeprc.progress import track
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
@@ -82,6 +88,11 @@ class _Cohort:
     def new_list(self) -> BestSequences:
         """Return an empty list of its sequences."""
         return BestSequences(self.X, gene_fields(self.X), self.max_sequences)
+
+    @cached_property
+    def digests(self) -> NDArray[np.str_]:
+        """The digests of its repertoires, (B,)."""
+        return np.array([repertoire.digest() for repertoire in self.X])
 
     @cached_property
     def clones(self) -> _Ranking:
@@ -212,7 +223,7 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
     positive, negative = _best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
         rankings = [_rank_public_clones(estimator, cohort)]
-    elif len(positive) == 1 and not has_memory(estimator):
+    elif not isinstance(estimator, DeepRCClassifier):
         rankings = [_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
         negative = _best_by_scores(estimator, cohort, ~cohort.y)
@@ -231,7 +242,7 @@ def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
 
 
 def _comparable_lists(
-    estimator: RepertoireClassifier,
+    estimator: DeepRCClassifier,
     cohort: _Cohort,
     positive: Mapping[str, BestSequences],
     negative: Mapping[str, BestSequences],
@@ -256,7 +267,7 @@ def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Float
 
 
 def _confirmed_shares(
-    estimator: RepertoireClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
+    estimator: DeepRCClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
 ) -> dict[str, float]:
     """Return which share of each list's excess is confirmed by repertoires that the estimator has not learned from.
 
@@ -279,17 +290,18 @@ def _confirmed_shares(
     }
 
 
-def _held_out(estimator: RepertoireClassifier, cohort: _Cohort) -> Integers:
+def _held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
     """Return the positions of the repertoires that an estimator has not learned from; none if it does not say so.
 
-    Those that early stopping watched are held out only if there is no other one, as in a training of DeepRC alone.
+    Those that early stopping watched are added if the others are too few, as in a training of DeepRC alone. The
+    readings of such a training were fitted to these, too, so for their lists the share is too high.
     """
-    if not isinstance(estimator, DeepRCClassifier) or not hasattr(estimator, "train_digests_"):
+    if not len(getattr(estimator, "train_digests_", ())):
         return np.zeros(0, np.int64)
-    digests = np.array([repertoire.digest() for repertoire in cohort.X])
-    unlearned = ~np.isin(digests, estimator.train_digests_)
-    unseen = unlearned & ~np.isin(digests, estimator.validation_digests_)
-    return np.flatnonzero(unseen if unseen.any() else unlearned)
+    unlearned = ~np.isin(cohort.digests, estimator.train_digests_)
+    unseen = unlearned & ~np.isin(cohort.digests, estimator.validation_digests_)
+    are_enough = min((unseen & cohort.y).sum(), (unseen & ~cohort.y).sum()) >= MIN_CONFIRMING
+    return np.flatnonzero(unseen if are_enough else unlearned)
 
 
 def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:

@@ -1,6 +1,6 @@
-"""What each sequence of a repertoire says for the positive label, by what a trained method learned.
+"""Scores of each sequence of a repertoire for the positive label, by a trained method.
 
-DeepRC says it in several units, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
+DeepRC has several, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
 
 Letters: N sequences of a repertoire, P patterns of places, M k-mers of a pattern.
 """
@@ -34,12 +34,12 @@ Floats = NDArray[np.float64]
 
 
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
-    """Return what each sequence of X[position] says for the positive class, (N,); see `ranked_sequences`.
+    """Return the scores of each sequence of X[position] for the positive class, (N,), by the name of the list.
 
-    DeepRC says it in units which cannot be added: `attention`, the output, up to a constant, if the attention saw this
-    sequence only; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it has a memory of them,
-    what those add that it retrieves, -inf for others. Logistic regressions have
-    one, `coefficients`.
+    DeepRC has up to three, in units that cannot be added: `attention`, the output, up to a constant, if the attention
+    branch had this sequence alone; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it
+    stores some, the evidence of those that the sequence matches, -inf for others. Logistic regressions have one,
+    `coefficients`. `deeprc.airr_ml.ranking` makes lists of them.
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}

@@ -54,8 +54,8 @@ def attention(
     positive class), response (the log-odds if the sequence had all the attention), attention_weight (its weight in the
     average over the repertoire; the weights sum to 1), attention_rank, attention_logit (comparable between
     repertoires), and head (the attention head with the largest weight). If the network has readings,
-    through_attention, through_composition and through_clones divide the contribution among its branches. Several runs
-    give mean values.
+    through_attention, through_composition and through_clones divide the contribution among attention and readings.
+    Several runs give mean values.
 
     With --top-overall, q_value is the false discovery rate: the share of chance findings among the sequences that rank
     as high in repertoires of the class. It is estimated from held-out donors, so the column is missing if CONTAINER has

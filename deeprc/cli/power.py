@@ -26,7 +26,7 @@ _OF_PLAN = ("repertoires", "depth", "witness_rate", "motif_length", "positive_sh
     multiple=True,
     metavar="NAME,...",
     help="Methods of `deeprc benchmark`.  [default: gapped-logistic, which takes minutes; without CONTAINER also"
-    " known-recipe, the upper limit of all methods]",
+    " known-recipe, an estimate of the upper limit of all methods]",
 )
 @click.option("--output", "-o", metavar="FOLDER", help="The folder to write: power.tsv, power.png and the jobs.")
 @click.option("--auc", type=float, help="The AUC that a study should reach.  [default: 0.9]")

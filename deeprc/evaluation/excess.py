@@ -19,11 +19,21 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom, mannwhitneyu, norm
 from sklearn.isotonic import IsotonicRegression
 
-__all__ = ["bin_ends", "clone_null", "confirmed_share", "excess_of_scores", "excess_shares", "tie_ends"]
+__all__ = [
+    "MIN_CONFIRMING",
+    "bin_ends",
+    "clone_null",
+    "confirmed_share",
+    "excess_of_scores",
+    "excess_shares",
+    "tie_ends",
+]
 
 _MIN_BIN = 10
-_MIN_HELD_OUT = 5  # repertoires of each class
 _GROWTH = 1.2  # of the ranks at which bins end
+
+MIN_CONFIRMING = 5
+"""Repertoires of each class that can confirm an excess."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -64,7 +74,8 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
 def excess_of_scores(scores: Floats, list_scores: Floats, list_excess: Floats) -> Floats:
     """Return the excess of sequences with some scores, (m,), from a list with its scores and its excess, (n,) each.
 
-    Between two scores of the list it is interpolated; below the lowest one it is 0.
+    Between two scores of the list it is interpolated; of equal scores in the list, the highest excess counts. Below the
+    lowest score it is 0.
     """
     if len(list_scores) == 0:
         return np.zeros(len(scores))
@@ -77,21 +88,21 @@ def confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
 
     By what the list says, some of their sequences would not be there by chance. The share is max(0, 1 - 1 / z^2), where
     z > 0 is by how many standard deviations the ranks of the positive repertoires exceed those of the negative ones
-    (the test of Mann and Whitney); the share of z <= 1 is 0. It is the positive part of the estimator of James and
-    Stein (Proc. Fourth Berkeley Symposium 1961, 1:361): a list without any signal has the share 0 in five of six cases.
+    (the test of Mann and Whitney); the share of z <= 1 is 0. Chance alone gives z^2 a mean of 1, so z^2 - 1 estimates
+    the part of z^2 that is signal. A list without any signal has the share 0 in five of six cases.
 
     Parameters
     ----------
     evidence
-        The mean excess of the sequences of each repertoire, (H,).
+        The mean excess of the sequences of each repertoire, or of each donor, (H,).
     positive
-        Which repertoires are positive, (H,).
+        Which of them are positive, (H,).
 
     Returns
     -------
-    The share; 1 if a class has fewer than 5 repertoires, which can confirm nothing.
+    The share; 1 if a class has fewer than 5 of them, which can confirm nothing.
     """
-    if min(positive.sum(), (~positive).sum()) < _MIN_HELD_OUT:
+    if min(positive.sum(), (~positive).sum()) < MIN_CONFIRMING:
         return 1.0
     if (evidence == evidence[0]).all():
         return 0.0
