@@ -389,7 +389,7 @@ def test_scores_of_deeprc_have_the_weights_of_the_composition(
     assert list(found) == ["attention", "composition"]
     np.testing.assert_allclose(found["composition"], 2 * motifs - alanines, rtol=1e-6, atol=1e-6)
     reads_composition.model_.network.readings.gains.data.fill_(-0.5)
-    assert list(sequence_scores(reads_composition, X, at)) == ["attention"]  # it speaks for the other class
+    assert list(sequence_scores(reads_composition, X, at)) == ["attention"]  # it contributes to the other class
 
 
 def best_rows(

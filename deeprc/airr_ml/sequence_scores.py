@@ -57,12 +57,12 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
 
 
 def has_memory(estimator: RepertoireClassifier) -> bool:
-    """Return whether an estimator is DeepRC with a memory of clones that speaks for the positive class."""
+    """Return whether an estimator is DeepRC with a memory of clones that contributes to the positive class."""
     return isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
 
 
 def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
-    """Return the reading of the composition, if the network has one that speaks for the first output."""
+    """Return the reading of the composition, if the network has one that contributes to the first output."""
     readings = estimator.model_.network.readings
     for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
         if isinstance(reading, CompositionReading) and gain > 0:
@@ -71,7 +71,7 @@ def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
 
 
 def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
-    """Return the memory of clones and its gain, if the network has one that speaks for the first output."""
+    """Return the memory of clones and its gain, if the network has one that contributes to the first output."""
     readings = estimator.model_.network.readings
     if readings is None or CloneReading.name not in readings.names:
         return None

@@ -1,4 +1,4 @@
-"""How many of the sequences that speak most for a class are false: found by chance in a repertoire of the class.
+"""How many of the sequences that contribute most to a class are false: found by chance in a repertoire of the class.
 
 Chance is what repertoires of the other classes have. Only held-out donors say how much this is, because a network has
 learned its training repertoires by heart. At a score s, r is the share of the sequences of held-out repertoires of the
@@ -80,7 +80,7 @@ class HighestScores:
 
 @dataclass(frozen=True)
 class HeldOutSequences:
-    """What held-out donors say of the sequences that speak for a direction of an output.
+    """What held-out donors say of the sequences that contribute to a direction of an output.
 
     Attributes
     ----------

@@ -231,7 +231,7 @@ def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Att
     direction, found = chosen[0], request.survey(n)
     top = found.by_residues[direction.name]
     if not len(top):
-        raise InputError(f"{request.cohort}: no sequence speaks for {direction.name!r}, so there is none to draw")
+        raise InputError(f"{request.cohort}: no sequence contributes to {direction.name!r}, so there is none to draw")
     background = found.residue_frequencies
     return (
         direction,

@@ -63,7 +63,7 @@ class Ranking:
         return np.asarray(self.sign * numbers[:, self.output])
 
     def drop_silent(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the keys, and -inf for contributions of 0 and less: these sequences do not speak for the direction."""
+        """Return the keys, and -inf for contributions of 0 and less, which are none to the direction."""
         return np.where(keys > 0, keys, -np.inf) if self.by == "contribution" else keys
 
 

@@ -52,7 +52,8 @@ class Direction:
     Attributes
     ----------
     name
-        What they speak for, in words that no other direction has: the label, with its target where there are several.
+        What they contribute to, in words that no other direction has: the label, with its target where there are
+        several.
     label
         A class, or "higher" and "lower" of a number.
     output
@@ -74,7 +75,7 @@ class Direction:
 class TopSequences:
     """The sequences that contribute most to a direction over all repertoires, the best first.
 
-    Only sequences that speak for the direction at all.
+    Only sequences that contribute to the direction at all.
 
     Attributes
     ----------
@@ -235,7 +236,9 @@ def survey(
 def held_out_sequences(
     predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
 ) -> HeldOutSequences | None:
-    """Return what held-out donors say of the sequences that speak for a direction; None if there are none, or numbers.
+    """Return what held-out donors say of the sequences that contribute to a direction.
+
+    None if there are none, or numbers.
 
     Parameters
     ----------

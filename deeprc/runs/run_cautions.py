@@ -187,7 +187,7 @@ def _few(performance: Performance) -> Iterator[Caution]:
 
 
 def _overfitting(performance: Performance) -> Iterator[Caution]:
-    told = "the network has learned some of the former by heart. Their sequences may stand out for no other reason."
+    told = "the network is overfitted to some of the former. Their sequences may stand out for no other reason."
     for target, contrasts in _by_target(performance):
         pairs = [
             (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts

@@ -59,7 +59,7 @@ def test_contributions_sum_to_the_decision(fitted: DeepRCClassifier, motif_cohor
 
 
 def test_motifs_of_a_fitted_model(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
-    """`classes_` are sorted, so the sequences that raise the output speak for "healthy"."""
+    """`classes_` are sorted, so the sequences that raise the output contribute to "healthy"."""
     assert fitted.classes_.tolist() == ["case", "healthy"]
     top = survey(fitted.model_, motif_cohort, top=100).top["case"]
     found = attribute(fitted.model_, motif_cohort, top.index, steps=16)

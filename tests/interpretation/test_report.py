@@ -140,7 +140,7 @@ def test_page_is_sound(page: Page) -> None:
         "Training",
         "Does it need the sequences?",
         "Where does the network look?",
-        "Which sequences speak for which class?",
+        "Which sequences contribute most to which class?",
         "Which motifs?",
         "To reproduce",
     ]
@@ -344,7 +344,7 @@ def test_a_page_about_a_number_does_not_speak_of_classes(
     assert config in page.words
     assert re.findall(r".{0,80}class.{0,40}", page.words.replace(config, "").lower()) == []
     assert "r² is the share of the variance that the prediction explains" in page.words
-    assert "Which sequences speak for which direction?" in page.words
+    assert "Which sequences contribute most to which direction?" in page.words
     assert page.rows["controls-1"][0][1] == "r²"
     assert [row[0] for row in page.rows["controls-1"][1:]][-1] == "Sheet columns"
     assert page.rows["sequences-1"][0].count("age") == 1

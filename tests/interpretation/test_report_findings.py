@@ -78,7 +78,8 @@ def test_half_of_the_carriers_is_not_most() -> None:
     shared = {"case": [SharedBy(3, None, group, 2), SharedBy(4, None, None), SharedBy(2, None, group, 2)]}
     (caution,) = cautions_of_checks(RunChecks(()), shared)
     assert caution.text.startswith(
-        "2 of the first 3 sequences that speak for case are shared mainly within group 1 (a, b), repertoires that have "
+        "2 of the first 3 sequences that contribute to case are shared mainly within group 1 (a, b), repertoires that "
+        "have "
     )
     assert (caution.level, caution.section) == ("warning", "sequences")
 

@@ -99,7 +99,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     every = stats.PermutationMethod(n_resamples=np.inf)
     assert motifs[0].p_donors == pytest.approx(stats.mannwhitneyu(*groups, alternative="greater", method=every).pvalue)
     assert motifs[0].p_donors < 1e-4
-    assert "So it goes with the class." in page.first
+    assert "So it is associated with the class." in page.first
     genes = found.genes.set_index("name")["all"]
     carriers = top[top["junction_aa"].str.contains(re.compile(motifs[0].pattern))].drop_duplicates("junction_aa")
     most = carriers["v_call"].value_counts(normalize=True).drop("", errors="ignore")  # "" is not known
@@ -111,7 +111,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     labels = [column.label for column in page.motifs.columns]
     assert "Most common genes" not in labels
     assert "p" not in labels
-    assert "It is not known whether it goes with the class" in page.first
+    assert "It is not known whether it is associated with the class" in page.first
 
 
 def junctions_with(pattern: str, repertoire: Repertoire) -> float:
@@ -131,10 +131,10 @@ def test_the_verdict_needs_the_test() -> None:
     assert directions._verdict(motif_with(0.2, 0.3), direction) == (
         " In repertoires that the network has not seen, so many of a donor's sequences carry it: 1.000% on average in "
         "well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it cannot be "
-        "shown to go with the class, though the network looks at it."
+        "shown to be associated with the class, although the network uses it."
     )
     told = directions._verdict(motif_with(1e-5, 0.05), direction)
-    assert told.endswith("(p < 0.001, false discovery rate 0.050). So it goes with the class.")
+    assert told.endswith("(p < 0.001, false discovery rate 0.050). So it is associated with the class.")
 
 
 def test_implanted_sequences_are_looked_for_in_each_direction(

@@ -25,7 +25,7 @@ def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
     organisms
         antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
     place
-        The place of the class that the sequences speak for, see `class_places`.
+        The place of the class that the sequences contribute to, see `class_places`.
     """
     figure, axis = panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
     y, colour = -np.arange(len(organisms)), class_colour(place)

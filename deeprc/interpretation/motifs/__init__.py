@@ -3,8 +3,8 @@
 `find.py` puts the steps together: `background.py` draws what to compare with, `seeds.py` and `search.py` find
 patterns under the attribution, `kernels.py` those of the kernels, `matrices.py` aligns their windows, `clusters.py`
 joins what is alike, `enrichment.py` compares with the background, `carriers.py` counts over the cohort,
-`donor_tests.py` tests whether a motif goes with the class; `patterns.py` and `matching.py` are what a pattern is,
-`attended_motif.py` what a motif is.
+`donor_tests.py` tests whether a motif is associated with the class; `patterns.py` and `matching.py` define a pattern,
+`attended_motif.py` a motif.
 """
 
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, motif_table, write_meme

@@ -81,9 +81,9 @@ class AttendedMotif:
         n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with it). Empty if it is
         not known which these are.
     p_donors, q_donors
-        The test that the motif goes with the class, or the number: that its rate is higher in donors of the class that
-        the attended sequences speak for, see `donor_tests`; and the false discovery rate (Benjamini and Hochberg) over
-        all motifs that were found together. NaN if there are no donors to compare.
+        The test that the motif is associated with the class, or the number: that its rate is higher in donors of the
+        class that the attended sequences contribute to, see `donor_tests`; and the false discovery rate (Benjamini and
+        Hochberg) over all motifs that were found together. NaN if there are no donors to compare.
     carriers
         Over the whole cohort, by class of the target ("all" for a number): class, n_repertoires, n_repertoires_with,
         n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their sequences with it).

@@ -1,4 +1,4 @@
-"""Whether donors of a class carry a motif at a higher rate than others: the test that a motif goes with the class.
+"""Whether donors of a class carry a motif at a higher rate than others: the test of its association.
 
 It looks only at repertoires that the model has not learned from. The motif was found without their labels, so these
 are as random as before. The unit is the donor, and a donor's number is the rate of the motif: the share of the donor's

@@ -1,11 +1,12 @@
 """From attended sequences to motifs: search, join what is alike, test, count over the cohort.
 
-From the sequences that speak most for one side of a target, and which of their residues the network uses, patterns are
-searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
+From the sequences that contribute most to one side of a target, and which of their residues the network uses, patterns
+are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
 (`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`clusters`).
 
 The network chose the attended sequences. The enrichment says that a pattern is more frequent among them than by chance,
-not that it goes with the class. For that, donors that the network has not learned from are compared (`donor_tests`).
+not that it is associated with the class. For that, donors that the network has not learned from are compared
+(`donor_tests`).
 
 Letters: n attended sequences, L positions of the longest, D kernels, W positions of a motif, B repertoires.
 """
@@ -96,10 +97,10 @@ def find_motifs(
     sign: int = 1,
     held_out: NDArray[np.bool_] | None = None,
 ) -> list[AttendedMotif]:
-    """Return the motifs of the sequences that speak for one direction of an output.
+    """Return the motifs of the sequences that contribute to one direction of an output.
 
-    First come those that go with the class most surely, by `p_donors`; without this test, or if it is equal, those that
-    set the sequences apart most surely.
+    First come those with the smallest `p_donors`, the test of association with the class; without this test, or if it
+    is equal, those that set the sequences apart most surely.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Known antigens of the sequences that speak for a direction: in their table, as a picture, and as a table."""
+"""Known antigens of the sequences that contribute to a direction: in their table, as a picture, and as a table."""
 
 from __future__ import annotations
 

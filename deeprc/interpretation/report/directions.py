@@ -1,4 +1,4 @@
-"""What speaks for each direction: its sequences, its motifs, and the kernels behind them."""
+"""What contributes to each direction: its sequences, its motifs, and the kernels behind them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DirectionPage:
     direction
         The direction of an output.
     n_sequences
-        How many sequences speak for it by their residues, of those that were kept.
+        How many sequences contribute to it by their residues, of those that were kept.
     table
         The best of them; None where there is none.
     logos
@@ -88,11 +88,11 @@ class _Found:
     heading
         What heads the labels of repertoires.
     top, shared
-        The sequences that speak most for it, and who carries each.
+        The sequences that contribute most to it, and who carries each.
     residues
         What the residues of the first of these add; None where there is no sequence.
     by_residues
-        The sequences that speak most for it by their residues, see `Survey`.
+        The sequences that contribute most to it by their residues, see `Survey`.
     attributions, motifs
         Attributions and motifs of these; None and [] where there is none.
     """
@@ -156,7 +156,7 @@ def _explained(
     shared: Mapping[str, Sequence[SharedBy]],
     held_out: NDArray[np.bool_] | None,
 ) -> list[_Found]:
-    """Return attributions and motifs of the sequences that speak for each direction."""
+    """Return attributions and motifs of the sequences that contribute to each direction."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_all_motifs
 
@@ -240,19 +240,19 @@ def _heading(tasks: Sequence[Task], direction: Direction) -> str:
 
 def _first(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
     text = (
-        f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that speak for "
-        f"it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
+        f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that "
+        f"contribute to it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
         f"{motif.n_background:,} others ({_percent(motif.n_background_with, motif.n_background)})."
     )
     return text + _verdict(motif, direction) + gene_sentence(genes, motif.n_attended_with)
 
 
 def _verdict(motif: AttendedMotif, direction: Direction) -> str:
-    """Return whether the motif goes with the class, or the number, by donors that the network has not learned from."""
+    """Return whether the motif is associated with the class, or the number, by donors outside training."""
     is_number = motif.carriers["class"].tolist() == ["all"]
-    what = f"with {direction.target}" if is_number else "with the class"
+    what = f"associated with {direction.target}" if is_number else "associated with the class"
     if np.isnan(motif.p_donors):
-        return f" It is not known whether it goes {what}: no donors that the network has not seen can be compared."
+        return f" It is not known whether it is {what}: no donors that the network has not seen can be compared."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
@@ -261,8 +261,8 @@ def _verdict(motif: AttendedMotif, direction: Direction) -> str:
         for row in rates
     )
     test = f"{p_in_words(motif.p_donors)}, false discovery rate {p_text(motif.q_donors)}"
-    verdict = f"it goes {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to go {what}"
-    but = "" if motif.q_donors <= _LEVEL else ", though the network looks at it"
+    verdict = f"it is {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to be {what}"
+    but = "" if motif.q_donors <= _LEVEL else ", although the network uses it"
     return (
         f" In repertoires that the network has not seen, so many of a donor's sequences carry it: {each} ({test}). "
         f"So {verdict}{but}."
@@ -299,11 +299,12 @@ def _motif_table(
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
     if any(genes):
-        note = "so many of the sequences that speak for it and carry it have the gene, and so many of all sequences"
+        note = "so many of the sequences that contribute to it and carry it have the gene, and so many of all sequences"
         columns.append(Column("Most common genes", False, note))
     columns += [
         Column(
-            "Chosen", note=f"so many of the {first.n_attended:,} different sequences that speak for {direction.name}"
+            "Chosen",
+            note=f"so many of the {first.n_attended:,} different sequences that contribute to {direction.name}",
         ),
         Column("Others", note=f"so many of {first.n_background:,} sequences of like length from all repertoires"),
         Column(
@@ -313,7 +314,7 @@ def _motif_table(
         *([Column("Models", note=f"so many of {n_models} models have it in a kernel")] if n_models > 1 else []),
         Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"),
     ]
-    caption = f"Motifs of the sequences that speak for {direction.name}; press a heading to sort by it"
+    caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"
     rows = [
         _motif_row(motif, [gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1)
         for motif, own in zip(motifs, genes, strict=True)

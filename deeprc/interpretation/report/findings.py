@@ -135,7 +135,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
             named = "; ".join(f"{group.name} ({_names(group.members)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             said = (
-                f"{len(marked)} of the first {len(first)} sequences that speak for {direction} are shared "
+                f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
                 f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
                 "by contamination, copies or a common origin, and not because of the target."
             )

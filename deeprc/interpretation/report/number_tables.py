@@ -191,7 +191,7 @@ def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
             "attention: how much the network looks; contribution: what a sequence adds in its repertoire; response: "
             "what the output would be from it alone",
         ),
-        Column("For", False, "the class, or direction, for which sequences that speak most come first"),
+        Column("For", False, "the class, or direction, to which the first sequences contribute most"),
         Column("Sequences"),
         Column("Carriers", note="sequences into which the simulation put the signal"),
         Column("AUC", note="of telling carriers from all others"),

@@ -125,7 +125,7 @@ def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
     says = f"Training and validation loss{of_run} over {last:,} updates; the lowest validation loss is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. A "
-        "validation loss that rises while the training loss falls is learning by heart."
+        "validation loss that rises while the training loss falls is overfitting."
     )
     drawn = history_figure(history)
     return [drawn_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
@@ -237,7 +237,7 @@ def kernel_pictures(
         says = f"What each kernel{of_model} adds for {direction.name}, in the mean; the strongest: {strongest}."
         caption = (
             f"What each kernel{of_model} (a detector of short patterns that the network learned) adds for "
-            f"{direction.name}, in the mean over the sequences that speak most for it."
+            f"{direction.name}, in the mean over the sequences that contribute most to it."
         )
         drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
         figures.append(drawn_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))

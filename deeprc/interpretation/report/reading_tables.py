@@ -72,14 +72,14 @@ def is_memory_alone(variation: Sequence[Variation]) -> bool:
 
 
 def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
-    """Return through what most of a contribution comes, and its share of all that speaks for the same direction.
+    """Return through what most of a contribution comes, and its share of all that contributes to the same direction.
 
     Parameters
     ----------
     row
         A row of `attention_table`.
     sign
-        That of the direction for which the sequence speaks.
+        That of the direction to which the sequence contributes.
     """
     parts = {str(name).removeprefix("through_"): sign * value for name, value in row.items() if "through_" in str(name)}
     source = max(parts, key=lambda name: parts[name])
@@ -152,7 +152,7 @@ def _p_cell(value: float) -> Cell:
 
 
 def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
-    """Return for which class, or direction of a number, an output speaks where it goes up and where it goes down."""
+    """Return which class, or direction of a number, a rising and a falling output mean."""
     names: dict[tuple[str, str], str] = {}
     outputs = iter(output_names(tasks))
     for task in tasks:

@@ -63,14 +63,14 @@ _CONTENTS = [
     ("controls", "Does it need the sequences?"),
     ("readings", "All, some or single sequences?"),
     ("attention", "Where does the network look?"),
-    ("sequences", "Which sequences speak for which class?"),
+    ("sequences", "Which sequences contribute most to which class?"),
     ("antigens", "Known antigens?"),
     ("motifs", "Which motifs?"),
     ("witnesses", "Does it find what was implanted?"),
     ("reproduce", "To reproduce"),
 ]
 
-_FOR_NUMBERS = {"sequences": "Which sequences speak for which direction?"}
+_FOR_NUMBERS = {"sequences": "Which sequences contribute most to which direction?"}
 """Headings of a run that predicts numbers only."""
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class _Findings:
     checks, groups
         What a check of the cohort says, and the groups of repertoires that have too much in common.
     directions
-        What speaks for each direction of an output.
+        What contributes to each direction of an output.
     antigens
         What is known of these sequences; nothing without a database.
     cautions

@@ -1,4 +1,4 @@
-"""The sequences that speak most for a direction, as a table with coloured residues, and all of them to download."""
+"""The sequences that contribute most to a direction, as a table with coloured residues, and all of them to download."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def sequence_table(
     Parameters
     ----------
     direction, index
-        What they speak for, and its number in the page.
+        What they contribute to, and its number in the page.
     top
         See `deeprc.interpretation.survey.Survey`, the best first.
     residues
@@ -136,7 +136,7 @@ def sequence_table(
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{index}",
-        f"{which} {len(top):,} sequences that speak most for {direction.name}; press a heading to sort by it",
+        f"{which} {len(top):,} sequences that contribute most to {direction.name}; press a heading to sort by it",
         columns,
         rows,
         sortable=True,

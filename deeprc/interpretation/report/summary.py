@@ -51,8 +51,8 @@ def summary(
 
 def _no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
-        return f"None: no sequence speaks for it{' by its residues' * (page.table is not None)}."
-    return f"None is more frequent among the {page.n_sequences:,} sequences that speak most for it than elsewhere."
+        return f"None: no sequence contributes to it{' by its residues' * (page.table is not None)}."
+    return f"None is more frequent among the {page.n_sequences:,} sequences that contribute most to it than elsewhere."
 
 
 def _question(task: Task) -> str:
