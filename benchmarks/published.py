@@ -45,12 +45,11 @@ class _Network(nn.Module):
     def embed(self, residues: Tensor, lengths: Tensor) -> Tensor:
         """Return the representations, (N, D), of sequences, (N, L) with zeros behind their ends, and lengths, (N,)."""
         N, L = residues.shape
-        features = torch.zeros(N, L + _KERNEL_WIDTH - 1, N_AMINO_ACIDS + 3)
-        at = torch.arange(L)
-        rows, columns = torch.nonzero(at < lengths[:, None], as_tuple=True)
-        features.index_put_((rows, columns, residues[rows, columns]), torch.tensor(1.0))
-        features[:, :L, N_AMINO_ACIDS:] = self.positions[lengths, :L]
-        return functional.selu(self.convolution(features.transpose(1, 2))).amax(dim=2)
+        features = torch.zeros(N, N_AMINO_ACIDS + 3, L + _KERNEL_WIDTH - 1)
+        rows, columns = torch.nonzero(torch.arange(L) < lengths[:, None], as_tuple=True)
+        features.index_put_((rows, residues[rows, columns], columns), torch.tensor(1.0))
+        features[:, N_AMINO_ACIDS:, :L] = self.positions[lengths, :L].transpose(1, 2)
+        return functional.selu(self.convolution(features).amax(dim=2))
 
     def forward(self, residues: Tensor, lengths: Tensor, sizes: list[int]) -> Tensor:
         """Return the outputs, (B,), of repertoires with these numbers of sequences, which follow each other."""

@@ -38,7 +38,7 @@ _SHAPES = 1 << 14
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 _CAPACITY = 1 << 12
-_CHUNK = 1 << 14  # sequences that one thread searches at a time
+_CHUNK = 1 << 16  # sequences that one thread searches at a time
 
 
 class Neighbours(NamedTuple):

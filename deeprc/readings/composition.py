@@ -49,7 +49,7 @@ _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
 _N_LAST = _N_LETTERS ** (K - 1)
 _MAX_NAMES = 20_000  # genes of a field; IMGT names a few hundred
-_BLOCK = 16_384  # sequences that one thread reads at a time
+_BLOCK = 65_536  # sequences that one thread reads at a time
 
 
 @dataclass(frozen=True)
