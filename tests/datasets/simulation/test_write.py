@@ -123,15 +123,11 @@ def test_the_first_residue_is_number_1(tmp_path: Path) -> None:
 def test_a_cohort_without_signals_and_genes(tmp_path: Path) -> None:
     write_airr(Cohort(1, Sizes(3)), tmp_path / "airr")
     table = table_of(tmp_path / "airr", "repertoire_00001")
-    assert list(table) == [
-        "sequence_id",
-        "productive",
-        "junction_aa",
-        "duplicate_count",
-        "signal",
-        "motif",
-        "motif_start",
-    ]
+    known = ["sequence_id", "productive", "junction_aa", "duplicate_count", "signal", "motif", "motif_start"]
+    required = ["v_call", "j_call", "sequence", "rev_comp", "d_call", "sequence_alignment", "germline_alignment"]
+    required += ["junction", "v_cigar", "d_cigar", "j_cigar"]  # by the AIRR schema; they are empty
+    assert list(table) == known + required
+    assert (table[required] == "").all(axis=None)
     assert table["motif"].tolist() == ["", "", ""]
 
 
