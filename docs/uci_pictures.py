@@ -1,6 +1,6 @@
 """The picture of docs/examples-uci.md: the gain of the Hopfield network on each set over each of the other methods.
 
-python docs/uci_pictures.py [--results docs/uci.tsv] [--output docs/pictures]
+python docs/uci_pictures.py [--results docs/examples/uci.tsv] [--output docs/examples]
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BEST = "Hopfield, any layer"
 OTHERS = ("SVM", "random forest", "SNN", "gradient boosting")
+
+FOLDER = Path(__file__).parent / "examples"
 
 
 def draw_gains(accuracy: pd.DataFrame) -> Figure:
@@ -40,8 +42,8 @@ def draw_gains(accuracy: pd.DataFrame) -> Figure:
 
 
 @click.command()
-@click.option("--results", type=click.Path(exists=True, path_type=Path), default=Path(__file__).parent / "uci.tsv")
-@click.option("--output", type=click.Path(path_type=Path), default=Path(__file__).parent / "pictures")
+@click.option("--results", type=click.Path(exists=True, path_type=Path), default=FOLDER / "uci.tsv")
+@click.option("--output", type=click.Path(path_type=Path), default=FOLDER)
 def main(results: Path, output: Path) -> None:
     """Draw the picture."""
     need_matplotlib()

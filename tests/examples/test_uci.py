@@ -155,7 +155,7 @@ def test_an_unknown_set_is_said_in_one_line(uci: ModuleType, data: Path, tmp_pat
 
 def test_the_table_of_the_page_is_that_of_the_saved_results(uci: ModuleType) -> None:
     docs = EXAMPLE.parents[1] / "docs"
-    table = uci.summarise(pd.read_csv(docs / "uci.tsv", sep="\t"))
+    table = uci.summarise(pd.read_csv(docs / "examples" / "uci.tsv", sep="\t"))
     page = (docs / "examples-uci.md").read_text(encoding="utf-8")
     assert len(table) == len(uci.METHODS)
     for name, row in table.iterrows():
