@@ -13,16 +13,14 @@ Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, split_evenly
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_halves, hash_shape, leave_out
@@ -111,19 +109,15 @@ class NeighbourSearch:
             If the repertoire's container lacks genes that count.
         """
         sequences, table = self._tables.arrays_and_table(repertoire)
-        first, blocks = repertoire.start, split_evenly(len(repertoire), _CHUNK)
-        hashes = np.empty(len(repertoire), np.uint64)
+        first, n = repertoire.start, len(repertoire)
+        hashes = np.empty(n, np.uint64)
 
-        def search(block: tuple[int, int]) -> Neighbours:
-            start, stop = block
+        def search(start: int, stop: int) -> Neighbours:
             found = self.find(sequences, table, first + start, first + stop, hashes[start:stop])
             return found._replace(rows=found.rows + start)
 
-        if len(blocks) < 2:
-            return search((0, len(repertoire))), hashes
-        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            columns = zip(*threads.map(search, blocks), strict=True)
-        return Neighbours(*map(np.concatenate, columns)), hashes
+        parts = in_blocks(search, n, _CHUNK) or [search(0, 0)]
+        return Neighbours(*map(np.concatenate, zip(*parts, strict=True))), hashes
 
     def find(
         self, sequences: SequenceArrays, table: _Table, start: int, stop: int, hashes: NDArray[np.uint64] | None = None

@@ -8,18 +8,21 @@ Letters: N sequences, M different clones.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import in_blocks, njit
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["clone_abundances", "count_distinct"]
+
+
+_BLOCK = 1 << 16  # keys whose repeats one thread looks for at a time
 
 
 def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
@@ -28,9 +31,10 @@ def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDAr
     `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known.
     """
     sequences = repertoire.container.sequences.arrays(fields)
-    rows, row_bits = np.arange(repertoire.start, repertoire.stop), np.uint64(repertoire.stop.bit_length())
-    keys = _sort_by_hash(hash_rows(sequences, rows) if hashes is None else hashes, rows, row_bits)
-    return len(keys) - int(_count_repeats(sequences, keys, row_bits))
+    if hashes is None:
+        hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))
+    keys, bits = _group(hashes, repertoire.start)
+    return len(keys) - int(sum(in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
 
 
 def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
@@ -41,51 +45,84 @@ def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray
     """
     part = repertoire.sequences
     sequences = part.arrays(fields)
-    rows, row_bits = np.arange(len(part)), np.uint64(len(part).bit_length())
-    keys = _sort_by_hash(hash_rows(sequences, rows), rows, row_bits)
-    abundances = part.counts[keys & ((np.uint64(1) << row_bits) - np.uint64(1))].astype(np.int64)
-    _merge_repeats(sequences, keys, row_bits, abundances)
+    keys, bits = _group(hash_rows(sequences, np.arange(len(part))), 0)
+    abundances = part.counts[keys & ((np.uint64(1) << bits.row) - np.uint64(1))].astype(np.int64)
+    _merge_repeats(sequences, keys, *bits, abundances)
     return np.asarray(abundances[abundances > 0])
 
 
-def _sort_by_hash(hashes: NDArray[np.uint64], rows: NDArray[np.int64], row_bits: np.uint64) -> NDArray[np.uint64]:
-    """Return keys of sequences in rising order: the lower bits of the hash above, `row_bits` bits of the row below."""
-    keys: NDArray[np.uint64] = hashes << row_bits
-    keys |= rows.view(np.uint64)
-    keys.sort()
+class _Bits(NamedTuple):
+    """The number of a key's lower bits that say the row, and that do not say the group."""
+
+    row: np.uint64
+    rest: np.uint64
+
+
+def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], _Bits]:
+    """Return keys of N sequences, the lower bits of the hash above the row, in groups of about one hash each.
+
+    Parameters
+    ----------
+    hashes
+        The hashes of the sequences, (N,).
+    first
+        The row of the first one.
+    """
+    row_bits = (first + len(hashes)).bit_length()
+    bits = _Bits(np.uint64(row_bits), np.uint64(max(64 - len(hashes).bit_length(), row_bits)))
+    return _put_into_groups(hashes, np.uint64(first), *bits), bits
+
+
+@njit(nogil=True)
+def _put_into_groups(hashes: NDArray[np.uint64], first: Any, row_bits: Any, rest_bits: Any) -> NDArray[np.uint64]:
+    """Return the keys in the order of their groups, and within a group in the order of the rows: a counting sort."""
+    bounds = np.zeros((uint64(1) << (uint64(64) - rest_bits)) + uint64(1), np.int64)
+    for i in range(len(hashes)):
+        bounds[((hashes[i] << row_bits) >> rest_bits) + uint64(1)] += 1
+    for group in range(1, len(bounds)):
+        bounds[group] += bounds[group - 1]
+    keys = np.empty(len(hashes), np.uint64)
+    for i in range(len(hashes)):
+        key = (hashes[i] << row_bits) | (first + uint64(i))
+        keys[uint64(bounds[key >> rest_bits])] = key
+        bounds[key >> rest_bits] += 1
     return keys
 
 
 @njit(nogil=True)
-def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, at: int) -> int:
-    """Return the index of the last of the sorted keys before `at` whose sequence equals that at `at`; -1: none."""
+def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, at: int) -> int:
+    """Return the index of the last key before `at` whose sequence equals that at `at`; -1: none."""
     row_mask = (uint64(1) << row_bits) - uint64(1)
     earlier = at - 1
-    while earlier >= 0 and keys[earlier] >> row_bits == keys[at] >> row_bits:
-        if are_equal(sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[at] & row_mask)):
+    while earlier >= 0 and (keys[earlier] ^ keys[at]) >> rest_bits == uint64(0):  # of the same group
+        if (keys[earlier] ^ keys[at]) >> row_bits == uint64(0) and are_equal(
+            sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[at] & row_mask)
+        ):
             return earlier
         earlier -= 1
     return -1
 
 
 @njit(nogil=True)
-def _count_repeats(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any) -> int:
-    """Return how many sequences of sorted keys equal an earlier one."""
+def _count_repeats(
+    start: int, stop: int, sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any
+) -> int:
+    """Return how many sequences of the keys from `start` to `stop` equal an earlier one of any key."""
     n = 0
-    for at in range(uint64(1), uint64(len(keys))):
-        has_hash_of_previous = (keys[at] ^ keys[at - uint64(1)]) >> row_bits == uint64(0)  # spares the call for most
-        if has_hash_of_previous and _find_earlier(sequences, keys, row_bits, np.int64(at)) >= 0:
+    for at in range(max(start, 1), stop):
+        has_group_of_previous = (keys[at] ^ keys[at - 1]) >> rest_bits == uint64(0)  # spares the call for most
+        if has_group_of_previous and _find_earlier(sequences, keys, row_bits, rest_bits, at) >= 0:
             n += 1
     return n
 
 
 @njit(nogil=True)
 def _merge_repeats(
-    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, abundances: NDArray[np.int64]
+    sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, abundances: NDArray[np.int64]
 ) -> None:
-    """Add the abundance of each sequence of sorted keys that equals an earlier one to that one, and make it 0."""
+    """Add the abundance of each sequence that equals one of an earlier key to that one, and make it 0."""
     for at in range(len(keys) - 1, 0, -1):
-        earlier = _find_earlier(sequences, keys, row_bits, at)
+        earlier = _find_earlier(sequences, keys, row_bits, rest_bits, at)
         if earlier >= 0:
             abundances[earlier] += abundances[at]
             abundances[at] = 0

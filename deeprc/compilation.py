@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 from numba.core.caching import FunctionCache
@@ -19,9 +19,11 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["in_blocks", "njit", "split_evenly"]
+__all__ = ["in_blocks", "njit"]
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
@@ -71,23 +73,21 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compile_lazily
 
 
-def in_blocks(function: Callable[..., None], n: int, size: int, *arguments: Any) -> None:
-    """Call `function(start, stop, *arguments)` for each block that `split_evenly` makes of n items, on all cores.
+def in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: Any) -> list[_Result]:
+    """Call `function(start, stop, *arguments)` for blocks of at most `size` of n items, on all cores.
 
-    The function is compiled with `nogil=True`, so that threads run it at the same time. numba's own threads
-    (`parallel=True`, `prange`) start faster, but a function that uses them takes three times as long to compile. They
-    are for what a training calls in every update.
+    The results are in the order of the blocks. The function is compiled with `nogil=True`, so that threads run it at
+    the same time. numba's own threads (`parallel=True`, `prange`) start faster, but a function that uses them takes
+    three times as long to compile. They are for what a training calls in every update.
     """
-    blocks = split_evenly(n, size)
+    blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
-        for start, stop in blocks:
-            function(start, stop, *arguments)
-        return
+        return [function(start, stop, *arguments) for start, stop in blocks]
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        list(threads.map(lambda block: function(*block, *arguments), blocks))  # a list raises what a thread has raised
+        return list(threads.map(lambda block: function(*block, *arguments), blocks))
 
 
-def split_evenly(n: int, size: int) -> list[tuple[int, int]]:
+def _split_evenly(n: int, size: int) -> list[tuple[int, int]]:
     """Return the bounds of blocks of at most `size` of n items, which differ by one item at most.
 
     If there are several, their number is a multiple of the number of threads where n allows, so that all threads end

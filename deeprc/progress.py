@@ -9,20 +9,28 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
-__all__ = ["LogLines", "Reporter", "Step", "format_duration", "is_in_notebook", "open_step", "reporting", "track"]
+__all__ = [
+    "LogLines",
+    "Reporter",
+    "Step",
+    "TimedReporter",
+    "format_duration",
+    "is_in_notebook",
+    "open_step",
+    "reporting",
+    "track",
+]
 
 logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
-
-_LINE_SECONDS = 30.0  # between two log lines
-_MIN_SECONDS = 5.0  # a step that has not run so long has no line
 
 
 @dataclass(eq=False)
@@ -80,17 +88,27 @@ class Reporter(Protocol):
         """End to show a step."""
 
 
-class LogLines:
-    """Logs a line about all open steps, the outermost first, at most once in 30 seconds.
+class TimedReporter(ABC):
+    """Shows all open steps together, the outermost first, and not more often than they can be read.
 
     Parameters
     ----------
     clock
         Returns the time in seconds.
+
+    Attributes
+    ----------
+    delay
+        Seconds that a step runs before it is shown.
+    interval
+        Seconds between two times that the steps are shown.
     """
 
+    delay: ClassVar[float]
+    interval: ClassVar[float]
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._last_line = clock, clock()
+        self._clock, self._last_shown = clock, clock()
         self._began: dict[Step, tuple[float, float]] = {}  # when a step began, and how much of it was done then
 
     def begin(self, step: Step) -> None:
@@ -98,21 +116,40 @@ class LogLines:
         self._began[step] = self._clock(), step.done
 
     def show(self, step: Step) -> None:
-        """Log a line if it is time to."""
+        """Show all open steps if it is time to."""
         now = self._clock()
-        if now - self._last_line >= _LINE_SECONDS and now - self._began[step][0] >= _MIN_SECONDS:
-            self._last_line = now
-            logger.info("%s", "; ".join(self._describe(each, now) for each in list(self._began)))
+        began, _ = self._began[step]
+        if now - began >= self.delay and now - self._last_shown >= self.interval:
+            self._last_shown = now
+            self.show_all(list(self._began), now)
 
     def end(self, step: Step) -> None:
         """Forget a step."""
         del self._began[step]
 
-    def _describe(self, step: Step, now: float) -> str:
+    @abstractmethod
+    def show_all(self, steps: Sequence[Step], now: float) -> None:
+        """Show all open steps, the outermost first; `now` is the time in seconds."""
+
+    def describe_rest(self, step: Step, now: float) -> list[str]:
+        """Return the time that is left, if it is known, and the note of a step, if it has one."""
         left = step.seconds_left(now, *self._began[step])
-        share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name
         time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
-        return ", ".join([share, *time_left, *filter(None, [step.note])])
+        return [*time_left, *filter(None, [step.note])]
+
+
+class LogLines(TimedReporter):
+    """Logs a line about all open steps, at most once in 30 seconds."""
+
+    delay, interval = 5.0, 30.0
+
+    def show_all(self, steps: Sequence[Step], now: float) -> None:
+        """Log a line."""
+        logger.info("%s", "; ".join(self._describe(step, now) for step in steps))
+
+    def _describe(self, step: Step, now: float) -> str:
+        share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name
+        return ", ".join([share, *self.describe_rest(step, now)])
 
 
 _REPORTER: ContextVar[Reporter | None] = ContextVar("_REPORTER", default=None)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deeprc.drawing import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BLUE, RED, GREEN, PURPLE = COLOURS
 BLACK = "#000000"
@@ -28,3 +33,12 @@ def need_matplotlib() -> None:
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("Error: the pictures need matplotlib: pip install 'deeprc[plots]'", err=True)
         raise SystemExit(2)
+
+
+def write_picture(draw: Callable[[], Figure], path: Path, **options: Any) -> None:
+    """Draw a figure and write it, as the same bytes each time; the options are those of `Figure.savefig`."""
+    import matplotlib as mpl
+
+    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    with mpl.rc_context(SETTINGS):
+        draw().savefig(path, metadata=metadata, **options)

@@ -15,7 +15,7 @@ import click
 import hopfield_examples as examples
 import numpy as np
 import torch
-from drawing import BLACK, BLUE, GREEN, PURPLE, RED, SETTINGS, need_matplotlib
+from drawing import BLACK, BLUE, GREEN, PURPLE, RED, need_matplotlib, write_picture
 from hopfield_examples import Part
 
 from deeprc.hopfield import theory
@@ -237,13 +237,9 @@ def table(name: str, numbers: dict[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows))
 
 
-def write_picture(draw: Callable[[Part], Figure], part: Part, path: Path) -> None:
-    """Draw a part and write it as the same bytes each time."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(SETTINGS):
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        draw(part).savefig(path, dpi=120, bbox_inches="tight", metadata=metadata)
+def write_part(draw: Callable[[Part], Figure], part: Part, path: Path) -> None:
+    """Draw a part and write it."""
+    write_picture(lambda: draw(part), path, dpi=120, bbox_inches="tight")
 
 
 @click.command()
@@ -257,7 +253,7 @@ def main(output: Path) -> None:
     for name, (suffix, compute, draw) in PARTS.items():
         part = compute()
         numbers[name] = part.numbers
-        write_picture(draw, part, output / f"{name}.{suffix}")
+        write_part(draw, part, output / f"{name}.{suffix}")
     (output / "figures.json").write_text(json.dumps(_rounded(numbers), indent=1) + "\n")
     for name in TABLES:
         click.echo(f"{name}\n{table(name, numbers)}\n")

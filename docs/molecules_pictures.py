@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pandas as pd
-from drawing import BLACK, BLUE, GREEN, PURPLE, RED, SETTINGS, need_matplotlib
+from drawing import BLACK, BLUE, GREEN, PURPLE, RED, need_matplotlib, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,11 +49,8 @@ def draw_splits(results: pd.DataFrame) -> Figure:
 def main(results: Path, output: Path) -> None:
     """Draw the picture."""
     need_matplotlib()
-    import matplotlib as mpl
-
-    with mpl.rc_context(SETTINGS):
-        figure = draw_splits(pd.read_csv(results, sep="\t"))
-        figure.savefig(output / "molecules.svg", metadata={"Date": None})
+    auc = pd.read_csv(results, sep="\t")
+    write_picture(lambda: draw_splits(auc), output / "molecules.svg")
 
 
 if __name__ == "__main__":

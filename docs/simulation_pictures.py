@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 import numpy as np
-from drawing import BLACK, BLUE, PURPLE, RED, SETTINGS, need_matplotlib
+from drawing import BLACK, BLUE, PURPLE, RED, need_matplotlib, write_picture
 from scipy.stats import norm
 
 from deeprc.datasets.kmers import count_kmers
@@ -49,13 +49,9 @@ def main(real: Path, output: Path) -> None:
         "LSTM": LstmBackground(),
     }
     drawn = {name: background.draw(1, np.arange(N)) for name, background in backgrounds.items()}
-    with mpl.rc_context(SETTINGS):
-        for name, figure in (
-            ("sizes", draw_sizes()),
-            ("lengths", draw_lengths(drawn)),
-            ("kmers", draw_kmers(drawn)),
-        ):
-            figure.savefig(output / f"{name}.png", dpi=110, metadata={"Software": None})
+    drawings = {"sizes": draw_sizes, "lengths": lambda: draw_lengths(drawn), "kmers": lambda: draw_kmers(drawn)}
+    for name, draw in drawings.items():
+        write_picture(draw, output / f"{name}.png", dpi=110)
 
 
 def draw_sizes() -> Figure:

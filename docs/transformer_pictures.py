@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from drawing import BLUE, GREEN, PURPLE, RED, SETTINGS, need_matplotlib
+from drawing import BLUE, GREEN, PURPLE, RED, need_matplotlib, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,11 +53,8 @@ def draw_heads(history: list[dict[str, Any]]) -> Figure:
 def main(results: Path, output: Path) -> None:
     """Draw the picture."""
     need_matplotlib()
-    import matplotlib as mpl
-
-    with mpl.rc_context(SETTINGS):
-        figure = draw_heads(json.loads(results.read_text())["history"])
-        figure.savefig(output / "transformer.svg", metadata={"Date": None})
+    history = json.loads(results.read_text())["history"]
+    write_picture(lambda: draw_heads(history), output / "transformer.svg")
 
 
 if __name__ == "__main__":

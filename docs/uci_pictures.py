@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 import pandas as pd
-from drawing import BLACK, BLUE, RED, SETTINGS, need_matplotlib
+from drawing import BLACK, BLUE, RED, need_matplotlib, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,11 +47,8 @@ def draw_gains(accuracy: pd.DataFrame) -> Figure:
 def main(results: Path, output: Path) -> None:
     """Draw the picture."""
     need_matplotlib()
-    import matplotlib as mpl
-
     accuracy = pd.read_csv(results, sep="\t").pivot_table("accuracy", "set", "method")
-    with mpl.rc_context(SETTINGS):
-        draw_gains(accuracy).savefig(output / "uci.svg", metadata={"Date": None})
+    write_picture(lambda: draw_gains(accuracy), output / "uci.svg")
 
 
 if __name__ == "__main__":

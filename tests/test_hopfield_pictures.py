@@ -189,7 +189,7 @@ def test_pictures_are_the_same_each_time(pictures: ModuleType, parts: dict[str, 
     for name, (suffix, _, draw) in pictures.PARTS.items():
         drawings = [tmp_path / f"{name}-{number}.{suffix}" for number in (1, 2)]
         for drawing in drawings:
-            pictures.write_picture(draw, parts[name], drawing)
+            pictures.write_part(draw, parts[name], drawing)
         assert drawings[0].read_bytes() == drawings[1].read_bytes()
 
 

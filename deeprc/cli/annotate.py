@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from deeprc.cli.options import host_option
+
 __all__ = ["annotate"]
 
 
@@ -28,14 +30,8 @@ __all__ = ["annotate"]
     metavar="COHORT.h5",
     help="The cohort that TABLE comes from. It is used to estimate how many sequences match by chance.",
 )
-@click.option(
-    "--host",
-    type=click.Choice(["human", "mouse", "any"]),
-    default="human",
-    show_default=True,
-    help="The species whose receptors in the database are used.",
-)
-def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str | None, host: str) -> None:
+@host_option
+def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str | None, host: str | None) -> None:
     """Find the sequences of TABLE that are receptors with a known antigen.
 
     TABLE is a TSV with a column junction_aa and, if known, v_call, such as those of `deeprc attention`, `deeprc clones`
@@ -50,21 +46,19 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     Example:
       deeprc annotate clones.tsv --database vdjdb.txt --cohort cohort.h5 -o annotated.tsv
     """
-    import pandas as pd
-
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
     from deeprc.files import check_table_output, write_text
-    from deeprc.specificity import ADDED_COLUMNS, annotate_sequences, read_database, read_sequences
+    from deeprc.specificity import ADDED_COLUMNS, annotate_sequences, read_databases, read_sequences
 
     beside = output.with_name(f"{output.name.removesuffix('.tsv')}.organisms.tsv")
     check_table_output(output, ADDED_COLUMNS)
     check_table_output(beside, ("antigen_organism", "n_exact"))
     sequences = read_sequences(table)
-    known = [read_database(each, host=None if host == "any" else host) for each in databases]
+    known = read_databases(databases, host=host)
     compared = None if cohort is None else open_dataset(cohort)
     try:
-        found = annotate_sequences(sequences, pd.concat(known, ignore_index=True), cohort=compared)
+        found = annotate_sequences(sequences, known, cohort=compared)
     except InputError as error:
         raise InputError(f"{table}: {error}") from error
     for path, content in ((output, found.table), (beside, found.organisms)):

@@ -12,6 +12,7 @@ __all__ = [
     "adjust_option",
     "config_option",
     "device_option",
+    "host_option",
     "jobs_option",
     "read_folds",
     "seed_option",
@@ -54,6 +55,14 @@ config_option = click.option(
 )
 device_option = click.option(
     "--device", default="auto", show_default=True, help="Where to compute: auto, cpu, cuda, cuda:1, ..."
+)
+host_option = click.option(
+    "--host",
+    type=click.Choice(["human", "mouse", "any"]),
+    default="human",
+    show_default=True,
+    callback=lambda _, __, host: None if host == "any" else host,
+    help="The species whose receptors in the databases are used.",
 )
 jobs_option = click.option(
     "--jobs", type=click.IntRange(0), default=1, show_default=True, help="Number of processes; 0: one per core."

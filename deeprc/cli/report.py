@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from deeprc.cli.options import device_option
+from deeprc.cli.options import device_option, host_option
 from deeprc.cli.paths import runs_and_container
 
 __all__ = ["report"]
@@ -28,13 +28,7 @@ __all__ = ["report"]
     help="Look for the sequences among receptors with known antigens, in a file as `deeprc annotate` takes it. The"
     " option may be given several times.",
 )
-@click.option(
-    "--host",
-    type=click.Choice(["human", "mouse", "any"]),
-    default="human",
-    show_default=True,
-    help="Whose receptors of the databases count.",
-)
+@host_option
 @click.option("--open", "is_opened", is_flag=True, help="Open the file in the browser when it is written.")
 @device_option
 def report(
@@ -42,7 +36,7 @@ def report(
     output: str,
     top: int,
     databases: tuple[str, ...],
-    host: str,
+    host: str | None,
     is_opened: bool,
     device: str,
 ) -> None:
@@ -66,8 +60,7 @@ def report(
     from deeprc.interpretation.report import write_any_report
 
     folders, container = runs_and_container(paths)
-    counted = None if host == "any" else host
-    write_any_report(folders, container, output=output, top=top, databases=databases, host=counted, device=device)
+    write_any_report(folders, container, output=output, top=top, databases=databases, host=host, device=device)
     click.echo(f"Wrote {output}")
     if is_opened:
         click.launch(output)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.readers.text import read_text
 from deeprc.errors import InputError
 
-__all__ = ["COLUMNS", "HOSTS", "between_conserved_residues", "normalise_calls", "read_database", "read_sequences"]
+__all__ = [
+    "COLUMNS",
+    "HOSTS",
+    "between_conserved_residues",
+    "normalise_calls",
+    "read_database",
+    "read_databases",
+    "read_sequences",
+]
 
 COLUMNS = ("cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism")
 """Columns of a database as `read_database` returns it; `cdr3_aa` lacks the two conserved residues."""
@@ -157,6 +166,11 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
         of_host = "" if host is None else f" of {host} receptors"
         raise InputError(f"{path}: holds no amino-acid sequence{of_host} with a known antigen")
     return found
+
+
+def read_databases(paths: Iterable[str | os.PathLike[str]], *, host: str | None = "human") -> pd.DataFrame:
+    """Return the receptors of one or more databases in one table, see `read_database`."""
+    return pd.concat([read_database(Path(path), host=host) for path in paths], ignore_index=True)
 
 
 def read_sequences(path: str | Path) -> pd.DataFrame:

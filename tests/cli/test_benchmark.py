@@ -258,8 +258,8 @@ def test_progress_is_told_in_lines_or_in_a_bar(
     command = [*arguments, "--methods", NOISE, "-o"]
     name = "jobs of the benchmark"
     assert name not in deeprc(*command, tmp_path / "quiet")[2]  # it takes less than half a minute
-    for limit in ("_LINE_SECONDS", "_MIN_SECONDS"):
-        monkeypatch.setattr(f"deeprc.progress.{limit}", -1.0)
+    for limit in ("delay", "interval"):
+        monkeypatch.setattr(f"deeprc.progress.LogLines.{limit}", -1.0)
     lines = [line for line in deeprc(*command, tmp_path / "lines")[2].splitlines() if name in line]
     shares = [f"{100 * n / 12:.0f}%" for n in (*range(10), 9, 10, 11, 12)]
     assert [line.split(",")[0] for line in lines] == [f"INFO: {name}: {share}" for share in shares]

@@ -1,7 +1,6 @@
 """examples/molecules.py learns a toy, computes nothing twice, and says what it needs."""
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -11,20 +10,14 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-PATH = Path(__file__).parents[2] / "examples" / "molecules.py"
+DOCS = Path(__file__).parents[2] / "docs"
 CHAINS = ["C" * length for length in range(1, 11)] + ["C" * length + "OC" for length in range(1, 6)]
 ENDS = {"C(=O)O": 1, "CC(=O)O": 1, "CN": 0, "CO": 0, "CCl": 0, "C(N)C(=O)O": 1}  # acids are the positive class
 
 
 @pytest.fixture
-def molecules(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    specification = importlib.util.spec_from_file_location("molecules", PATH)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "molecules", module)
-    specification.loader.exec_module(module)
-    return module
+def molecules(load_example: Callable[[str], ModuleType]) -> ModuleType:
+    return load_example("molecules")
 
 
 def write_toy(folder: Path) -> None:
@@ -90,8 +83,8 @@ def test_without_rdkit_one_line_says_what_to_install(
 
 
 def test_the_page_has_the_saved_numbers() -> None:
-    page = (PATH.parents[1] / "docs" / "examples-molecules.md").read_text(encoding="utf-8")
-    results = pd.read_csv(PATH.parents[1] / "docs" / "examples" / "molecules.tsv", sep="\t")
+    page = (DOCS / "examples-molecules.md").read_text(encoding="utf-8")
+    results = pd.read_csv(DOCS / "examples" / "molecules.tsv", sep="\t")
     rows = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if " ± " in line}
     for (method, _), own in results.groupby(["method", "set"])["auc"]:
         cell = f"{own.mean():.3f} ± {own.std():.3f}" if len(own) > 1 else f"{own.iloc[0]:.3f}"

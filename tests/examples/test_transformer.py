@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +17,13 @@ from deeprc import encoders
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn import EncoderSettings
 
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "transformer.py"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
-def transformer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def transformer(load_example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Import the example, with a small network."""
-    specification = importlib.util.spec_from_file_location("transformer", EXAMPLE)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = load_example("transformer")
     for name, value in {"WIDTH": 16, "LAYERS": 2, "MEASURED": (0, 40), "HELD_OUT": 100, "BATCH": 64}.items():
         monkeypatch.setattr(module, name, value)
     return module
@@ -116,8 +110,8 @@ def test_deeprc_trains_with_the_encoder_whose_layers_stay_as_they_are(
 
 
 def test_the_page_has_the_saved_numbers() -> None:
-    page = (ROOT / "docs" / "examples-transformer.md").read_text(encoding="utf-8")
-    saved = json.loads((ROOT / "docs" / "examples" / "transformer.json").read_text(encoding="utf-8"))
+    page = (DOCS / "examples-transformer.md").read_text(encoding="utf-8")
+    saved = json.loads((DOCS / "examples" / "transformer.json").read_text(encoding="utf-8"))
     for each in saved["history"]:
         if f"| {each['update']:,} |" not in page:
             continue

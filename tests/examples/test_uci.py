@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,17 +15,13 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "uci.py"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
-def uci(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def uci(load_example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Import the example, with at most two settings per method and few updates."""
-    specification = importlib.util.spec_from_file_location("uci", EXAMPLE)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    module = load_example("uci")
 
     def shorten(choice: partial[Any]) -> partial[Any]:
         return partial(choice, updates=15) if choice.func is module.train else choice
@@ -154,9 +150,8 @@ def test_an_unknown_set_is_said_in_one_line(uci: ModuleType, data: Path, tmp_pat
 
 
 def test_the_table_of_the_page_is_that_of_the_saved_results(uci: ModuleType) -> None:
-    docs = EXAMPLE.parents[1] / "docs"
-    table = uci.summarise(pd.read_csv(docs / "examples" / "uci.tsv", sep="\t"))
-    page = (docs / "examples-uci.md").read_text(encoding="utf-8")
+    table = uci.summarise(pd.read_csv(DOCS / "examples" / "uci.tsv", sep="\t"))
+    page = (DOCS / "examples-uci.md").read_text(encoding="utf-8")
     assert len(table) == len(uci.METHODS)
     for name, row in table.iterrows():
         p = "" if np.isnan(row["p"]) else f"{row['p']:.2g}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pandas as pd
 
@@ -14,9 +12,9 @@ from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
 from deeprc.interpretation.report.pictures import drawn_figure
 from deeprc.interpretation.survey import Direction, Survey
-from deeprc.specificity import annotate_sequences, read_database
+from deeprc.specificity import annotate_sequences
 
-__all__ = ["AntigenPage", "antigen_pages", "read_databases", "with_known_antigens"]
+__all__ = ["AntigenPage", "antigen_pages", "with_known_antigens"]
 
 _MAX_ORGANISMS = 15
 
@@ -40,13 +38,6 @@ class AntigenPage:
     said: str
     figures: Sequence[Figure]
     table: Table | None
-
-
-def read_databases(paths: Sequence[str | os.PathLike[str]], *, host: str | None) -> pd.DataFrame | None:
-    """Return several databases as one, see `read_database`; None if there are none."""
-    if not paths:
-        return None
-    return pd.concat([read_database(Path(path), host=host) for path in paths], ignore_index=True)
 
 
 def with_known_antigens(

@@ -22,7 +22,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
 from deeprc.interpretation.report import origin, pictures
-from deeprc.interpretation.report.antigens import AntigenPage, antigen_pages, read_databases, with_known_antigens
+from deeprc.interpretation.report.antigens import AntigenPage, antigen_pages, with_known_antigens
 from deeprc.interpretation.report.cautions import cautions
 from deeprc.interpretation.report.directions import DirectionPage, direction_pages
 from deeprc.interpretation.report.findings import (
@@ -47,6 +47,7 @@ from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
 from deeprc.runs.performance import SPLIT_NAMES, Performance, held_out_split
 from deeprc.runs.predictor import Predictor
+from deeprc.specificity import read_databases
 from deeprc.tasks import Task
 
 __all__ = ["REPORT_NEEDS", "write_report"]
@@ -99,7 +100,7 @@ def write_report(
         How many sequences to keep for each direction of an output.
     databases, host
         Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count;
-        see `deeprc.specificity.read_database`.
+        see `deeprc.specificity.read_databases`.
 
     Raises
     ------
@@ -115,7 +116,7 @@ def write_report(
         raise InputError(f"{dataset.container.path}: has no repertoire to report on")
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
-    known = read_databases(databases, host=host)
+    known = read_databases(databases, host=host) if databases else None
     found = _find(predictor, dataset, top, known)
     files = list(map(str, databases))
     reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
