@@ -37,7 +37,8 @@ def draw_splits(results: pd.DataFrame) -> Figure:
             axis.plot([place] * len(own), own, marker, color=colour, fillstyle="none", label=method)
             axis.plot([place - 0.3, place + 0.3], [own.mean()] * 2, color=colour, linewidth=2)
         axis.axhline(PAPER[name], color=BLACK, linewidth=0.8, linestyle="--", label="paper, HopfieldLayer")
-        axis.set(title=name.upper(), xticks=(), xlim=(-0.6, len(STYLES) - 0.4))
+        n = results.query("set == @name")["repeat"].nunique()
+        axis.set(title=f"{name.upper()}, {n} splits", xticks=(), xlim=(-0.6, len(STYLES) - 0.4))
     figure.axes[0].set_ylabel("AUC, test part")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(STYLES) + 1)
     return figure

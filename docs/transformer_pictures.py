@@ -42,7 +42,7 @@ def draw_heads(history: list[dict[str, Any]]) -> Figure:
         axis.set(title=f"layer {layer}", ylim=(0.2, 0.8), xlim=(-0.3, len(history) - 0.7))
         axis.set_xticks(list(places), [f"{each['update']:,}" for each in history], rotation=90)
     axes[0].set_ylabel("median of k / N")
-    figure.supxlabel("updates")
+    figure.supxlabel("updates; the distances between them are not to scale")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(STYLES))
     return figure
 

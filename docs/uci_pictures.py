@@ -32,12 +32,13 @@ def draw_gains(accuracy: pd.DataFrame) -> Figure:
         gains = np.sort(100 * (accuracy[BEST] - accuracy[other]))
         axis.bar(np.arange(len(gains)), gains, 1.0, color=np.where(gains < 0, RED, BLUE))
         axis.axhline(0, color=BLACK, linewidth=0.8)
-        better, worse = (gains > 0).sum(), (gains < 0).sum()
-        axis.text(0.05, 0.95, f"{better} better\n{worse} worse", transform=axis.transAxes, va="top")
-        axis.set(title=f"against {other}", xticks=(), ylim=(-27, 27))
+        counts = {"better": (gains > 0).sum(), "worse": (gains < 0).sum(), "equal": (gains == 0).sum()}
+        text = "\n".join(f"{n} {name}" for name, n in counts.items())
+        axis.text(0.05, 0.95, text, transform=axis.transAxes, va="top")
+        axis.set(title=f"against {other}", xticks=(), ylim=(-40, 40))
         axis.spines["bottom"].set_visible(False)
     axes[0].set(ylabel="gain in accuracy, in points")
-    figure.supxlabel(f"{len(accuracy)} sets, in rising order; longer bars are cut")
+    figure.supxlabel(f"{len(accuracy)} sets, in rising order")
     return figure
 
 

@@ -4,10 +4,10 @@
 
 FOLDER holds `bace.csv.gz`, `BBBP.csv.gz`, `HIV.csv.gz` and `sider.csv.gz` of MoleculeNet. As in the paper, 80% of the
 molecules are for training, 10% for validation, 10% for the test, at random. Every method averages its three settings
-with the best AUC on the validation part. The output gets one row per set, repeat and method; rows that it already has
-are not computed again. Letters: N molecules, F features, T tasks (27 side effects in SIDER, else 1).
+with the best AUC on the validation part, and computes no row twice. Letters: N molecules, F features, T tasks.
 """
 
+import hashlib
 import importlib.util
 import time
 from collections.abc import Iterator
@@ -57,15 +57,15 @@ def compute_features(smiles: list[str]) -> dict[str, Array]:
     return {"rows": rows, "counts": np.hstack(counts).astype(np.uint8), "descriptors": values}
 
 
-def read_set(path: Path, columns: list[str] | None, cache: Path) -> tuple[dict[str, Array], Array]:
-    """Return the features of a set, computed once and then read from `cache`, and its labels (N, T)."""
-    table = pd.read_csv(path)
+def read_set(path: Path, columns: list[str] | None, folder: Path) -> tuple[dict[str, Array], Array]:
+    """Return the features of a set, computed once per content and then read from the folder, and its labels (N, T)."""
+    table, digest = pd.read_csv(path), hashlib.sha256(path.read_bytes()).hexdigest()
+    cache = folder / f"{path.name.split('.')[0]}-{digest[:12]}.npz"
     if not cache.exists():
         part = cache.with_suffix(".partial.npz")
         np.savez_compressed(part, **compute_features(table["smiles"].tolist()))  # type: ignore[arg-type]
         part.rename(cache)
-    with np.load(cache) as file:
-        features = dict(file)
+    features = dict(np.load(cache))
     return features, table[columns or table.columns.drop("smiles")].to_numpy(np.float32)[features["rows"]]
 
 
@@ -75,9 +75,8 @@ def scale(features: dict[str, Array], training: Array) -> Array:
     counts = counts[:, (counts[training] > 0).sum(0) >= 3]
     values = np.where(np.abs(features["descriptors"]) < 1e6, features["descriptors"], np.nan)
     values = values[:, np.nanstd(values[training], axis=0) > 1e-6]
-    options: dict[str, Any] = {"n_quantiles": min(200, len(training)), "output_distribution": "normal"}
-    normal = QuantileTransformer(**options, random_state=0).fit(values[training])
-    values = np.nan_to_num(normal.transform(values).clip(-3, 3)).astype(np.float32)
+    normal = QuantileTransformer(n_quantiles=min(200, len(training)), output_distribution="normal", random_state=0)
+    values = np.nan_to_num(normal.fit(values[training]).transform(values).clip(-3, 3)).astype(np.float32)
     blocks = [block - block[training].mean(0) for block in (counts, values)]
     return np.hstack([block / np.sqrt(np.square(block[training]).sum(1).mean()) for block in blocks])
 
@@ -176,24 +175,25 @@ def run(features: dict[str, Array], labels: Array, repeat: int, methods: list[st
 @click.option("--sets", default=",".join(FILES), show_default=True, help="Names, separated by commas.")
 @click.option("--repeats", default=5, show_default=True, help="Random splits of each set.")
 def main(data: Path, output: Path, sets: str, repeats: int) -> None:
-    """Compare methods on drug design data sets. Features are kept beside the output, as SET.npz."""
+    """Compare methods on drug design data sets. Features are kept beside the output, as SET-DIGEST.npz."""
     if importlib.util.find_spec("rdkit") is None:
         raise click.UsageError("fingerprints need RDKit: pip install 'deeprc[molecules]'")
+    if wrong := [name for name in sets.split(",") if not (data / FILES.get(name, "")).is_file()]:
+        raise click.UsageError(f"--sets: expected some of {','.join(FILES)} with a file in {data}, found {wrong[0]}")
     torch.set_num_threads(1)
     threadpool_limits(1)
     results = pd.read_csv(output, sep="\t") if output.exists() else pd.DataFrame(columns=["set", "repeat", "method"])
     for name in sets.split(","):
-        features, labels = read_set(data / FILES[name], LABELS.get(name), output.with_name(f"{name}.npz"))
+        features, labels = read_set(data / FILES[name], LABELS.get(name), output.parent)
         for repeat in range(repeats):
-            done = set(results.query("set == @name and repeat == @repeat")["method"])
-            todo = [method for method in METHODS if method not in done]
+            todo = sorted(METHODS.keys() - set(results.query("set == @name and repeat == @repeat")["method"]))
             for row in run(features, labels, repeat, todo) if todo else ():
                 results = pd.concat([results, pd.DataFrame([{"set": name, **row}])], ignore_index=True)
                 results.to_csv(output, sep="\t", index=False)
                 click.echo(f"{name} {repeat} {row['method']}: {row['auc']:.3f} ({row['cpu_s']} s)")
+    results = results[results["set"].isin(sets.split(",")) & (results["repeat"] < repeats)]
     table = results.pivot_table("auc", "method", "set", aggfunc=lambda own: f"{own.mean():.3f} ± {own.std():.3f}")
-    table.loc["paper, HopfieldLayer"] = pd.Series(PAPER)
-    click.echo(table.to_string())
+    click.echo(pd.concat([table, pd.DataFrame({"paper, HopfieldLayer": PAPER}).T[table.columns]]).to_string())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Heads of a transformer that learned receptor sequences: over how many residues they average (paper lines 921-964).
 
     python examples/transformer.py learn --data sequences.tsv.gz --output transformer
-    python examples/transformer.py compare --weights transformer --cohort cohort.h5 --target disease=sick --output runs
+    python examples/transformer.py compare --weights transformer.safetensors --cohort cohort.h5 --target disease=sick
 
 `learn` trains a small encoder to predict masked residues, counts over how many residues each head averages before,
 during and after training, and replaces heads of class I by an average. `compare` trains DeepRC with this encoder and
@@ -10,7 +10,6 @@ with the convolution on the same folds. Letters: N sequences, L positions, H hea
 
 import json
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-import deeprc
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
 from deeprc.encoders import register_encoder
+from deeprc.evaluation.splits import SplitOptions
 from deeprc.hopfield.analysis import metastable_sizes, summarise_heads
 from deeprc.hopfield.transformer import HopfieldEncoderLayer
 from deeprc.nn import EncoderSettings, SequenceEncoder
+from deeprc.runs.several import RunPlan, train_runs
 
 WIDTH, LAYERS, HEADS, POSITIONS, MASKED = 64, 4, 4, 40, 0.15
 MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
@@ -122,9 +122,12 @@ def replace_by_average(model: ReceptorTransformer, heads: list[dict[str, Any]]) 
 
 
 def read_sequences(path: Path, n: int) -> Sequences:
-    """Return the first n sequences of the column `junction_aa`."""
-    table = pd.read_csv(path, sep="\t", usecols=["junction_aa"], nrows=n)
-    residues, offsets = (torch.from_numpy(array.astype("int64")) for array in encode_many(table["junction_aa"]))
+    """Return the first n sequences of the column `junction_aa` that consist of the 20 amino acids."""
+    table = pd.read_csv(path, sep="\t", usecols=["junction_aa"], nrows=2 * n).dropna()
+    known = table.loc[table["junction_aa"].str.fullmatch("[ACDEFGHIKLMNPQRSTVWY]+"), "junction_aa"][:n]
+    if len(known) <= HELD_OUT:
+        raise click.UsageError(f"{path}: expected more than {HELD_OUT} sequences, found {len(known)}")
+    residues, offsets = (torch.from_numpy(array.astype("int64")) for array in encode_many(known))
     lengths = offsets.diff()
     inside = torch.arange(int(lengths.max())) < lengths[:, None]
     return torch.full(inside.shape, -1).masked_scatter(inside, residues), lengths
@@ -163,37 +166,34 @@ def learn(data: Path, output: Path, updates: int, seed: int) -> None:
             optimiser.step()
             schedule.step()
     of_class_1 = [head for head in heads if head["operating_class"] == "I"]
-    others = sorted(heads, key=lambda head: head["median_fraction"])[: len(of_class_1)]
+    others = [head for head in heads if head["operating_class"] != "I"]
     replaced = []
-    for name, chosen in (("none", []), ("class I", of_class_1), ("smallest k", others), ("all", heads)):
+    for name, chosen in (("none", []), ("class I", of_class_1), ("others", others), ("all", heads)):
         replaced.append({"heads": name, "n": len(chosen), **evaluate(replace_by_average(model, chosen), held_out)})
         click.echo(f"{len(chosen)} heads replaced ({name}): {replaced[-1]['loss']:.3f}")
     weights = {name: each for name, each in model.state_dict().items() if not name.startswith("project")}
-    save_file(weights, output.with_suffix(".safetensors"))
+    save_file(weights, f"{output}.safetensors")
     found = {"seed": seed, "cpu_s": round(time.process_time() - started), "replaced": replaced, "history": history}
-    output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    Path(f"{output}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 @main.command()
 @click.option("--cohort", type=click.Path(exists=True, path_type=Path), required=True, help="From deeprc preprocess.")
 @click.option("--target", required=True)
 @click.option("--group-by", help="Column of the donors.")
-@click.option("--weights", type=click.Path(path_type=Path), default="transformer", show_default=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the runs.")
+@click.option("--weights", type=click.Path(exists=True, path_type=Path), required=True, help="From learn.")
+@click.option("--output", type=click.Path(path_type=Path), default="runs", show_default=True, help="Of the runs.")
 @click.argument("settings", nargs=-1)
 def compare(cohort: Path, target: str, group_by: str | None, weights: Path, output: Path, settings: tuple[str]) -> None:
     """Train DeepRC with each encoder on five folds. SETTINGS are those of deeprc train, as n_updates=500."""
     torch.set_num_threads(1)
-    trained = weights.with_suffix(".safetensors")
-    register_encoder("transformer", lambda options: ReceptorTransformer(options, trained))
-    for fold, name in product(range(FOLDS), ("convolution", "transformer")):
-        folder = output / f"{name}-{fold}"
-        if not (folder / "metrics.json").exists():
-            config = load_config(overrides=[f"embedding={name}", *settings])
-            split = deeprc.SplitOptions(fold=fold, group_by=group_by)
-            deeprc.train(cohort, folder, targets=target, config=config, split=split)
-        (test,) = json.loads((folder / "metrics.json").read_text())["test"].values()
-        click.echo(f"{name}, fold {fold}: {test['auc']:.3f}")
+    register_encoder("transformer", lambda options: ReceptorTransformer(options, weights))
+    plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=FOLDS, fold=fold, group_by=group_by)) for fold in range(FOLDS)}
+    for name in ("convolution", "transformer"):
+        config = load_config(overrides=[f"embedding={name}", *settings])
+        for folder in train_runs(cohort, output / name, plans, targets=target, config=config):
+            (test,) = json.loads((folder / "metrics.json").read_text())["test"].values()
+            click.echo(f"{name}, {folder.name}: {test['auc']:.3f}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python examples/uci.py --data uci_small.tar.gz --output uci.tsv
 
 Settings are chosen on the published halves of a set (`conxuntos.dat`): each half in turn trains, the other validates.
-The published folds judge them. The test parts of eleven sets are not used, because they are not scaled as the training
-parts. An interrupted run goes on. Letters: N rows, F features, C classes, H heads.
+The four published splits judge them, also of the eleven sets with a test part. An interrupted run goes on. Letters:
+N rows, F features, C classes, H heads.
 """
 
 import shutil
@@ -155,7 +155,7 @@ def run_set(x: Tensor, classes: Tensor, halves: list[Split], folds: list[Split])
 
 
 def read_set(folder: Path) -> tuple[Tensor, Tensor, list[Split], list[Split]]:
-    """Return features, classes, the halves in both orders, and the folds."""
+    """Return features, classes, the halves in both orders, and the four splits."""
     table = torch.from_numpy(np.loadtxt(max(folder.glob(f"{folder.name}*_R.dat")), skiprows=1))  # not a "_test_R.dat"
     lines = [(folder / f"conxuntos{name}.dat").read_text().splitlines() for name in ("", "_kfold")]
     halves, folds = (tuple(torch.tensor([int(row) for row in line.split()]) for line in each) for each in lines)
@@ -168,8 +168,8 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     ranks = accuracy.rank(axis=1, ascending=False).mean()
     best = accuracy[ranks.filter(like="Hopfield").idxmin()]
     p = {name: wilcoxon(best, accuracy[name]).pvalue for name in accuracy if (accuracy[name] != best).any()}
-    table = {"accuracy": accuracy.mean(), "mean rank": ranks, "difference": ranks - ranks.mean(), "p": pd.Series(p)}
-    return pd.DataFrame(table).sort_values("mean rank")
+    columns = {"accuracy": accuracy.mean(), "mean rank": ranks, "difference": ranks - ranks.mean(), "p": pd.Series(p)}
+    return pd.DataFrame(columns).sort_values("mean rank")
 
 
 @click.command()
@@ -183,9 +183,9 @@ def main(data: Path, output: Path, sets: str | None) -> None:
         if data.is_file():
             shutil.unpack_archive(data, folder, filter="data")
             data = Path(folder)
-        found = {path.parent.name for path in data.glob("*/conxuntos.dat")}
-        names = set(sets.split(",")) if sets else found
-        if not names or names - found:
+        if not (found := {path.parent.name for path in data.glob("*/conxuntos.dat")}):
+            raise click.UsageError("--data: expected the archive, or a folder with SET/conxuntos.dat")
+        if (names := set(sets.split(",")) if sets else found) - found:
             raise click.UsageError(f"--sets: expected some of the {len(found)} sets of the data, found {sets}")
         rows = pd.read_csv(output, sep="\t").to_dict("records") if output.is_file() else []
         for name in sorted(names - {row["set"] for row in rows}):

@@ -37,9 +37,10 @@ def test_a_toy_is_learned_by_every_method_and_no_row_is_computed_twice(
     result = CliRunner().invoke(molecules.main, options, catch_exceptions=False)
     assert result.exit_code == 0
     found = pd.read_csv(tmp_path / "out.tsv", sep="\t")
-    assert found["method"].tolist() == list(molecules.METHODS)
+    assert sorted(found["method"]) == sorted(molecules.METHODS)
     assert found["auc"].min() > 0.95
-    with np.load(tmp_path / "bbbp.npz") as file:
+    (kept,) = tmp_path.glob("BBBP-*.npz")
+    with np.load(kept) as file:
         features = dict(file)
     assert features["rows"].max() < len(CHAINS) * len(ENDS)  # neither the duplicate nor what cannot be read
     assert len(np.unique(features["counts"], axis=0)) == len(features["rows"])
@@ -52,6 +53,9 @@ def test_a_toy_is_learned_by_every_method_and_no_row_is_computed_twice(
     monkeypatch.setattr(molecules, "compute_features", fail)
     again = CliRunner().invoke(molecules.main, options, catch_exceptions=False)
     assert again.output.splitlines()[-6:] == result.output.splitlines()[-6:]
+    pd.read_csv(tmp_path / "BBBP.csv.gz")[1:].to_csv(tmp_path / "BBBP.csv.gz", index=False)
+    with pytest.raises(AssertionError):  # features of another table are not taken for this one's
+        CliRunner().invoke(molecules.main, options, catch_exceptions=False)
 
 
 def test_scaling_looks_at_training_molecules_alone(molecules: ModuleType) -> None:
@@ -82,11 +86,23 @@ def test_without_rdkit_one_line_says_what_to_install(
     assert result.output.splitlines()[-1] == "Error: fingerprints need RDKit: pip install 'deeprc[molecules]'"
 
 
-def test_the_page_has_the_saved_numbers() -> None:
+@pytest.mark.parametrize("wrong", ["BACE", "bbbp,hiv"])
+def test_a_set_that_is_unknown_or_has_no_file_is_named(molecules: ModuleType, tmp_path: Path, wrong: str) -> None:
+    write_toy(tmp_path)
+    result = CliRunner().invoke(molecules.main, ["--data", str(tmp_path), "--sets", wrong])
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].endswith(f"with a file in {tmp_path}, found {wrong.split(',')[-1]}")
+
+
+def test_the_page_has_the_saved_numbers(molecules: ModuleType) -> None:
     page = (DOCS / "examples-molecules.md").read_text(encoding="utf-8")
     results = pd.read_csv(DOCS / "examples" / "molecules.tsv", sep="\t")
-    rows = {line.split(" | ")[0].strip("| "): line for line in page.splitlines() if " ± " in line}
-    for (method, _), own in results.groupby(["method", "set"])["auc"]:
-        cell = f"{own.mean():.3f} ± {own.std():.3f}" if len(own) > 1 else f"{own.iloc[0]:.3f}"
-        missing = f" ({len(own)})" if len(own) < 5 else ""
-        assert f"| {cell}{missing} |" in rows[method]
+    lines = page[page.index("| method | BACE | BBBP | HIV | SIDER |") :].splitlines()
+    rows = {name: cells for name, *cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:10])}
+    for method in molecules.METHODS:
+        for name, cell in zip(molecules.FILES, rows.pop(method), strict=True):
+            own = results.loc[(results["set"] == name) & (results["method"] == method), "auc"]
+            missing = f" ({len(own)})" if len(own) < 5 else ""
+            assert cell == (f"{own.mean():.3f} ± {own.std():.3f}{missing}" if len(own) > 1 else "")
+    assert rows.pop("paper: HopfieldLayer") == list(molecules.PAPER.values())
+    assert [name.startswith("paper: ") for name in rows] == [True] * 3

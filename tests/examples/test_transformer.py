@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from deeprc import encoders
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
 from deeprc.nn import EncoderSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -35,21 +36,21 @@ def learned(transformer: ModuleType, tmp_path: Path) -> Path:
     letters = np.random.default_rng(0).choice(list("ADEGKLNPQRSTVY"), 3000)
     sequences = [f"CASS{letter * (3 + number % 5)}F" for number, letter in enumerate(letters)]
     pd.DataFrame({"junction_aa": sequences}).to_csv(tmp_path / "sequences.tsv.gz", sep="\t", index=False)
-    options = ["learn", "--data", str(tmp_path / "sequences.tsv.gz"), "--output", str(tmp_path / "out"), "--updates"]
+    options = ["learn", "--data", str(tmp_path / "sequences.tsv.gz"), "--output", str(tmp_path / "out.v2"), "--updates"]
     result = CliRunner().invoke(transformer.main, [*options, "40"], catch_exceptions=False)
     assert result.exit_code == 0
-    return tmp_path / "out"
+    return tmp_path / "out.v2"
 
 
 def test_masked_residues_are_learned_and_heads_are_measured_and_replaced(learned: Path) -> None:
-    found = json.loads(learned.with_suffix(".json").read_text())
+    found = json.loads(Path(f"{learned}.json").read_text())
     first, last = found["history"]
     assert last["loss"] < 0.85 * first["loss"]
     assert [(head["layer"], head["head"]) for head in last["heads"]] == [(i, j) for i in (1, 2) for j in (1, 2, 3, 4)]
     assert {head["operating_class"] for head in first["heads"]} == {"I"}  # an untrained head averages almost all
     none, *_, every = found["replaced"]
     assert none == {"heads": "none", "n": 0, "loss": last["loss"], "accuracy": last["accuracy"]}
-    assert every["n"] == 8
+    assert sum(each["n"] for each in found["replaced"][1:3]) == every["n"] == 8  # class I and the others
     assert every["loss"] != none["loss"]
 
 
@@ -91,30 +92,44 @@ def test_deeprc_trains_with_the_encoder_whose_layers_stay_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encoders, "_FACTORIES", dict(encoders._FACTORIES))
-    monkeypatch.setattr(transformer, "FOLDS", 1)
+    monkeypatch.setattr(transformer, "FOLDS", 3)
     cohort = cohort_factory(20, 20)
-    options = ["--target", "status", "--weights", str(learned), "--output", str(tmp_path / "runs")]
+    weights_file = Path(f"{learned}.safetensors")
+    options = ["--target", "status", "--weights", str(weights_file), "--output", str(tmp_path / "runs")]
     settings = ["n_updates=3", "composition=false", "clones=false", "n_kernels=4"]
     command = ["compare", "--cohort", str(cohort.container.path), *options, *settings]
     result = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
     assert result.exit_code == 0
-    lines = [line for line in result.output.splitlines() if "fold 0" in line]
-    assert [line.split(",")[0] for line in lines] == ["convolution", "transformer"]
-    weights = transformer.load_file(learned.with_suffix(".safetensors"))
-    trained = transformer.load_file(tmp_path / "runs" / "transformer-0" / "model.safetensors")
+    lines = [line for line in result.output.splitlines() if ", fold-" in line]
+    names = [f"{encoder}, fold-{fold}" for encoder in ("convolution", "transformer") for fold in range(3)]
+    assert [line.split(":")[0] for line in lines] == names
+    weights = transformer.load_file(weights_file)
+    trained = transformer.load_file(tmp_path / "runs" / "transformer" / "fold-0" / "model.safetensors")
     (name,) = [name for name in trained if name.endswith("layers.0.linear1.weight")]
     torch.testing.assert_close(trained[name], weights["layers.0.linear1.weight"], rtol=0, atol=0)
     encoders._FACTORIES.pop("transformer")  # the command registers it once per process
     again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
-    assert [line for line in again.output.splitlines() if "fold 0" in line] == lines
+    assert [line for line in again.output.splitlines() if ", fold-" in line] == lines
+    encoders._FACTORIES.pop("transformer")
+    with pytest.raises(InputError, match="another `config`"):  # runs with other settings are not taken for these
+        CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
+
+
+def test_what_cannot_be_read_is_said_in_one_line(transformer: ModuleType, tmp_path: Path) -> None:
+    table = tmp_path / "sequences.tsv"
+    pd.DataFrame({"junction_aa": ["CASSF", "CAXSF", "CA*F", None] * 60}).to_csv(table, sep="\t", index=False)
+    result = CliRunner().invoke(transformer.main, ["learn", "--data", str(table)])
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == f"Error: {table}: expected more than 100 sequences, found 60"
+    result = CliRunner().invoke(transformer.main, ["compare", "--weights", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
 
 
 def test_the_page_has_the_saved_numbers() -> None:
     page = (DOCS / "examples-transformer.md").read_text(encoding="utf-8")
     saved = json.loads((DOCS / "examples" / "transformer.json").read_text(encoding="utf-8"))
     for each in saved["history"]:
-        if f"| {each['update']:,} |" not in page:
-            continue
         of_class_1 = [head["layer"] for head in each["heads"] if head["operating_class"] == "I"]
         of_class_2 = sum(head["operating_class"] == "II" for head in each["heads"])
         by_layer = ", ".join(str(of_class_1.count(layer)) for layer in (1, 2, 3, 4))
