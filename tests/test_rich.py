@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,6 +15,7 @@ import deeprc
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.rich import details, histogram, interval, table
+from deeprc.runs import run_text
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.metrics import Metrics
 
@@ -60,12 +63,37 @@ def test_the_example_run() -> None:
     assert text_of(deeprc.load_ensemble(example)._repr_html_()).startswith("Ensemble of 1 run")
 
 
+def test_a_run_has_a_picture_of_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = {
+        "status": {"auc": 0.75, "auc_ci": [0.5, 1.0]},
+        "age": {"r2": 0.25, "r2_ci": [0.1, 0.5]},
+        "none": {"n": 0},
+    }
+    (tmp_path / "metrics.json").write_text(json.dumps({"test": metrics}))
+    monkeypatch.setattr(run_text, "_lines", lambda run: [])
+    tasks = [SimpleNamespace(name=name, kind="regression" if name == "age" else "binary") for name in metrics]
+    run = SimpleNamespace(path=tmp_path, tasks=tasks, model=SimpleNamespace(name="runs/all"))
+    shown = ElementTree.fromstring(run_text.show_run(run))  # type: ignore[arg-type]
+    assert [each.get("aria-label") for each in shown.iter("svg")] == ["0.750, 0.500 to 1.000", "0.250, 0.100 to 0.500"]
+    assert "".join(shown.itertext()).split() == ["Run", "runs/allstatus", "age"]
+
+
 def test_a_cross_validation(tmp_path: Path) -> None:
     empty = pd.DataFrame()
     found = CrossValidation(
-        tmp_path, {"status": {"auc": 0.75, "auc_ci": [0.5, 0.9]}, "age": {"r2": 0.1}}, empty, empty, []
+        tmp_path,
+        {
+            "status": {"auc": 0.75, "auc_ci": [0.5, 0.9]},
+            "age": {"r2": 0.1, "r2_ci": [0.0, 0.3]},
+            "rare": {"auc": None, "auc_ci": None},
+        },
+        empty,
+        empty,
+        [],
     )
-    assert "statusAUC 0.750 (95% interval 0.500 to 0.900)" in text_of(found._repr_html_())
+    shown = text_of(found._repr_html_())
+    assert shown.endswith("statusAUC0.7500.500 to 0.900ager²0.1000.000 to 0.300rareAUCnot defined")
+    assert found._repr_html_().count("<svg") == 2
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -81,7 +109,7 @@ def test_a_benchmark() -> None:
     methods = [MethodInfo("good", "Good <one>"), MethodInfo("poor", "Poor")]
     result = BenchmarkResult(methods, predictions, pd.DataFrame(), pd.DataFrame(), n_folds=3, title="A comparison")
     shown = text_of(result._repr_html_())
-    assert shown.startswith("A comparisonmethodauc_mean95% intervalGood <one>1.000")
+    assert shown.startswith("A comparisonmethodAUC95% intervalGood <one>1.000")
     assert result._repr_html_().count("<svg") == 2
 
 

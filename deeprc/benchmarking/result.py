@@ -102,7 +102,7 @@ class BenchmarkResult:
             )
             rows.append([labels[row["method"]], *numbers])
             pictures.append(interval(low, value, high, chance=0.5 if self.scoring.kind == "binary" else None))
-        return details(self.title, [], table(["method", measure, "95% interval"], rows, pictures))
+        return details(self.title, [], table(["method", self.scoring.heading, "95% interval"], rows, pictures))
 
     @cached_property
     def comparison(self) -> pd.DataFrame:

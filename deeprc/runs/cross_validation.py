@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -28,7 +29,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
-from deeprc.rich import details, interval
+from deeprc.rich import details, interval, table
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import folds_table
 from deeprc.runs.cross_plan import (
@@ -81,14 +82,16 @@ class CrossValidation:
         return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
 
     def _repr_html_(self) -> str:
-        """Return the AUC of each target with its interval as a notebook shows it."""
-        lines, pictures = [], []
+        """Return the AUC, or r2, of each target with its interval as a notebook shows it."""
+        rows, pictures = [], []
         for target, found in self.metrics.items():
-            if found.get("auc") is not None and found.get("auc_ci") is not None:
-                low, high = found["auc_ci"]
-                lines.append((str(target), f"AUC {found['auc']:.3f} (95% interval {low:.3f} to {high:.3f})"))
-                pictures.append(interval(low, found["auc"], high, chance=0.5))
-        return details(f"Cross-validation {self.path}", lines, *pictures)
+            (measure, heading), chance = (("r2", "r²"), None) if "r2" in found else (("auc", "AUC"), 0.5)
+            value, limits = found.get(measure), found.get(f"{measure}_ci")
+            low, high = (math.nan, math.nan) if limits is None else limits
+            shown = "not defined" if value is None else f"{value:.3f}"
+            rows.append([target, heading, shown, "" if limits is None else f"{low:.3f} to {high:.3f}"])
+            pictures.append(interval(low, math.nan if value is None else value, high, chance=chance))
+        return details(f"Cross-validation {self.path}", [], table(["target", "", "", "95% interval"], rows, pictures))
 
 
 def cross_validate(

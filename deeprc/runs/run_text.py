@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +33,17 @@ def describe_run(run: Run) -> str:
 
 
 def show_run(run: Run) -> str:
-    """Return what `describe_run` says as HTML, with pictures of the intervals of the test's AUCs."""
+    """Return what `describe_run` says as HTML, with pictures of the intervals of the test's AUCs or r2."""
     pictures = []
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # no metrics, or damaged ones
         found = read_json(run.path / "metrics.json")["test"]
         for task in run.tasks:
-            (low, high), value = found[task.name]["auc_ci"], found[task.name]["auc"]
-            pictures.append(interval(float(low), float(value), float(high), chance=0.5))
-    except (ValueError, KeyError, TypeError):
-        pictures = []  # a regression, or no metrics
+            values = found.get(task.name, {})
+            measure, chance = ("r2", None) if task.kind == "regression" else ("auc", 0.5)
+            if values.get(measure) is not None and values.get(f"{measure}_ci") is not None:
+                low, high = values[f"{measure}_ci"]
+                drawn = interval(float(low), float(values[measure]), float(high), chance=chance)
+                pictures.append(f"<div>{escape(task.name) if len(run.tasks) > 1 else ''} {drawn}</div>")
     return details(f"Run {run.model.name}", _lines(run), *pictures)
 
 
