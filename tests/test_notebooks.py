@@ -29,6 +29,13 @@ def kinds_of(cell: Any) -> list[list[str]]:
     return [sorted(output.get("data", ["stream"])) for output in cell.get("outputs", [])]
 
 
+def headings_of(cell: Any) -> list[str]:
+    """Return the headings of the tables among the outputs of a cell, without numbers."""
+    html = ["".join(output.get("data", {}).get("text/html", "")) for output in cell.get("outputs", [])]
+    found = [text for each in html if "<iframe" not in each for text in re.findall("<th[^>]*>([^<]*)</th>", each)]
+    return [re.sub(r"[\d.,]+", "#", text) for text in found]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_outputs(path: Path) -> None:
     cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
@@ -53,6 +60,7 @@ def test_notebooks_run(path: Path, tmp_path: Path) -> None:
     executed = load(FOLDER / "run.py").execute(path, tmp_path)
     stored = json.loads(path.read_text())
     assert [kinds_of(cell) for cell in executed.cells] == [kinds_of(cell) for cell in stored["cells"]]
+    assert [headings_of(cell) for cell in executed.cells] == [headings_of(cell) for cell in stored["cells"]]
 
 
 def test_a_notebook_as_a_page() -> None:

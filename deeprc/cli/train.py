@@ -172,7 +172,7 @@ def train(
     from deeprc.config import load_config
     from deeprc.evaluation.splits import SplitOptions
     from deeprc.runs.experiment import resume_run, train_run
-    from deeprc.runs.run import read_settings
+    from deeprc.runs.run_settings import read_settings
     from deeprc.runs.several import plan_left_out, plan_validations, train_runs
 
     if resume is not None:

@@ -110,7 +110,7 @@ class _Request:
         if self.cohort is not None:
             return self.runs.predict(self.dataset)
         from deeprc.evaluation.stored_tables import read_run_predictions
-        from deeprc.runs.run import read_settings
+        from deeprc.runs.run_settings import read_settings
 
         self.check_alone("what several predict together is not stored: give a CONTAINER")
         read_settings(self.path)  # says so where the folder is no run
@@ -157,7 +157,7 @@ def _regression(request: _Request) -> Figure:
 def _history(request: _Request) -> Figure:
     from deeprc.evaluation.stored_tables import read_history
     from deeprc.interpretation.figures import history_figure
-    from deeprc.runs.run import read_settings
+    from deeprc.runs.run_settings import read_settings
 
     request.check_alone("each has a history of its own; give one")
     read_settings(request.path)

@@ -36,16 +36,8 @@ from deeprc.outputs import output_names, output_slices
 from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import clones_table
-from deeprc.runs.run import (
-    Run,
-    RunSettings,
-    environment,
-    load_run,
-    read_settings,
-    read_splits,
-    save_predictions,
-    write_splits,
-)
+from deeprc.runs.run import Run, environment, load_run, read_splits, save_predictions, write_splits
+from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
 from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
 from deeprc.training.calibration import calibrate_model

@@ -28,7 +28,8 @@ from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
-from deeprc.runs.run import RunSettings, read_settings, read_splits
+from deeprc.runs.run import read_splits
+from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task, labels, parse_tasks
 from deeprc.training.loggers import check_logger

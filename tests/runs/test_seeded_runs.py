@@ -15,7 +15,8 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.experiment import train_run
-from deeprc.runs.run import load_run, read_settings
+from deeprc.runs.run import load_run
+from deeprc.runs.run_settings import read_settings
 from deeprc.tasks import parse_tasks
 from deeprc.training import motif_start
 from deeprc.training import trainer as trainer_module

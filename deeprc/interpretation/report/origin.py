@@ -20,7 +20,8 @@ from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
 from deeprc.runs.performance import SPLIT_NAMES, Performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run import Run, RunSettings, environment
+from deeprc.runs.run import Run, environment
+from deeprc.runs.run_settings import RunSettings
 from deeprc.settings import setting_text
 from deeprc.tasks import Task
 

@@ -1,0 +1,145 @@
+"""The settings of a run, `config.yaml`: the training's, the targets, how repertoires were split, and the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deeprc.calibration import IDENTITY
+from deeprc.config import Config, config_from_mapping
+from deeprc.documents import abbreviate, read_yaml, to_plain, validate
+from deeprc.errors import InputError
+from deeprc.tasks import Task
+from deeprc.versions import package_version
+
+__all__ = ["FORMAT", "VERSION", "RunSettings", "read_settings"]
+
+FORMAT = "deeprc-run"
+VERSION = 2
+_LARGEST = 1e30  # number that a scaling may have
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What `config.yaml` holds: everything that decides a run's result, besides the cohort's content.
+
+    Attributes
+    ----------
+    cohort, fingerprint
+        The container's path, and what of its content must not change while training is interrupted.
+    targets
+        As the user wrote them.
+    tasks
+        As they were understood, with the training fold's scaling.
+    folds, fold, validation_fold, group_by, test, adjust_for, seed, device
+        As given to `deeprc train`; None validates on the fold after `fold`.
+    config
+        Network and training.
+    """
+
+    cohort: str
+    fingerprint: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int
+    fold: int
+    validation_fold: int | None
+    group_by: str | None
+    test: str | None
+    adjust_for: tuple[str, ...]
+    seed: int
+    device: str
+    config: Config
+
+    def to_yaml(self) -> str:
+        """Return the text of `config.yaml`."""
+        flat = {
+            **{k: v for k, v in vars(self).items() if k not in ("targets", "adjust_for", "tasks", "config")},
+            "targets": list(self.targets),
+            "adjust_for": list(self.adjust_for),
+            "tasks": [_describe(task) for task in self.tasks],
+        }
+        origin = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc")}
+        body = {**origin, **flat, **self.config.to_mapping()}
+        return yaml.safe_dump(to_plain(body), sort_keys=False, allow_unicode=True)
+
+
+def _describe(task: Task) -> dict[str, Any]:
+    """Return a task as `config.yaml` has it: without its calibration, which is in the file of the weights."""
+    described = {**asdict(task), "classes": list(task.classes)}
+    del described["calibration"]
+    return described
+
+
+def read_settings(path: Path) -> RunSettings:
+    """Read a run directory's `config.yaml`.
+
+    Raises
+    ------
+    InputError
+        If it is missing, damaged or of another version.
+    """
+    file = path / "config.yaml"
+    if not file.exists():
+        raise InputError(f"{path}: is not a run directory (no config.yaml); expected one made by `deeprc train`")
+    body = validate(read_yaml(file), dict[str, Any], str(file))
+    found = (body.get("format"), body.get("version"))
+    if found != (FORMAT, VERSION):
+        seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
+        raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
+    missing = [name for name in ("network", "training") if name not in body]
+    if missing:
+        raise InputError(f"{file}: {missing[0]}: is missing")
+    settings = {name: validate(body[name], dict[str, Any], f"{file}: {name}") for name in ("network", "training")}
+    config = config_from_mapping(settings, source=str(file))
+    given = validate({name: body[name] for name in _KEYS if name in body}, _Given, str(file))
+    _check_tasks(given.tasks, f"{file}: tasks")
+    tested = given.fold if given.test is None else None
+    same = given.validation_fold is not None and given.validation_fold == tested
+    if given.fold >= given.folds or same or (given.validation_fold or 0) >= given.folds:
+        named = f"{given.fold} and {given.validation_fold}"
+        raise InputError(f"{file}: expected two folds of {given.folds} to test and to validate on, found {named}")
+    return RunSettings(config=config, **vars(given))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What `config.yaml` holds besides the configuration; see `RunSettings`."""
+
+    cohort: str
+    fingerprint: str
+    targets: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    folds: int = field(metadata={"low": 3, "high": 2**31})
+    fold: int = field(metadata={"low": 0, "high": 2**31})
+    group_by: str | None
+    seed: int = field(metadata={"low": 0, "high": 2**32 - 1})
+    device: str
+    validation_fold: int | None = field(default=None, metadata={"low": 0, "high": 2**31})  # earlier versions lack it
+    test: str | None = None  # likewise
+    adjust_for: tuple[str, ...] = ()  # likewise
+
+
+_KEYS = tuple(each.name for each in fields(_Given))
+
+
+def _check_tasks(tasks: Sequence[Task], where: str) -> None:
+    """Refuse targets that no training has made: without classes, with a weight below 0, twice the same."""
+    if not tasks or len({task.name for task in tasks}) < len(tasks):
+        raise InputError(f"{where}: expected different targets, found {abbreviate([task.name for task in tasks])}")
+    for task in tasks:
+        n, different = len(task.classes), len(set(task.classes))
+        if (n > 0) if task.kind == "regression" else (n < 2 or different < n):
+            wanted = "no classes" if task.kind == "regression" else "different classes, at least 2"
+            raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
+        if task.calibration != IDENTITY:
+            raise InputError(f"{where}: target {abbreviate(task.name)}: expected no calibration here")
+        if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
+            numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
+            raise InputError(
+                f"{where}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"
+            )
