@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from deeprc.airr_ml.ranking import sequence_scores
+from deeprc.airr_ml.ranking import ranked_sequences
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
@@ -126,16 +126,14 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     learned = open_dataset(tmp_path / "own.h5").select([*run.splits["train"], *run.splits["validation"]])
     classifier = DeepRCClassifier()
     classifier.model_ = run.model
-    told: dict[str, float] = {}  # of each sequence of positive repertoires its best response
+    is_positive = (learned.metadata["status"] == "positive").to_numpy()
     truth = set()
-    for position, repertoire in enumerate(learned):
-        if repertoire.metadata["status"] == "positive":
-            responses = sequence_scores(classifier, learned, position)["attention"]
-            texts = repertoire.sequences.decode()
-            for text, response, witness in zip(texts, responses, repertoire.witness, strict=True):
-                told[text] = max(told.get(text, -np.inf), response)
-                truth |= {text} if witness else set()
-    ranked = [text in truth for text, _ in sorted(told.items(), key=lambda row: -row[1])]
+    for repertoire in learned[np.flatnonzero(is_positive)]:
+        truth |= {
+            text for text, witness in zip(repertoire.sequences.decode(), repertoire.witness, strict=True) if witness
+        }
+    table = ranked_sequences(classifier, learned, is_positive, 50_000)
+    ranked = [text in truth for text in table["junction_aa"]]
     n = len(truth)
     assert job["true_sequences"] == n > 100
     shared = sum(ranked[:n])
@@ -144,7 +142,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     precisions = [sum(ranked[: place + 1]) / (place + 1) for place in np.flatnonzero(ranked)]
     assert job["average_precision"] == pytest.approx(sum(precisions) / n)
     assert 0.2 < job["precision_at_true"] < 1
-    holds = ["SFEN" in text for text, _ in sorted(told.items(), key=lambda row: -row[1])[:n]]
+    holds = ["SFEN" in text for text in table["junction_aa"][:n]]
     assert 0.1 < job["motif_at_true"] == pytest.approx(sum(holds) / n)
 
 

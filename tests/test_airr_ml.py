@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states, ranking
@@ -406,18 +407,49 @@ def best_rows(
     return best
 
 
+def representations(model: DeepRCClassifier, X: RepertoireDataset) -> dict[tuple[str, ...], np.ndarray]:
+    """Return what the network's kernels find in each sequence."""
+    found = {}
+    for at in range(len(X)):
+        rows = X[at].to_frame()[KEY].itertuples(index=False, name=None)
+        values = [model.model_.network.attend(batch)[0] for batch in model.model_.inference(X).batches(at)]
+        found |= dict(zip(rows, torch.cat(values).double().detach().numpy(), strict=True))
+    return found
+
+
+def strongest_kernels(
+    model: DeepRCClassifier, X: RepertoireDataset, *lists: Sequence[tuple[str, ...]]
+) -> list[np.ndarray]:
+    """Return the kernel that adds most to the linear output for each sequence, beside the mean of the last list."""
+    output = model.model_.network.output_network
+    gains = (output[-1].weight[0] * output[0].scale).double().detach().numpy()
+    of_row = representations(model, X)
+    values = [np.stack([of_row[row] for row in each]) for each in lists]
+    return [((each - values[-1].mean(0)) * gains).argmax(1) for each in values]
+
+
 def test_lists_of_deeprc_are_merged_by_excess(
     training: tuple[RepertoireDataset, np.ndarray], reads_composition: DeepRCClassifier
 ) -> None:
-    """Of its lists, that counts for a sequence in which positive repertoires exceed negative ones most."""
+    """Of its lists, that counts for a sequence in which positive repertoires exceed negative ones most.
+
+    Sequences of the attention list are compared with those for which the same kernel responds most.
+    """
     X, y = training
     positive, negative = (best_rows(reads_composition, X, np.flatnonzero(side)) for side in (y, ~y))
     weight = X.n_sequences[y].sum() / X.n_sequences[~y].sum()
     expected: dict[tuple[str, ...], float] = {}
     for name, of_row in positive.items():
         rows = sorted(of_row, key=lambda row: -of_row[row])
-        null = np.array(list(negative[name].values()))
-        excess = excess_shares(np.array([of_row[row] for row in rows]), null, np.full(len(null), weight))
+        scores, null = np.array([of_row[row] for row in rows]), np.array(list(negative[name].values()))
+        kernels, of_null = np.zeros(len(rows)), np.zeros(len(null))
+        if name == "attention":
+            kernels, of_null = strongest_kernels(reads_composition, X, rows, list(negative[name]))
+            assert len(np.unique(kernels)) > 1
+        excess = np.zeros(len(rows))
+        for kernel in np.unique(kernels):
+            own, chance = kernels == kernel, null[of_null == kernel]
+            excess[own] = excess_shares(scores[own], chance, np.full(len(chance), weight))
         for row, share in zip(rows, excess.tolist(), strict=True):
             expected[row] = max(expected.get(row, 0.0), share)
     found = list(ranked_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
@@ -427,10 +459,8 @@ def test_lists_of_deeprc_are_merged_by_excess(
     assert shares[0] > 0.5
     table = ranked_sequences(reads_composition, X, y, 10**6)
     np.testing.assert_allclose(table["excess"][: len(expected)], shares, atol=1e-12)
-    first = {name: max(of_row.values()) for name, of_row in positive.items()}
-    for name in first:  # a sequence at the top of a list, from this list or the other one
-        top = max(positive[name], key=lambda row: positive[name][row])
-        assert found.index(top) < 100
+    top = max(positive["composition"], key=lambda row: positive["composition"][row])
+    assert found.index(top) < 100
     assert set(table["evidence"]) == {"attention", "composition"}
     assert all(a >= b - 1e-12 for a, b in pairwise(shares))
     assert all(MOTIF in row[0] for row in found[:10])

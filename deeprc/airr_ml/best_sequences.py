@@ -42,6 +42,11 @@ class BestSequences:
         """Whether further sequences must be better than the last."""
         return len(self) == self._max_sequences
 
+    @property
+    def lowest(self) -> float:
+        """The score below which sequences were left out; -inf if there were none."""
+        return float(self.scores[-1]) if self.is_full else -np.inf
+
     def offer(self, indices: Integers, scores: Floats) -> None:
         """Look at further sequences: their indices in the container and their scores, (n,) each."""
         if self.is_full:

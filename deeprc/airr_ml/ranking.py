@@ -10,6 +10,8 @@ If DeepRC reads the composition, too, a second list has the sequences by the wei
 memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
 that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
 **excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
+It is measured among the sequences with the same strongest kernel in the attention list, which holds those of several
+motifs, see `deeprc.airr_ml.feature_groups`.
 A network is overfitted to its training repertoires in part, and its excess there is too high. So the excess of a list
 of DeepRC is multiplied by the share that other repertoires confirm; that of logistic regressions is 1. A sequence
 counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
@@ -31,6 +33,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.airr_ml.feature_groups import excess_in_groups, strongest_features
 from deeprc.airr_ml.sequence_scores import ASSOCIATION, has_memory, sequence_scores
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
@@ -49,6 +52,7 @@ from deeprc.evaluation.excess import (
     excess_of_scores,
     excess_shares,
 )
+from deeprc.nn.contributions import ATTENTION
 from deeprc.progress import track
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
@@ -252,6 +256,8 @@ def _comparable_lists(
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
     excess = {name: _excess_of(best, negative[name], weight) for name, best in positive.items()}
     confirmed = _confirmed_shares(estimator, cohort, positive, excess)
+    own, null = positive[ATTENTION], negative[ATTENTION]
+    excess[ATTENTION] = excess_in_groups(own, null, weight, *strongest_features(estimator, cohort.X, own, null))
     rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
     return [*rankings, cohort.clones] if has_memory(estimator) else rankings
 
@@ -263,7 +269,7 @@ def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
 
 def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
     """Return the excess of sequences of positive repertoires, (n,), beside those of negative ones."""
-    return excess_shares(best.scores, null.scores, np.full(len(null), weight), null_is_cut=null.is_full)
+    return excess_shares(best.scores, null.scores, np.full(len(null), weight), lowest_null=null.lowest)
 
 
 def _confirmed_shares(

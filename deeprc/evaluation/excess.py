@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, null_is_cut: bool = False) -> Floats:
+def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, lowest_null: float = -np.inf) -> Floats:
     """Return the excess of each sequence of a list, (n,), which never rises with the rank.
 
     The ranks are divided into bins, ten at first and then each a fifth further than the one before. In each bin, the
@@ -53,8 +53,8 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
         The scores of the list, the highest first, (n,).
     null_scores, null_weights
         The scores that chance gives, in any order, and how many sequences each stands for, (M,).
-    null_is_cut
-        Whether more scores were left out below the lowest null score; there, the excess is 0.
+    lowest_null
+        Below this score, the null scores are not known; there, the excess is 0.
     """
     n = len(scores)
     if n == 0:
@@ -64,8 +64,7 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
     found = np.diff(ends, prepend=0)
     chance = np.diff(_count_by_chance(scores, null_scores, null_weights)[ends], prepend=0.0)
     excess = np.clip((found - chance - 1) / found, 0.0, 1.0)
-    if null_is_cut:
-        excess[scores[ends - 1] < null_scores.min()] = 0.0
+    excess[scores[ends - 1] < lowest_null] = 0.0
     bins = np.arange(len(ends))
     excess = IsotonicRegression(increasing=False).fit(bins, excess, sample_weight=found).predict(bins)
     return np.asarray(np.interp(np.arange(n), (starts + ends - 1) / 2, excess), np.float64)

@@ -29,7 +29,7 @@ def test_of_a_mixture_the_excess_is_the_share_that_was_added() -> None:
     found = np.concatenate([rng.normal(size=100_000), rng.normal(4, 1, 2000)])
     scores = -np.sort(-found)[:10_000]
     null = -np.sort(-rng.normal(size=100_000))[:10_000]
-    excess = excess_shares(scores, null, np.ones(10_000), null_is_cut=True)
+    excess = excess_shares(scores, null, np.ones(10_000), lowest_null=float(null.min()))
     for rank in (500, 1500, 2500, 4000):
         added = 2000 * np.exp(-((scores[rank] - 4) ** 2) / 2)
         assert excess[rank] == pytest.approx(added / (added + 100_000 * np.exp(-(scores[rank] ** 2) / 2)), abs=0.1)
@@ -47,7 +47,7 @@ def test_below_a_cut_null_there_is_no_excess() -> None:
     null = np.arange(100, 50, -1) / 1.0
     weights = np.full(50, 0.1)
     assert excess_shares(scores, null, weights)[-1] > 0.5
-    assert excess_shares(scores, null, weights, null_is_cut=True)[-1] == 0.0
+    assert excess_shares(scores, null, weights, lowest_null=float(null.min()))[-1] == 0.0
 
 
 def test_an_empty_list_has_no_excess() -> None:

@@ -1,0 +1,88 @@
+"""Groups of sequences by the feature of the network that contributes most to their response.
+
+The attention list of a network holds the sequences of several motifs, which differ in how often chance makes them: of
+those with a frequent motif, most were there without any signal. A kernel responds to one motif or to few. So the excess
+of the list is measured in each group of sequences with the same strongest kernel, and all of them are compared by it.
+
+Letters: n sequences of a list, S features (kernels, and genes if the network reads them), H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.excess import excess_shares
+from deeprc.nn.contributions import tangent
+from deeprc.training.estimator import DeepRCClassifier
+
+__all__ = ["excess_in_groups", "strongest_features"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def strongest_features(
+    estimator: DeepRCClassifier, X: RepertoireDataset, positive: BestSequences, negative: BestSequences
+) -> tuple[Integers, Integers]:
+    """Return which feature contributes most to the response of each sequence of two lists, (n,) each.
+
+    A feature contributes its gradient times its difference from the mean of the negative list (of the positive one, if
+    the negative one is empty). The gradient is that of
+    the output of the positive class at this mean; it is the same everywhere if the output network is linear.
+    """
+    found = [_representations(estimator, X, each.indices) for each in (positive, negative)]
+    network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
+    pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
+    gradient = tangent(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
+    of_positive, of_negative = (((each - mean) * gradient).argmax(axis=1) for each in found)
+    return of_positive, of_negative
+
+
+def _representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
+    """Return the representations of sequences by their indices in the container, (n, S)."""
+    network, inference = estimator.model_.network, estimator.model_.inference(X)
+    found = np.zeros((len(indices), network.n_values))
+    for position, places in _by_repertoire(X, indices):
+        rows = indices[places] - X[position].start
+        with torch.no_grad():
+            parts = [network.attend(batch)[0].cpu() for batch in inference.batches(position, rows)]
+        found[places] = torch.cat(parts).numpy()
+    return found
+
+
+def _by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
+    """Yield the position of each repertoire that has some of the sequences, and their places among them."""
+    starts, not_empty = np.array([each.start for each in X]), np.flatnonzero(X.n_sequences)
+    order = not_empty[np.argsort(starts[not_empty])]
+    position = order[np.searchsorted(starts[order], indices, side="right") - 1]
+    places = np.lexsort([indices, position])
+    for each in np.split(places, np.flatnonzero(np.diff(position[places])) + 1):
+        if len(each):
+            yield int(position[each[0]]), each
+
+
+def excess_in_groups(
+    best: BestSequences, null: BestSequences, weight: float, groups: Integers, null_groups: Integers
+) -> Floats:
+    """Return the excess of each sequence of a list beside the null sequences of the same group, (n,).
+
+    Parameters
+    ----------
+    best, null
+        Sequences of positive and of negative repertoires.
+    weight
+        How many sequences of positive repertoires a null sequence stands for.
+    groups, null_groups
+        The group of each of them.
+    """
+    found = np.zeros(len(best))
+    for group in np.unique(groups):
+        own, chance = groups == group, null.scores[null_groups == group]
+        found[own] = excess_shares(best.scores[own], chance, np.full(len(chance), weight), lowest_null=null.lowest)
+    return found
