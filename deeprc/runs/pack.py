@@ -70,7 +70,7 @@ def pack_run(
     settings = replace(trained.settings, cohort=cohort, fingerprint="", device="auto", test=None)
     if trained.group_by is None and len(trained.clones()):
         _logger.warning(
-            "%s: was trained without `group_by`: a clone that it remembers may be of one person with several samples",
+            "%s: was trained without `group_by`: a stored clone may be of one person with several samples",
             folder,
         )
     contents = {
