@@ -3,7 +3,9 @@
 python benchmarks/readings.py [--repertoires 100] [--sequences 25000] [--clones 1000]
 
 The readings that are timed in updates and in scoring have the given size, whatever the cohort says: a weight of every
-4-mer and gene, and a memory of clones half of which retrieve their neighbours, too.
+4-mer and gene, and a memory of clones half of which retrieve their neighbours, too. Scoring is timed twice: for a
+container that says that its clones are merged, as `deeprc preprocess` writes it, and for one whose different clones
+have to be counted.
 """
 
 from __future__ import annotations
@@ -56,19 +58,19 @@ def main(repertoires: int, sequences: int, clones: int, seconds: float) -> None:
         learning = _time_learning(dataset)
         trainers = {name: _trainer(dataset, clones, name == "with") for name in ("with", "without")}
         updates = {name: _updates(trainer) for name, trainer in trainers.items()}
+        rows = [_compare("update", updates, seconds)]
         scoring = {name: _scoring(trainer, dataset) for name, trainer in trainers.items()}
-        rows = []
-        for case, functions in (("update", updates), ("scoring one repertoire", scoring)):
-            median = alternate(functions, CPU, seconds=seconds)
-            rows.append(
-                {
-                    "case": case,
-                    "with_ms": 1e3 * median["with"],
-                    "without_ms": 1e3 * median["without"],
-                    "ratio": median["with"] / median["without"],
-                }
-            )
+        rows.append(_compare("scoring one repertoire, clones counted", scoring, seconds))
+        dataset.container.preprocessing["merge"] = "genes"
+        rows.append(_compare("scoring one repertoire, clones merged", scoring, seconds))
     report("readings", rows, CPU, **learning)
+
+
+def _compare(case: str, functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, object]:
+    """Return the times with and without readings, and their ratio."""
+    median = {name: 1e3 * value for name, value in alternate(functions, CPU, seconds=seconds).items()}
+    ratio = median["with"] / median["without"]
+    return {"case": case, "with_ms": median["with"], "without_ms": median["without"], "ratio": ratio}
 
 
 def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:

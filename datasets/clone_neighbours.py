@@ -95,13 +95,16 @@ class NeighbourSearch:
         self.make_table = partial(_make_table, near=near, mask=self._mask)
         self._tables = CloneTables(clones, self.make_table)
 
-    def find_in(self, repertoire: Repertoire) -> tuple[Neighbours, NDArray[np.uint64]]:
-        """Find the pairs of one repertoire's sequences with clones, on all cores.
+    def find_in(self, repertoire: Repertoire, hashes: NDArray[np.uint64] | None = None) -> Neighbours:
+        """Return the pairs of one repertoire's sequences with clones, found on all cores.
 
-        Returns
-        -------
-        tuple
-            The pairs, and the hashes of all N sequences as `hash_rows` computes them, with the clones' genes, (N,).
+        Parameters
+        ----------
+        repertoire
+            The N sequences.
+        hashes
+            Room for their hashes, (N,), which are written as `hash_rows` computes them, with the clones' genes. Without
+            it, most sequences that have the length and genes of no clone are not hashed.
 
         Raises
         ------
@@ -109,15 +112,15 @@ class NeighbourSearch:
             If the repertoire's container lacks genes that count.
         """
         sequences, table = self._tables.arrays_and_table(repertoire)
-        first, n = repertoire.start, len(repertoire)
-        hashes = np.empty(n, np.uint64)
+        first = repertoire.start
 
         def search(start: int, stop: int) -> Neighbours:
-            found = self.find(sequences, table, first + start, first + stop, hashes[start:stop])
+            room = None if hashes is None else hashes[start:stop]
+            found = self.find(sequences, table, first + start, first + stop, room)
             return found._replace(rows=found.rows + start)
 
-        parts = in_blocks(search, n, _CHUNK) or [search(0, 0)]
-        return Neighbours(*map(np.concatenate, zip(*parts, strict=True))), hashes
+        parts = in_blocks(search, len(repertoire), _CHUNK) or [search(0, 0)]
+        return Neighbours(*map(np.concatenate, zip(*parts, strict=True)))
 
     def find(
         self, sequences: SequenceArrays, table: _Table, start: int, stop: int, hashes: NDArray[np.uint64] | None = None

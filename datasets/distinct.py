@@ -1,6 +1,8 @@
 """The different clones of one repertoire: how many there are, and how abundant each is.
 
-Sequences with equal hashes are compared letter by letter, so that the result does not depend on the hash.
+`deeprc preprocess` merges equal clones, so in most containers each sequence is a clone of its own and nothing needs to
+be counted. Elsewhere, sequences with equal hashes are compared letter by letter, so that the result does not depend on
+the hash.
 
 Letters: N sequences, M different clones.
 """
@@ -19,17 +21,31 @@ from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["clone_abundances", "count_distinct"]
-
+__all__ = ["clone_abundances", "count_distinct", "has_merged_clones"]
 
 _BLOCK = 1 << 16  # keys whose repeats one thread looks for at a time
+
+
+def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
+    """Return whether preprocessing has merged equal clones: then no two sequences of the repertoire are the same clone.
+
+    `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.shared_clones`. The container says
+    what was merged. A container without this note, such as a simulated one, may hold a clone several times.
+    """
+    merged_by = getattr(repertoire.container, "preprocessing", {}).get("merge")
+    return merged_by == "junction" or (
+        merged_by == "genes" and set(repertoire.container.sequences.genes) <= set(fields)
+    )
 
 
 def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
     """Return how many different clones a repertoire of N sequences has; see `deeprc.datasets.clones.distinct_clones`.
 
-    `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known.
+    `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known; they are not needed if
+    `has_merged_clones`.
     """
+    if has_merged_clones(repertoire, fields):
+        return len(repertoire)
     sequences = repertoire.container.sequences.arrays(fields)
     if hashes is None:
         hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))

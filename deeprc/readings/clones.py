@@ -27,7 +27,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_neighbours import NeighbourSearch
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import Repertoire
-from deeprc.datasets.distinct import count_distinct
+from deeprc.datasets.distinct import count_distinct, has_merged_clones
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading, as_array
@@ -201,8 +201,10 @@ class CloneReading(Reading):
         for name, known in self._description.genes.items():
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
-        (rows, clones, mismatches), hashes = self._search.find_in(repertoire)
-        n = count_distinct(repertoire, list(self._description.genes), hashes)
+        fields = list(self._description.genes)
+        hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
+        rows, clones, mismatches = self._search.find_in(repertoire, hashes)
+        n = count_distinct(repertoire, fields, hashes)
         hits_of = np.bincount(clones, minlength=len(self.is_ball))  # of each clone
         evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
         outputs = np.zeros(len(self.is_ball), np.int64)

@@ -91,12 +91,14 @@ def test_clones_whose_neighbours_do_not_count(cohort: RepertoireDataset, mask: i
 
 def test_one_repertoire_is_searched_in_chunks(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     clones = clones_of(cohort[0], 40, ("v_call", "j_call"))
-    whole, hashes = NeighbourSearch(clones).find_in(cohort[1])
+    hashes, same_hashes = np.empty((2, len(cohort[1])), np.uint64)
+    whole = NeighbourSearch(clones).find_in(cohort[1], hashes)
     expected_hashes = hash_rows(cohort[1].sequences.arrays(("v_call", "j_call")), np.arange(len(cohort[1])))
     np.testing.assert_array_equal(hashes, expected_hashes)
     monkeypatch.setattr("deeprc.datasets.clone_neighbours._CHUNK", 7)
-    again, same_hashes = NeighbourSearch(clones).find_in(cohort[1])
-    for some, column in zip((*again, same_hashes), (*whole, hashes), strict=True):
+    again = NeighbourSearch(clones).find_in(cohort[1], same_hashes)
+    without_hashes = NeighbourSearch(clones).find_in(cohort[1])
+    for some, column in zip((*again, same_hashes, *without_hashes), (*whole, hashes, *whole), strict=True):
         np.testing.assert_array_equal(some, column)
     assert len(whole.rows) > 10
 

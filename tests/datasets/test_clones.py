@@ -25,7 +25,9 @@ from deeprc.datasets.clones import (
 )
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.distinct import count_distinct
+from deeprc.datasets.distinct import count_distinct, has_merged_clones
+from deeprc.datasets.in_memory import from_frame
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
@@ -210,3 +212,24 @@ def test_some_of_a_set_and_none(crowded: RepertoireDataset, cohort_factory: Call
     none = CloneSet(take_sequences(crowded, np.zeros(0, np.int64), ["v_call"]))
     assert (len(none), list(none.to_frame())) == (0, ["junction_aa", "v_call"])
     assert [len(each) for each in none.find_in(crowded)] == [0] * len(crowded)
+
+
+@pytest.mark.parametrize(
+    ("merge", "merged_by"),
+    [("genes", [("v_call", "j_call")]), ("junction", [("v_call", "j_call"), ("v_call",), ()]), ("none", [])],
+)
+def test_preprocessing_says_which_clones_it_has_merged(merge: str, merged_by: list[tuple[str, ...]]) -> None:
+    rows = [("CASSF", "TRBV9", "TRBJ1-1"), ("CASSF", "TRBV9", "TRBJ1-1"), ("CASSF", "TRBV9", "TRBJ1-2")]
+    rows += [("CASSF", "TRBV2", "TRBJ1-1"), ("CAWWF", "TRBV9", "TRBJ1-1"), ("CASSF", "", "TRBJ1-1")]
+    table = pd.DataFrame(rows, columns=["junction_aa", "v_call", "j_call"]).assign(repertoire_id="one")
+    (repertoire,) = from_frame(table, options=ReadingOptions(merge=merge))  # type: ignore[arg-type]
+    for fields in [("v_call", "j_call"), ("v_call",), ()]:
+        assert has_merged_clones(repertoire, fields) == (fields in merged_by)
+        frame = repertoire.to_frame()[["junction_aa", *fields]]
+        assert count_distinct(repertoire, fields) == len(frame.drop_duplicates())
+
+
+def test_a_container_without_a_note_of_preprocessing_is_counted(crowded: RepertoireDataset) -> None:
+    assert not any(has_merged_clones(each, fields) for each in crowded for fields in [("v_call", "j_call"), ()])
+    virtual = SimulatedDataset(Cohort(2, Sizes(50), background=GermlineBackground(), seed=1))
+    assert not has_merged_clones(virtual[0], ("v_call", "j_call"))

@@ -16,6 +16,8 @@ from deeprc.baselines.beta_binomial import beta_binomial_log_odds
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.distinct import has_merged_clones
+from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.readings.clones import CloneReading, Memory
@@ -98,6 +100,19 @@ def test_hits_and_shares_by_hand(dataset: RepertoireDataset) -> None:
     contributions = reading.contributions(dataset[0])
     assert contributions[6].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8])
     assert contributions[5].tolist() == pytest.approx([-odds(0, 7) / 8, 0, rate(0, 7) / 8 + second])
+
+
+def test_merged_clones_need_no_count(dataset: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dataset[0].to_frame().drop_duplicates().assign(repertoire_id="one", duplicate_count=1)
+    (merged,) = from_frame(table[["repertoire_id", "junction_aa", "v_call", "j_call", "duplicate_count"]])
+    assert (len(merged), has_merged_clones(merged, ("v_call", "j_call"))) == (7, True)
+    reading = make_reading()
+    scores, contributions = reading.score(merged), reading.contributions(merged)
+    assert scores == pytest.approx([-odds(1, 7), 0, rate(2, 7)])
+    for module in ("deeprc.readings.clones", "deeprc.datasets.distinct"):
+        monkeypatch.setattr(f"{module}.has_merged_clones", lambda repertoire, fields: False)
+    np.testing.assert_array_equal(reading.score(merged), scores)
+    np.testing.assert_array_equal(reading.contributions(merged), contributions)
 
 
 def test_contributions_sum_to_the_score_in_any_order(dataset: RepertoireDataset) -> None:
