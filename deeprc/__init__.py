@@ -1,10 +1,11 @@
 """DeepRC: immune repertoire classification with modern Hopfield networks.
 
 `deeprc.check`, `deeprc.preprocess`, `deeprc.clones`, `deeprc.cv`, `deeprc.train`, `deeprc.evaluate`, `deeprc.report`
-and `deeprc.benchmark` do what the commands of these names do; `deeprc.ReadingOptions` says how the first two read
-files, `deeprc.SplitOptions` how `deeprc.train` splits a cohort, `deeprc.BenchmarkOptions` how the last one compares.
-`deeprc.open` opens a container, `deeprc.from_frame` and `deeprc.from_anndata` make a dataset of what is in memory,
-`deeprc.load` opens a run; `deeprc.DeepRCClassifier` is an estimator of scikit-learn.
+and `deeprc.benchmark` do the same as the commands of these names. `deeprc.ReadingOptions` has the options for reading
+files (`check`, `preprocess`), `deeprc.SplitOptions` those for splitting a cohort (`train`), and
+`deeprc.BenchmarkOptions` those of `benchmark`. `deeprc.open` opens a container, `deeprc.from_frame` and
+`deeprc.from_anndata` make a dataset from tables in memory, and `deeprc.load` opens a run. `deeprc.DeepRCClassifier` is
+an estimator for scikit-learn.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ __all__ = [
     "train",
 ]
 
-# Imported on first use, so that `import deeprc` and the commands that need no network stay quick.
+# Module and attribute of each public name. They are imported on first use, so that `import deeprc` is fast.
 _WHERE = {
     "BenchmarkOptions": ("deeprc.benchmarking.options", "BenchmarkOptions"),
     "DeepRCClassifier": ("deeprc.training.estimator", "DeepRCClassifier"),

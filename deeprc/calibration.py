@@ -1,4 +1,4 @@
-"""Calibration: what turns log-odds or logits into probabilities that can be taken at their word.
+"""Calibration of log-odds or logits, so that the probabilities computed from them agree with observed frequencies.
 
 Letters: B repertoires, C classes.
 """
@@ -29,7 +29,7 @@ _MAX_LOG_SLOPE = 5.0
 _MAX_INTERCEPT = 50.0
 _SMALLEST = 1e-12
 _ROUNDING = 1e-9
-_MIN_SLOPE, _SLOPE_SD = 1e-3, 10.0  # of Platt scaling, per unit of the scores
+_MIN_SLOPE, _SLOPE_SD = 1e-3, 10.0  # limit and prior of the slope in `fit_platt_scaling`, per unit of the scores
 _MAX_CUTOFF = 1e3
 
 Floats = NDArray[np.float64]
@@ -38,18 +38,18 @@ Loss = Callable[[float, float], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is done to the outputs of a class target before they become probabilities and called classes.
+    """Change of the outputs of a class target, before probabilities are computed and classes are called.
 
     Attributes
     ----------
     slope
-        The factor of the log-odds of two classes, or of the logits of several: 1 / temperature. It is above 0, so the
-        order of the repertoires does not change.
+        Factor of the log-odds of two classes, or of the logits of several classes (1 / temperature). It is above 0, so
+        the order of the repertoires does not change.
     intercept
-        What is added to the log-odds of two classes; 0 for several classes.
+        Number that is added to the log-odds of two classes; 0 for several classes.
     cutoff
-        The calibrated log-odds from which the positive one of two classes is called; 0 for several classes, of which
-        the likeliest is called.
+        Calibrated log-odds from which the positive one of two classes is called. It is 0 for several classes, because
+        there the most probable class is called.
     """
 
     slope: float = field(default=1.0, metadata={"low": 1e-3, "high": 1e3})
@@ -58,7 +58,7 @@ class Calibration:
 
     @property
     def min_probability(self) -> float:
-        """The probability from which the positive one of two classes is called."""
+        """Probability from which the positive one of two classes is called."""
         return float(expit(self.cutoff))
 
 
@@ -67,21 +67,21 @@ IDENTITY = Calibration()
 
 
 def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibration:
-    """Return the slope and the intercept that make log-odds fit the labels, for repertoires that trained no model.
+    """Return the slope and intercept that fit log-odds to labels; the repertoires must not be from the training fold.
 
     This is Platt scaling (Platt 1999), shrunk towards no change. The loss is the cross entropy with Platt's targets,
     (n+ + 1) / (n+ + 2) and 1 / (n- + 2), where n+ and n- are the numbers of positive and negative repertoires. A normal
     prior with standard deviation 0.5 holds the logarithm of the slope and the intercept near 0: 10 labels cannot
     determine a slope, and 100 can overrule the prior. In simulations with 10 repertoires, whose log-odds are right and
     have a standard deviation of 2, Platt scaling without the prior raises the expected log loss by 0.07, and with the
-    prior by 0.01. If the log-odds are three times too large, the prior does not prevent that the loss falls by 0.20.
+    prior by 0.01. If the log-odds are three times too large, the loss falls by 0.20 in spite of the prior.
 
     Parameters
     ----------
     log_odds
-        Of the positive class, (B,).
+        Log-odds of the positive class, (B,).
     positive
-        The labels, (B,). If they are all the same, nothing is changed.
+        Whether each repertoire is positive, (B,). If all are equal, the result is `IDENTITY`.
     """
     if positive.all() or not positive.any():
         return IDENTITY
@@ -89,18 +89,19 @@ def fit_calibration(log_odds: Floats, positive: NDArray[np.bool_]) -> Calibratio
 
 
 def choose_cutoff(log_odds: Floats) -> float:
-    """Return the log-odds from which the positive class is called, from those of repertoires that trained no model.
+    """Return the log-odds from which the positive class is called.
 
-    The cutoff maximises the sum of F1 and balanced accuracy that the probabilities promise: of the called repertoires,
-    as many are expected to be positive as their probabilities sum to. A cutoff of 0, which maximises the accuracy,
-    calls hardly any repertoire positive if one in ten is. The labels are used by the calibration only: in simulations,
-    a cutoff that maximises a measure of 20 to 100 labels directly is worse. `docs/experiments.md` compares such rules.
+    The cutoff maximises the expected sum of F1 and balanced accuracy. The expected number of true positives is the sum
+    of the probabilities of the called repertoires. A cutoff of 0 would maximise the accuracy, but if one repertoire in
+    ten is positive, it calls hardly any repertoire positive. The labels are used by the calibration only: in
+    simulations, a cutoff that maximises a measure of 20 to 100 labels directly is worse. `docs/experiments.md` compares
+    such rules.
 
     Parameters
     ----------
     log_odds
-        Calibrated log-odds of the positive class, (B,). The cutoff is halfway between two of them, or the lowest; it is
-        0 if there are none.
+        Calibrated log-odds of the positive class, (B,), for repertoires that are not from the training fold. The cutoff
+        is halfway between two of them, or the lowest; it is 0 if there are none.
     """
     if len(log_odds) == 0:
         return 0.0
@@ -111,7 +112,7 @@ def choose_cutoff(log_odds: Floats) -> float:
     f1 = 2 * true_positives / (n_called + n_positive)
     sensitivity = true_positives / max(n_positive, _SMALLEST)
     specificity = 1 - np.cumsum(expit(-ordered)) / max(n_negative, _SMALLEST)
-    is_last = np.append(ordered[:-1] > ordered[1:], True)  # of equal log-odds, all are called or none
+    is_last = np.append(ordered[:-1] > ordered[1:], True)  # repertoires with equal log-odds are called together
     last = int(np.argmax(np.where(is_last, f1 + (sensitivity + specificity) / 2, -np.inf)))
     cutoff = ordered[last : last + 2].mean()
     return float(np.clip(cutoff, -_MAX_CUTOFF, _MAX_CUTOFF))
@@ -121,16 +122,16 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
     """Return the slope and the intercept, (2,), that turn scores in any units, (B,), into log-odds (Platt 1999).
 
     Unlike in `fit_calibration`, there is no prior near no change. The slope has a weak normal prior with mean 0 and
-    standard deviation 10 per unit: scores that differ by thousandths of a unit say nothing, and chance would give them
-    a slope of hundreds. It is at least 0.001 per unit: if the scores say nothing, all probabilities are nearly equal,
-    and yet in the order of the scores.
+    standard deviation 10 per unit: if scores differ by thousandths of a unit only, they carry no information, but
+    without the prior, chance would give them a slope of hundreds. The slope is at least 0.001 per unit. So if the
+    scores carry no information, all probabilities are nearly equal, but still in the order of the scores.
 
     Parameters
     ----------
     scores, positive
-        The scores and the labels, (B,) each.
+        Score of each repertoire, and whether it is positive, (B,) each.
     unit
-        How far apart scores are that differ; None: their standard deviation.
+        Typical difference of two scores; None takes their standard deviation.
     """
     if unit is None:
         unit = float(scores.std()) or 1.0
@@ -149,9 +150,9 @@ def fit_platt_scaling(scores: Floats, positive: NDArray[np.bool_], *, unit: floa
 
 
 def measure_units(scores: Floats) -> tuple[Floats, Floats]:
-    """Return the mean and the standard deviation, (..., 1), of a model's scores of its training repertoires, (..., B).
+    """Return the mean and standard deviation, (..., 1), of the scores of a model's training repertoires, (..., B).
 
-    The standard deviation is infinite where all scores are equal up to rounding, so in these units they are 0.
+    If all scores are equal up to rounding, the standard deviation is infinite, so that the standardised scores are 0.
     """
     spread = scores.std(axis=-1, keepdims=True)
     is_constant = spread <= _ROUNDING * np.abs(scores).max(axis=-1, keepdims=True)
@@ -159,9 +160,9 @@ def measure_units(scores: Floats) -> tuple[Floats, Floats]:
 
 
 def _platt_loss(scores: Floats, positive: NDArray[np.bool_]) -> Loss:
-    """Return the cross entropy with Platt's targets, see `fit_calibration`, of scores with labels, (B,) each.
+    """Return the cross entropy with Platt's targets (see `fit_calibration`) as a function of slope and intercept.
 
-    It is a function of a slope and an intercept, which gives its value and both derivatives.
+    The function returns the value and both derivatives. `scores` and `positive` have the shape (B,).
     """
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
     target = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
@@ -184,9 +185,9 @@ def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
     Parameters
     ----------
     logits
-        Those of each class, (B, C).
+        Logits of each class, (B, C).
     classes
-        The index of the class of each repertoire, (B,). If they are all the same, nothing is changed.
+        Index of the class of each repertoire, (B,). If all are equal, the result is `IDENTITY`.
     """
     if len(np.unique(classes)) < 2:
         return IDENTITY
@@ -202,7 +203,7 @@ def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> Calibration:
 
 
 def _minimise(loss: Loss) -> Calibration:
-    """Return the slope and intercept of the smallest loss with the prior; `loss` gives its value and derivatives."""
+    """Return the slope and intercept with the smallest sum of loss and prior; `loss` returns value and derivatives."""
 
     def penalised(parameters: Floats) -> tuple[float, Floats]:
         slope = float(np.exp(parameters[0]))
@@ -218,21 +219,20 @@ def _minimise(loss: Loss) -> Calibration:
 def calibrate_probabilities(probability: Floats, known: Floats, labels: NDArray[np.int64]) -> tuple[Floats, float]:
     """Return the probabilities of new repertoires, calibrated by those of repertoires whose label is known.
 
-    With two classes, the latter also choose the cutoff, see `choose_cutoff`.
-
-    The logarithms of probabilities are their logits. Probabilities below 1e-12 count as 1e-12.
+    With two classes, the repertoires with a known label also determine the cutoff, see `choose_cutoff`. The logarithms
+    of the probabilities are used as logits. Probabilities below 1e-12 count as 1e-12.
 
     Parameters
     ----------
     probability, known
-        The probabilities of each class, of new repertoires (B, C), and of those with a known label.
+        Probabilities of each class for new repertoires, (B, C), and for repertoires with a known label, (n, C).
     labels
-        The index of the class of each repertoire with a known label.
+        Index of the class of each repertoire with a known label, (n,).
 
     Returns
     -------
-    The calibrated probabilities, (B, C): with two classes by slope and intercept, with more by a temperature. And the
-    probability from which the second of two classes is called.
+    The calibrated probabilities, (B, C), and the probability from which the second of two classes is called. Two
+    classes are calibrated by a slope and an intercept, more classes by a temperature.
     """
     new, own = (np.log(np.maximum(each, _SMALLEST)) for each in (probability, known))
     if probability.shape[1] > 2:

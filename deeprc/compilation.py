@@ -1,4 +1,4 @@
-"""Compilation of functions: `njit` is that of numba, with a cache on the disk if there is a folder for it.
+"""Compilation of functions: `njit` is numba's `njit` with a cache on the disk, if there is a folder for it.
 
 `in_blocks` shares the work of a compiled function among threads.
 """
@@ -35,7 +35,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         except Exception as error:  # a damaged pickle may raise any exception
             logger.debug("%s: not read: %s", self.cache_path, error)
             with contextlib.suppress(OSError):
-                self.flush()  # otherwise it could never be written again
+                self.flush()  # otherwise the damaged file is never replaced
             loaded = None
         if loaded is None:
             _announce()
@@ -63,11 +63,11 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)  # nobody calls it from C
+        compiled = numba.njit(no_cfunc_wrapper=True, **options)(function)  # a wrapper for C is not needed
         _ignore_literals(compiled)
         cache = _make_cache(function)
         if cache is not None:
-            compiled._cache = cache  # as `cache=True` does, which raises if there is no folder
+            compiled._cache = cache  # like `cache=True`, which would raise an error if there is no folder
         return compiled
 
     return compile_lazily
@@ -78,7 +78,7 @@ def in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: A
 
     The results are in the order of the blocks. The function is compiled with `nogil=True`, so that threads run it at
     the same time. numba's own threads (`parallel=True`, `prange`) start faster, but a function that uses them takes
-    three times as long to compile. They are for what a training calls in every update.
+    three times as long to compile. Use them only for functions that are called in every update of a training.
     """
     blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
@@ -90,8 +90,8 @@ def in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: A
 def _split_evenly(n: int, size: int) -> list[tuple[int, int]]:
     """Return the bounds of blocks of at most `size` of n items, which differ by one item at most.
 
-    If there are several, their number is a multiple of the number of threads where n allows, so that all threads end
-    together.
+    If there are several blocks, their number is a multiple of the number of threads if n allows it, so that all threads
+    end at the same time.
     """
     n_blocks, n_threads = -(-n // size), numba.get_num_threads()
     if n_blocks > 1:
@@ -100,7 +100,7 @@ def _split_evenly(n: int, size: int) -> list[tuple[int, int]]:
 
 
 def _ignore_literals(compiled: Any) -> None:
-    """Make calls from other compiled functions with 1 and with 2 use the same code; numba would compile each number."""
+    """Let calls with different literal numbers, such as 1 and 2, use the same code; numba would compile it for each."""
     find = compiled.get_call_template
 
     def find_general(args: Any, kws: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Configurations: YAML presets in `configs/`, `key=value` overrides, typed and validated before any data is read."""
+"""Configurations from YAML presets in `configs/` and `key=value` overrides, validated before any data is read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_UNITS = 2**18
 """Largest number of units in a layer. The total number of weights is limited too, when the network is built."""
 
 _MAX_NUMBER = 2**50
-"""Largest value of any number: more updates or sequences than are possible, and exact in every type of number."""
+"""Largest value of any number. No cohort has so many sequences, and every numeric type represents it exactly."""
 
 
 def _choice(default: str | bool, meaning: str) -> Any:
@@ -40,7 +40,7 @@ def _choice(default: str | bool, meaning: str) -> Any:
 def _number(
     default: float | None, low: float, meaning: str, *, high: float = _MAX_NUMBER, none: str | None = None
 ) -> Any:
-    """Return a field for a number from `low` to `high`; `none` is a word that may be written instead of null."""
+    """Return a field for a number from `low` to `high`; `none` is a word that may be written for None, beside null."""
     return field(default=default, metadata={"meaning": meaning, "low": low, "high": high, "none": none})
 
 
@@ -163,7 +163,7 @@ class TrainingConfig:
 
     @property
     def averaged_fraction(self) -> float:
-        """Share of a repertoire's sequences, those with most attention, that a prediction averages over."""
+        """Share of a repertoire's sequences that a prediction averages over; they are those with most attention."""
         return self.top_fraction if self.unattended == "dropped" else 1.0
 
 
@@ -201,7 +201,7 @@ _BEFORE: dict[str, dict[str, Any]] = {
     "network": {"composition": False, "clones": False},
     "training": {"seeded_start": 0.0, "weight_average": 0.0, "least_gain": 0.0, "calibrate": False},
 }
-"""Settings of stored configurations that lack them."""
+"""Values of settings that a stored configuration lacks, because an older version wrote it."""
 _SECTION_OF = {f.name: name for name, section in SECTIONS.items() for f in fields(section)}
 
 
@@ -251,9 +251,9 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
 
 
 def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
-    """Build a configuration that was stored with a model, from nested dictionaries; raises like `load_config`.
+    """Build a configuration that was stored with a model, from nested dictionaries; errors are those of `load_config`.
 
-    What the version that stored it did not have is off.
+    If an older version stored the configuration, settings that this version did not have are switched off.
     """
     given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
     complete = {name: {**_BEFORE[name], **part} for name, part in given.items() if name in _BEFORE}
@@ -305,7 +305,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
 
 
 def _contradictions(config: Config) -> list[str]:
-    """Return the problems of values that fit one by one but not together."""
+    """Return a message for each combination of values that is not possible, although each value alone is."""
     problems = []
     network, training = config.network, config.training
     n_values = network.n_kernels + 2 * network.gene_units
@@ -333,7 +333,7 @@ def _unknown_key(key: str) -> str:
 
 
 def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str | None]:
-    """Return a value in the type of its field, and what was expected instead if it does not fit."""
+    """Return a value in the type of its field, and None or a text that says which value was expected instead."""
     value = to_plain(value)
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)

@@ -1,4 +1,4 @@
-"""Reading of YAML and JSON files that may come from a stranger: with limits on size and a check of each type.
+"""Reading of YAML and JSON files that may come from other people, with limits on size and a check of each type.
 
 Nothing that a document names is imported or executed. If a document is too large, nested too deeply, or has a value of
 another type than expected, an `InputError` of one line is raised.
@@ -40,15 +40,15 @@ __all__ = [
 ]
 
 MAX_JSON_BYTES = 64 << 20
-"""Maximum size of a JSON file: the ids and digests of half a million repertoires."""
+"""Maximum size of a JSON file in bytes: enough for the ids and digests of half a million repertoires."""
 
 MAX_YAML_BYTES = 1 << 20
-"""Maximum size of a YAML file. PyYAML needs some seconds for this."""
+"""Maximum size of a YAML file in bytes. PyYAML needs some seconds to read so many."""
 
 AnyFloat = Annotated[float, "any"]
 """A number that may be infinite or NaN, for `validate`; a plain `float` must be finite."""
 
-_MAX_NODES = 200_000  # of a YAML document; a node counts once for each alias that repeats it
+_MAX_NODES = 200_000  # limit for one YAML document; a node counts again for each alias that repeats it
 _MAX_INTEGER = 2**63 - 1
 # PyYAML raises these for values such as `!!int ""`.
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
@@ -68,7 +68,7 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3
 
 def to_plain(value: Any) -> Any:
     """Convert numpy's numbers, booleans and arrays in a value, at any depth, to Python's, for YAML and JSON."""
-    import numpy as np  # here, since the command line's help reads presets and needs no numpy
+    import numpy as np  # imported here, because `--help` reads presets and must not wait for numpy
 
     if isinstance(value, np.generic):
         return value.item()
@@ -83,12 +83,12 @@ def abbreviate(value: object) -> str:
     """Return a short `repr` of a value for messages, at most some hundred characters."""
     try:
         return _SHORT.repr(value)
-    except (ValueError, RecursionError):  # an integer of more digits than Python prints
+    except (ValueError, RecursionError):  # an integer with more digits than Python prints
         return f"a {type(value).__name__}"
 
 
 def read_exponent(value: Any) -> Any:
-    """Return a value from YAML; text such as 1e-3, which YAML 1.1 does not take for a number, becomes a number."""
+    """Convert text such as 1e-3, which is no number in YAML 1.1, to a number; return any other value unchanged."""
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
@@ -186,7 +186,7 @@ def validate(value: Any, hint: Any, where: str) -> Any:
         `tuple[X, ...]`, `dict[str, X]`, or a dataclass. The fields of a dataclass must be there unless they have a
         default, and must be within the limits `low` and `high` of the field's metadata.
     where
-        The file and the key, with which error messages begin.
+        File and key of the value; error messages begin with them.
 
     Raises
     ------

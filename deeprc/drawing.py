@@ -1,4 +1,4 @@
-"""Style of all figures (colours, lines, font sizes) and saving them as PNG, SVG or PDF.
+"""Style of all figures (colours, lines, font sizes), and a function that saves them as PNG, SVG or PDF.
 
 Figures are matplotlib figures that are made without pyplot, so drawing does not change global state.
 """
@@ -44,14 +44,14 @@ These four have a contrast of at least 3 to 1 against a white and a dark page; t
 CLASS_COLOURS = (*COLOURS, "#7A68D8", "#8F7000")
 """Colours of the classes of a run's targets, in their order. A class has one colour in all figures and tables.
 
-Everything else (sides of the split, attended genes) is drawn with `INK` and distinguished by its line and marker.
+Everything else (parts of the split, attended genes) is drawn with `INK` and distinguished by its line and marker.
 """
 
 DASHES = ((), (6, 2), (1.5, 1.5), (6, 2, 1.5, 2), (10, 3, 3, 3), (3, 1.5))
 MARKERS = ("", "o", "^", "s", "x", "D")
 
 INK = "#000001"
-"""A colour that looks black. matplotlib does not write true black into an SVG, so it could not be replaced there."""
+"""Colour that looks black. matplotlib does not write true black into an SVG, so dark mode could not replace it."""
 
 MUTED = "#767676"
 """Colour of secondary parts: the level of chance, controls, notes."""
@@ -77,7 +77,7 @@ SETTINGS: dict[Any, Any] = {
     "legend.fontsize": 8,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # text is saved as text, not as curves
     "svg.hashsalt": "deeprc",
     "pdf.fonttype": 42,
 }
@@ -85,7 +85,7 @@ SETTINGS: dict[Any, Any] = {
 
 _DPI = 300
 SCREEN_DPI = 150
-"""Dots per inch of figures that are looked at on a screen."""
+"""Dots per inch of figures for the screen."""
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -97,7 +97,7 @@ _R = TypeVar("_R")
 
 
 def uses_matplotlib(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function draw with `SETTINGS`; without matplotlib, it raises InputError that says what to install."""
+    """Let a function draw with `SETTINGS`; without matplotlib, it raises an InputError that says what to install."""
 
     @functools.wraps(function)
     def draw(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -136,7 +136,7 @@ def check_figure_path(path: Path | str) -> str:
 
 @contextlib.contextmanager
 def _log_warnings_only(name: str) -> Iterator[None]:
-    """Set a logger to warnings only: fontTools logs every glyph of a PDF."""
+    """Let a logger show warnings only within this context; fontTools logs every glyph of a PDF."""
     other_logger = logging.getLogger(name)
     level = other_logger.level
     other_logger.setLevel(logging.WARNING)
@@ -156,9 +156,9 @@ def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
     Parameters
     ----------
     figure
-        The figure. The picture is made large enough for everything around its axes.
+        The figure. Everything around its axes is visible, too.
     path
-        The file. An existing picture of the same format is replaced.
+        Path of the file. An existing picture of the same format is replaced.
     dpi
         Pixels per inch of a PNG.
 

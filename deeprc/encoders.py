@@ -1,8 +1,8 @@
 """Registry of sequence encoders: the names that `embedding=NAME` accepts.
 
 Another package adds an encoder by an entry point of the group `deeprc.encoders`; a program adds one by
-`register_encoder`. A name in a file finds only an encoder that is installed or registered: nothing that a file names is
-imported. torch is imported when an encoder is built.
+`register_encoder`. A name in a configuration file can only select an installed or registered encoder: it never causes
+another import. torch is imported when an encoder is built.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
-"""A parameter in a message: its name in backticks, perhaps with a value, such as `locus` or `locus=TRB`."""
+"""Pattern of a parameter in a message: its name in backticks, perhaps with a value: `locus` or `locus=TRB`."""
 
 _MAX_QUOTED_LETTERS = 60
 _RENDERER: ContextVar[Callable[[str], str]] = ContextVar("_RENDERER", default=str)
@@ -56,12 +56,12 @@ class WriteError(InputError):
 
 
 class Terminated(SystemExit):
-    """Raised by the command line if the system asks the process to end, so that unfinished files are deleted."""
+    """Raised by the command line if the system ends the process (SIGTERM), so that unfinished files are deleted."""
 
 
 @contextmanager
 def showing_parameters(renderer: Callable[[str], str]) -> Iterator[None]:
-    """Within this context, `show_parameters` calls a renderer; the command line gives one that names its options."""
+    """Let `show_parameters` call a renderer within this context; the command line uses it to name its options."""
     token = _RENDERER.set(renderer)
     try:
         yield
@@ -70,9 +70,9 @@ def showing_parameters(renderer: Callable[[str], str]) -> Iterator[None]:
 
 
 def show_parameters(text: str) -> str:
-    """Return a message for a person: its parameters as the command line writes them, or as in Python by default.
+    """Return a text with its parameters written as options in a command, and as in Python otherwise.
 
-    Whatever writes text for people calls this function: tables and reports, but not JSON, which is data.
+    Tables and reports, which people read, are written with this function; JSON files, which programs read, are not.
     """
     return _RENDERER.get()(text)
 
@@ -89,13 +89,13 @@ def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     Parameters
     ----------
     errors
-        The message of each file, by its path. A path and a colon at the beginning of a message are ignored in the
+        Message for each file, by its path. A path and a colon at the beginning of a message are ignored in the
         comparison.
 
     Returns
     -------
-    The paths for each different message. If several files have the same fault, the message is
-    `109 files: FAULT (first: PATH)`.
+    The paths of the files with each different message. If several files have the same fault, the message is `109 files:
+    FAULT (first: PATH)`.
     """
     files: dict[str, list[str]] = defaultdict(list)
     for path, message in errors.items():

@@ -1,4 +1,4 @@
-"""Base classes of all classifiers and regressors of repertoires: checks of input, probabilities, saving without pickle.
+"""Base classes of all estimators for repertoires: checks of input, probabilities, and saving without pickle.
 
 Letters: B repertoires, C classes, V values of a parameter.
 """
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 _FORMAT, _VERSION = "deeprc-estimator", 1
-_N_FOLDS = 5  # of the calibration
+_N_FOLDS = 5  # folds of the cross-fitted scores for the calibration
 _RENAMED = {"places": "kmer_offsets"}
-"""Parameters that had another name when an estimator was saved: people keep these files."""
+"""New names of parameters that were renamed, by the old name, because saved estimators have the old names."""
 _Estimator = TypeVar("_Estimator", bound="RepertoireEstimator")
 _Binary = TypeVar("_Binary", bound="BinaryClassifier")
 _Regressor = TypeVar("_Regressor", bound="RepertoireRegressor")
@@ -117,7 +117,7 @@ def validate_numbers(X: object, y: ArrayLike) -> NDArray[np.float64]:
 
 
 def canonical_order(X: RepertoireDataset, labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the row indices, (B,), in an order that depends on content and labels, not on the order of X.
+    """Return the indices of the repertoires, (B,), in an order that depends on content and labels, not on X's order.
 
     Random draws and sums over repertoires in this order do not depend on how a cohort is sorted. `labels` are numbers,
     (B,) or (B, number of targets), with NaN for missing labels.
@@ -140,24 +140,25 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator for repertoires. Its fitted attributes, whose names end in `_`, can be saved."""
 
     path_parameter: ClassVar[str | None] = None
-    """A parameter of which many values can be tried in about the time of one; see `BinaryClassifier.decision_path`."""
+    """Name of a parameter for which many values take about the time of one; see `BinaryClassifier.decision_path`."""
 
     uses_validation: ClassVar[bool] = False
     """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
     uses_groups: ClassVar[bool] = False
-    """Whether `fit` takes the `groups` of X: repertoires with equal values are of one donor. If it also takes
-    `X_validation`, it takes their `groups_validation`, too."""
+    """Whether `fit` takes `groups`, the donor of each repertoire of X.
+
+    If it also takes `X_validation`, it takes their donors as `groups_validation`."""
 
     def check_parameters(self) -> None:
-        """Raise InputError if a parameter is wrong for any cohort."""
+        """Raise InputError if a parameter has a value that is wrong whatever the cohort is."""
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if a cohort lacks something that the method needs, such as genes or a simulation recipe."""
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache everything that does not depend on labels, so that not every process computes it."""
+        """Compute and cache everything that does not depend on labels, before several processes need it."""
 
     def save(self, path: Path | str) -> None:
         """Write the fitted estimator into one safetensors file, without pickle."""
@@ -207,7 +208,7 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
         return collect_fitted_state(vars(self))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
-        """Set the fitted attributes that `_state` returned."""
+        """Set the fitted attributes from arrays and values that `_state` returned."""
         for name in (*arrays, *values):
             if name.startswith("_") or not name.endswith("_"):
                 raise InputError(f"expected names of fitted attributes, which end in _, found {name!r}")
@@ -218,13 +219,13 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignore[misc]
-    """A classifier that predicts the class with the highest probability, or the second of two classes from a cutoff."""
+    """A classifier of repertoires. It predicts the most probable class, or the second of two classes from a cutoff."""
 
     classes_: NDArray[Any]
 
     @property
     def min_probability(self) -> float:
-        """The probability from which the second of two classes is predicted."""
+        """Probability from which the second of two classes is predicted."""
         return IDENTITY.min_probability
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
@@ -232,7 +233,7 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
         raise NotImplementedError
 
     def predict(self, X: RepertoireDataset) -> NDArray[Any]:
-        """Return the class of each repertoire, (B,): of two classes by `min_probability`, of several the likeliest."""
+        """Return the class of each repertoire, (B,): by `min_probability` if there are two, else the most probable."""
         probability = self.predict_proba(X)  # before `classes_`: raises if the model is not fitted
         is_binary = probability.shape[1] == 2
         index = probability[:, 1] >= self.min_probability if is_binary else probability.argmax(axis=1)
@@ -243,23 +244,24 @@ class RepertoireClassifier(ClassifierMixin, RepertoireEstimator):  # type: ignor
 class BinaryClassifier(RepertoireClassifier):
     """A classifier of two classes by a score. A higher score means that the second class is more probable.
 
-    A subclass defines `_fit` and `_decide`. Scores of training repertoires say nothing about those of new ones: a
-    model that separates its training repertoires gives them a probability of nearly 0 or 1. So `fit` also cross-fits
-    scores: each fifth of the training repertoires is scored by a model that was fitted to the others. Platt scaling of
-    these scores gives the slope and the intercept that turn a score into log-odds. Scores are compared in the units of
-    their model, see `deeprc.calibration.measure_units`, because models of different folds may differ in their units.
+    A subclass defines `_fit` and `_decide`. Scores of training repertoires are too optimistic to calibrate
+    probabilities: a model that separates its training repertoires would give them a probability of nearly 0 or 1. So
+    `fit` also cross-fits scores: each fifth of the training repertoires is scored by a model that was fitted to the
+    others. Platt scaling of these scores gives the slope and the intercept that turn a score into log-odds. Scores are
+    compared in the units of their model, see `deeprc.calibration.measure_units`, because models of different folds may
+    differ in their units.
 
     Attributes
     ----------
     calibration_
-        The slope, above 0, and the intercept, (2,).
+        Slope (above 0) and intercept of the calibration, (2,).
     """
 
     uses_groups = True
     calibrates_itself: ClassVar[bool] = False
-    """Whether `_fit` sets `calibration_`, or gives scores that are log-odds for new repertoires, too.
+    """Whether `_fit` itself sets `calibration_`, or its scores are log-odds that also hold for new repertoires.
 
-    If so, `fit` does not cross-fit scores, which takes five further fits.
+    Then `fit` need not cross-fit scores, which would take five more fits.
     """
 
     calibration_: NDArray[np.float64]
@@ -267,7 +269,7 @@ class BinaryClassifier(RepertoireClassifier):
     def fit(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
         """Learn from the repertoires X, (B,), with labels y, (B,), of two classes.
 
-        Repertoires with equal `groups`, (B,), are of one donor: the folds of the calibration do not separate them.
+        Repertoires with equal values in `groups`, (B,), are from one donor: the calibration keeps them in one fold.
 
         Raises
         ------
@@ -283,9 +285,9 @@ class BinaryClassifier(RepertoireClassifier):
         return self
 
     def fit_scores(self: _Binary, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> _Binary:
-        """Learn as `fit` does, but without calibration: for those who need `decision_function` only.
+        """Learn as `fit` does, but without calibration, if only `decision_function` is needed.
 
-        The scores are those of `fit`. `predict_proba` then takes them as log-odds, unless `calibrates_itself`.
+        The scores are the same as after `fit`. `predict_proba` then uses them as log-odds, unless `calibrates_itself`.
         """
         positive = self._start_fit(X, y)
         validate_groups(X, groups, several=False)
@@ -293,7 +295,7 @@ class BinaryClassifier(RepertoireClassifier):
         return self
 
     def _start_fit(self, X: RepertoireDataset, y: ArrayLike) -> NDArray[np.bool_]:
-        """Check X and y, set what every fit sets, and return which repertoires are of the second class, (B,)."""
+        """Check X and y, set `classes_` and an identity calibration, and return who has the second class, (B,) bool."""
         classes, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         self.classes_ = classes
@@ -323,7 +325,7 @@ class BinaryClassifier(RepertoireClassifier):
         return np.array([slope / spread, intercept - slope * mean / spread])
 
     def _unfitted_for_fold(self: _Binary) -> _Binary:
-        """Return an unfitted copy of this fitted model for a fold of the calibration; if need be, a quicker one."""
+        """Return an unfitted copy of this fitted model for a fold of the calibration; subclasses may make it faster."""
         copy: _Binary = clone(self)
         return copy
 
@@ -346,7 +348,7 @@ class BinaryClassifier(RepertoireClassifier):
         return self.probabilities_of(self.decision_function(X))
 
     def probabilities_of(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the probability of each class, (B, 2), that `decision_function`'s scores, (B,), stand for."""
+        """Return the probability of each class, (B, 2), for scores of `decision_function`, (B,)."""
         slope, intercept = self.calibration_
         probability = expit(slope * scores + intercept)
         return np.stack([1 - probability, probability], axis=1)
@@ -356,8 +358,8 @@ class BinaryClassifier(RepertoireClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is that of one `fit_scores(X, y).decision_function(X_new)` per value. Subclasses share work between
-        the values. `self` does not change.
+        The result is the same as from `fit_scores(X, y).decision_function(X_new)` with each value. Subclasses share
+        work between the values. `self` does not change.
         """
         assert self.path_parameter is not None
         models = (clone(self).set_params(**{self.path_parameter: value}) for value in values)
@@ -366,7 +368,7 @@ class BinaryClassifier(RepertoireClassifier):
 
 
 class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[misc]
-    """A regressor, which predicts a number for each repertoire.
+    """A regressor: it predicts a number for each repertoire.
 
     A subclass defines `_fit`, `_predict` and, with a `path_parameter`, `_path`. These methods get and return
     standardised numbers, which have mean 0 and variance 1 in training.
@@ -423,8 +425,8 @@ class RepertoireRegressor(RegressorMixin, RepertoireEstimator):  # type: ignore[
     ) -> NDArray[np.float64]:
         """Return the predicted numbers, (V, B), of new repertoires X_new, (B,), for each value of `path_parameter`.
 
-        The result is that of one `fit(X, y).predict(X_new)` per value. `_path` shares work between the values. `self`
-        does not change.
+        The result is the same as from `fit(X, y).predict(X_new)` with each value. `_path` shares work between the
+        values. `self` does not change.
         """
         model = clone(self)
         X, standard = model._standardise(X, y)

@@ -1,8 +1,8 @@
-"""Writing of files that a user keeps, so that none is lost or seen half-written.
+"""Functions that write files so that nobody ever sees a half-written one, and an existing one is not lost.
 
-A file is written into a hidden folder beside its final path, and renamed when it is complete. It never replaces
-something of another kind. A process that is killed leaves its hidden folder; the next process that writes to the same
-path deletes it. If a file cannot be written, a `WriteError` names its final path.
+A file is written into a hidden folder beside its final path, and renamed when it is complete. It never replaces a file
+of another kind. A process that is killed leaves its hidden folder; the next process that writes to the same path
+deletes it. If a file cannot be written, a `WriteError` names its final path.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = [
 
 _SUFFIX, _LOCK = ".tmp", ".lock"
 _MAX_PREFIX = 60
-"""Letters of a file name that the name of its hidden folder repeats; names may have at most 255 bytes."""
+"""Number of letters of a file's name that the name of its hidden folder repeats; names have at most 255 bytes."""
 
 _MAX_LINKS = 40
 _MAX_HEADER = 1 << 20
 WRITE_ERROR_CODES = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
-"""Error codes that only writing can cause."""
+"""Error codes of the system that only writing can cause."""
 
 _NO_FSYNC_CODES = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Error codes of file systems that do not support `fsync`."""
@@ -72,8 +72,8 @@ class FileStamp(NamedTuple):
     size
         Size in bytes.
     changed, status_changed
-        Times of change of the content and of the status (ctime), in nanoseconds. A user cannot set the second one. (On
-        Windows it is the time of creation.)
+        Times when the content (mtime) and the status (ctime) last changed, in nanoseconds. A user cannot set the second
+        one. (On Windows it is the time of creation.)
     """
 
     inode: int
@@ -91,8 +91,8 @@ class FileStamp(NamedTuple):
 def check_regular_file(path: Path, *, expected: str = "a regular file") -> None:
     """Check that a path is a regular file, without opening it.
 
-    Opening a pipe could wait for ever, and a device may never end. Links are followed. The message says what was
-    `expected`.
+    To open a pipe could take for ever, and a device may have no end. Links are followed. The message names the
+    `expected` kind of file.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def read_limited(path: Path, *, limit: int, expected: str) -> bytes:
     Raises
     ------
     InputError
-        If the file is not regular, cannot be read, or is larger. The message says what was `expected`.
+        If the file is not regular, cannot be read, or is larger. The message names the `expected` kind of file.
     """
     check_regular_file(path, expected=expected)
     try:
@@ -137,7 +137,7 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
     Raises
     ------
     InputError
-        If the folder is not empty, or if it cannot be created or written. `hint` is part of the message: it says what
+        If the folder is not empty, or if it cannot be created or written. The message contains `hint`, which says what
         to do with an existing folder.
     """
     if folder.is_dir() and not any(folder.iterdir()):
@@ -153,12 +153,12 @@ def check_new_folder(folder: Path, *, hint: str = "") -> None:
 
 @contextmanager
 def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path to write to; if the block ends without an error, rename the file to `path`.
+    """Yield a temporary path to write to; if the block ends without an error, rename the file to `path`.
 
     Parameters
     ----------
     path
-        The final path. If it is a link, its target is replaced, not the link.
+        Final path. If it is a link, its target is replaced, not the link.
     durable
         Whether to wait until the file is on the disk, see `replace_file`. This takes some milliseconds. It is not
         needed for files that can be computed again and whose damage is noticed.
@@ -179,7 +179,7 @@ def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(place: Path) -> Iterator[Path]:
-    """Give a new hidden folder beside `place` for unfinished files; delete it when the block ends.
+    """Yield a new hidden folder beside `place` for unfinished files; delete it when the block ends.
 
     It also deletes the hidden folders of processes that were killed while they wrote to `place`. A process that still
     runs holds a lock on a file in its folder, so its folder stays.
@@ -205,7 +205,7 @@ def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
         folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=parent))
         try:
             lock = (folder / _LOCK).open("wb")
-        except FileNotFoundError:  # another process took the empty folder for a leftover
+        except FileNotFoundError:  # another process has deleted the folder, because it was still empty
             continue
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
@@ -217,7 +217,7 @@ def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
 
 def _delete_leftovers(parent: Path, prefix: str) -> None:
     """Delete the hidden folders whose processes have ended."""
-    pattern = re.compile(re.escape(prefix) + "[a-z0-9_]{8}" + re.escape(_SUFFIX))  # tempfile's random names
+    pattern = re.compile(re.escape(prefix) + "[a-z0-9_]{8}" + re.escape(_SUFFIX))  # random names of `tempfile`
     for folder in [parent / name for name in os.listdir(parent) if pattern.fullmatch(name)]:
         with contextlib.suppress(OSError):  # another process deletes it, or it belongs to another user
             if not os.listdir(folder):
@@ -229,7 +229,7 @@ def _delete_leftovers(parent: Path, prefix: str) -> None:
 
 
 def replace_file(aside: Path, path: Path, *, durable: bool = True) -> None:
-    """Rename a complete file to `path`, and replace an existing file.
+    """Rename the complete file `aside` to `path`, and replace an existing file.
 
     If the machine crashes, a durable file is either complete or not yet renamed. Without `durable` it may be empty.
     """
@@ -296,14 +296,14 @@ def _hidden_prefix(place: Path) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """Return why a file could not be written, in the words of the system if they are known."""
+    """Return why a file could not be written, as the system says it, if the error code is known."""
     code = _error_code(error)
     return os.strerror(code) if code else " ".join(str(error).split())
 
 
 def _error_code(error: OSError) -> int:
     """Return the error code of the system; 0 if it is not known."""
-    known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # in messages of safetensors and HDF5
+    known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # messages of safetensors and HDF5
     return error.errno or int(known[1] if known else 0)
 
 
@@ -339,7 +339,7 @@ def _is_special(path: Path) -> bool:
 
 
 def _check_writable(folder: Path, path: Path) -> None:
-    """Create a test file in an existing folder; if this fails, raise InputError for `path`. Modes are not reliable."""
+    """Raise InputError for `path` if no file can be created in a folder; to try it is safer than to read its mode."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

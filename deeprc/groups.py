@@ -1,4 +1,4 @@
-"""Which repertoires are of one donor: groups, as estimators take them.
+"""Groups of repertoires: numbers that say which repertoires are from one donor, for estimators.
 
 Letters: B repertoires.
 """
@@ -18,7 +18,7 @@ __all__ = ["number_groups", "pass_groups", "validate_groups"]
 
 
 def number_groups(values: ArrayLike) -> NDArray[np.int64]:
-    """Return the number of each repertoire's group, (B,): equal values are one group, each missing one its own."""
+    """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
     codes, _ = pd.factorize(np.asarray(values))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
 
@@ -26,12 +26,12 @@ def number_groups(values: ArrayLike) -> NDArray[np.int64]:
 def validate_groups(
     X: RepertoireDataset, groups: ArrayLike | None, *, several: bool = True
 ) -> NDArray[np.int64] | None:
-    """Return the number of each repertoire's group, (B,); None without groups.
+    """Return the index of each repertoire's group, (B,); None without groups.
 
     Raises
     ------
     ValueError
-        If there is not one value for each repertoire, or only one group although `several` are needed.
+        If there is not one value for each repertoire, or if `several` groups are needed and there is only one.
     """
     if groups is None:
         return None
@@ -45,7 +45,7 @@ def validate_groups(
 
 
 def pass_groups(estimator: BaseEstimator, groups: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-    """Return the argument of an estimator's `fit` that says which repertoires are of one donor, if it takes one."""
+    """Return the argument `groups` of an estimator's `fit` as a dictionary; it is empty if `fit` does not take it."""
     if groups is None or not getattr(estimator, "uses_groups", False):
         return {}
     return {"groups": groups}

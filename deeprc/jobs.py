@@ -1,9 +1,9 @@
-"""Independent jobs: one after the other in this process, in processes of this machine, or on a Dask cluster.
+"""Independent jobs, run one after the other in this process, in processes of this machine, or on a Dask cluster.
 
-A job is a value that a function takes. Function and jobs are sent to the workers as pickles, so the function is one of
-a module. A job must not depend on the process that it runs in: its paths are absolute, and its random numbers come from
-a seed that it holds. A job may run twice, because another worker repeats what a dead one had begun. So a job writes its
-files aside and renames them at the end.
+A job is the argument of a function. Function and jobs are sent to the workers as pickles, so the function must be
+defined at the top level of a module. A job must not depend on the process that runs it: its paths are absolute, and it
+contains the seed of its random numbers. A job may run twice, because another worker repeats the job of a worker that
+died. So a job writes its files under temporary names and renames them at the end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
 _AHEAD = 2
-"""Number of jobs per worker that are handed out, and whose results may wait to be used: this limits the memory."""
+"""Number of jobs per worker that run or whose results wait to be used. It limits the memory."""
 
 _LOOK_SECONDS = 2.0
-"""After this time it is looked again whether the cluster has more workers, and whether its scheduler still answers."""
+"""Seconds after which the number of the cluster's workers is read again, and whether its scheduler still answers."""
 
 _CONNECT_SECONDS = 10.0
 _THREADS = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB", "NUMBA", "NUMEXPR")
@@ -42,15 +42,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Workers:
-    """Where jobs run.
+    """The processes that run jobs.
 
     Attributes
     ----------
     processes
-        Number of processes of this machine; 1 runs the jobs in this process.
+        Number of processes on this machine; 1 runs the jobs in this process.
     scheduler
-        The address of a Dask scheduler, whose workers run the jobs in the place of processes. They must find all files
-        at the same paths as this process.
+        Address of a Dask scheduler. Then its workers run the jobs instead of processes of this machine. They must find
+        all files at the same paths as this process.
     """
 
     processes: int = 1
@@ -62,7 +62,7 @@ class Workers:
 
 
 HERE = Workers()
-"""This process."""
+"""Jobs run in this process."""
 
 
 def run_jobs(
@@ -73,28 +73,28 @@ def run_jobs(
     in_order: bool = False,
     hint: str = "",
 ) -> Generator[tuple[_Job, Future[_Result]], None, None]:
-    """Run a function for each job, and yield each job that has ended with its future, which has the result or error.
+    """Run a function for each job, and yield each job when it has ended, with a future that has its result or error.
 
     Close the generator to cancel the other jobs: processes are killed, and workers of a cluster begin no other job.
 
     Parameters
     ----------
     function
-        A function of a module.
+        Function that is defined at the top level of a module.
     jobs
-        The jobs in the order in which they start.
+        Jobs in the order in which they start.
     workers
-        Where the jobs run.
+        Processes that run the jobs.
     in_order
-        Yield the jobs in their order; otherwise in the order in which they end.
+        Whether the jobs are yielded in their order; otherwise, they are yielded in the order in which they end.
     hint
-        How to continue if the workers are lost, for the error message.
+        Text for the error message that says how to continue if the workers are lost.
 
     Raises
     ------
     InputError
-        If a process is killed, the scheduler cannot be reached or is lost, or Dask is not installed. What happens to
-        workers of a cluster is no error: other workers repeat their jobs.
+        If a process is killed, the scheduler cannot be reached or is lost, or Dask is not installed. It is no error if
+        workers of a cluster end: other workers repeat their jobs.
     """
     if workers.scheduler is None and (workers.processes == 1 or len(jobs) < 2):
         for job in jobs:
@@ -117,7 +117,7 @@ def result_of(future: Future[_Result], name: str) -> _Result:
     Raises
     ------
     InputError
-        If the job has failed because of what it was given, or because of the cluster; the message names the job.
+        If the job has failed because of its input or because of the cluster; the message names the job.
     """
     try:
         return future.result()
@@ -146,19 +146,19 @@ class _Lost(Exception):
 
 
 class _Pool(Protocol):
-    """Workers that take jobs."""
+    """A group of workers that run jobs."""
 
     def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
-        """Hand out a job."""
+        """Give a job to a worker."""
 
     def capacity(self) -> int:
-        """Return how many jobs may be handed out at a time; raise `_Lost` if there are no workers any more."""
+        """Return how many jobs may run or wait at a time; raise `_Lost` if there are no workers any more."""
 
     def check(self, future: Future[Any]) -> None:
         """Raise `_Lost` if a job has ended because its worker cannot be used any more."""
 
     def close(self, has_ended: bool) -> None:
-        """Give the workers back; cancel their jobs unless all have ended."""
+        """Release the workers; cancel their jobs unless all have ended."""
 
 
 def _run_here(function: Callable[[_Job], _Result], job: _Job) -> Future[_Result]:
@@ -174,7 +174,7 @@ def _as_they_end(
     pool: _Pool, function: Callable[[Any], Any], jobs: Sequence[Any], in_order: bool
 ) -> Generator[tuple[Any, Future[Any]], None, None]:
     waiting = deque(jobs)
-    running: dict[Future[Any], Any] = {}  # in the order of the jobs
+    running: dict[Future[Any], Any] = {}  # the order is that of the jobs
     while waiting or running:
         for _ in range(min(len(waiting), pool.capacity() - len(running))):
             job = waiting.popleft()
@@ -194,14 +194,14 @@ class _Processes:
         from joblib.externals.loky import get_reusable_executor
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        # of workers that loky renews because they have grown, as they do with the first job that needs torch
+        # loky warns if it restarts a worker because its memory has grown, which the first job with torch causes
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         threads = str(max(1, (os.cpu_count() or 1) // n))
         self._n, self._killed = n, TerminatedWorkerError
         self._executor: Executor = get_reusable_executor(
             n,
             env={f"{name}_NUM_THREADS": threads for name in _THREADS},
-            # Ctrl-C reaches every process; this one ends the others
+            # Ctrl-C reaches every process, but only this one may react: it ends the others
             initializer=signal.signal,
             initargs=(signal.SIGINT, signal.SIG_IGN),
         )
@@ -245,7 +245,7 @@ class _Cluster:
     def submit(self, function: Callable[[Any], Any], job: Any) -> Future[Any]:
         from cloudpickle import dumps
 
-        # A task that a worker cannot unpickle ends the worker; every worker can unpickle this one.
+        # A worker dies from a task that it cannot unpickle. Every worker can unpickle `pickle.loads` and bytes.
         future: Future[Any] = self._executor.submit(pickle.loads, dumps(_Call(function, job)))
         return future
 
@@ -279,7 +279,7 @@ class _Cluster:
 
 
 class _Call:
-    """A job as a call that takes place where this object is unpickled, and gives the result in its place."""
+    """A job that runs when this object is unpickled; the unpickled value is the result of the function."""
 
     def __init__(self, function: Callable[[Any], Any], job: Any) -> None:
         self._function, self._job = function, job
@@ -289,7 +289,7 @@ class _Call:
 
 
 def _run_there(function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
-    """Run a job on a worker of a cluster; the result must not depend on the worker."""
+    """Run a job on a worker of a cluster; raise InputError if the worker has another version of deeprc."""
     own = package_version("deeprc")
     if own != version:
         raise InputError(f"the worker on {socket.gethostname()} has deeprc {own}; expected {version}, as here")

@@ -1,4 +1,4 @@
-"""Locks of files between processes. A lock ends with the process that holds it, even if the process is killed."""
+"""Locks on files between processes. A lock ends with the process that holds it, even if the process is killed."""
 
 from __future__ import annotations
 

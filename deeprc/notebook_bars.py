@@ -1,4 +1,4 @@
-"""Bars below the cell of a notebook that show how far its computations are; they need no widgets."""
+"""Progress bars below the cell of a notebook, without widgets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["BARS", "NotebookBars"]
 
 
 class NotebookBars(TimedReporter):
-    """Shows all open steps as bars; they disappear when the outermost ends."""
+    """A reporter that shows all open steps as bars. They disappear when the outermost step ends."""
 
     delay, interval = 1.0, 0.3
-    _shown: Any = None  # the output below the cell
+    _shown: Any = None  # handle of the output below the cell
 
     def show_all(self, steps: Sequence[Step], now: float) -> None:
         """Draw the bars."""
         self._display("".join(self._draw(step, now) for step in steps))
 
     def end(self, step: Step) -> None:
-        """Forget a step; the last one leaves an empty output."""
+        """Forget a step; after the last one, clear the output."""
         super().end(step)
         if not self._began and self._shown is not None:
             self._display("")
@@ -46,4 +46,4 @@ class NotebookBars(TimedReporter):
 
 
 BARS = NotebookBars()
-"""What shows the steps of a notebook."""
+"""Reporter of the steps in a notebook."""

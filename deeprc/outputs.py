@@ -52,8 +52,9 @@ def task_losses(
     tasks
         Tasks in the order of the outputs and of the labels.
     n_known
-        What the sums of losses are divided by, (number of tasks,), where these repertoires are a part of several:
-        `count_known` of all. Then the losses of the parts sum to the loss of all.
+        Number of known labels of each task by which the sums of losses are divided, (number of tasks,). If these
+        repertoires are one of several parts of a batch, give `count_known` of the whole batch. Then the losses of the
+        parts sum to the loss of the batch.
 
     Returns
     -------
@@ -62,14 +63,14 @@ def task_losses(
     """
     losses, n_known = [], count_known(targets) if n_known is None else n_known
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
-        known = ~torch.isnan(targets[:, i])  # fixed shapes: nothing waits for the device
+        known = ~torch.isnan(targets[:, i])  # shapes are fixed, so that the host does not wait for the device
         output, target = outputs[:, part], targets[:, i].where(known, 0.0)
         if task.kind == "binary":
             each = functional.binary_cross_entropy_with_logits(output[:, 0], target.to(output), reduction="none")
         elif task.kind == "multiclass":
             each = functional.cross_entropy(output, target.long(), reduction="none")
         else:
-            scaled = (target - task.mean) / task.scale  # in 64 bits: in 32 bits 1,000,000,001 is rounded
+            scaled = (target - task.mean) / task.scale  # with 64 bits, because 32 bits would round 1,000,000,001
             each = 0.5 * functional.mse_loss(output[:, 0], scaled.to(output), reduction="none")
         losses.append(each.where(known, 0.0).sum() / n_known[i])
     return losses
@@ -82,7 +83,7 @@ def multitask_loss(outputs: Tensor, targets: Tensor, tasks: Sequence[Task], *, n
 
 
 def calibrate(outputs: Tensor, tasks: Sequence[Task]) -> Tensor:
-    """Return the outputs (B, T) with each task's calibration, in 64 bits: log-odds, logits, and numbers as they are."""
+    """Return the outputs (B, T) in float64 after each task's calibration; numbers of a regression do not change."""
     parts = []
     for task, part in zip(tasks, output_slices(tasks), strict=True):
         parts.append(outputs[:, part].double() * task.calibration.slope + task.calibration.intercept)
@@ -98,7 +99,7 @@ def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]
     for task, part in zip(tasks, output_slices(tasks), strict=True):
         output = calibrated[:, part]
         if task.kind == "binary":
-            predictions.append(expit(output[:, 0].numpy()))  # torch rounds the last numbers of a vector otherwise
+            predictions.append(expit(output[:, 0].numpy()))  # torch rounds the last elements differently
         elif task.kind == "multiclass":
             predictions.append(output.softmax(dim=1).numpy())
         else:

@@ -1,4 +1,4 @@
-"""How far a computation is: the library opens steps, and a reporter shows them.
+"""Progress of computations: the library opens steps, and a reporter shows them.
 
 By default, the reporter writes log lines, at most one in 30 seconds. A notebook shows bars, and so does the command
 line on a terminal.
@@ -35,18 +35,18 @@ _Item = TypeVar("_Item")
 
 @dataclass(eq=False)
 class Step:
-    """A step of a computation.
+    """A step of a computation, whose progress is shown.
 
     Attributes
     ----------
     name
-        What is computed.
+        Name of the step, in words: what is computed.
     total, done
-        The size of the whole step, and of what is done, in any unit; `done` may begin above 0 if a step continues.
+        Size of the whole step and of its finished part, in any unit; `done` begins above 0 if a step is continued.
     left
-        Seconds that are left, if this is known better than by the speed so far.
+        Time that is left in seconds; None if only the speed so far tells it.
     note
-        What else is worth showing.
+        Text that is shown beside the progress.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Step:
     note: str = ""
 
     def advance(self, amount: float = 1) -> None:
-        """Say that more of the step is done."""
+        """Add an amount to `done` and show it."""
         self.done += amount
         self.reporter.show(self)
 
     def seconds_left(self, now: float, began: float, done_before: float) -> float | None:
-        """Return how long the rest will take: `left` if it is known, else by the speed since the step began."""
+        """Return the seconds that the rest will take: `left` if it is known, else by the speed since the step began."""
         done = self.done - done_before
         if self.left is not None or done <= 0:
             return self.left
@@ -76,7 +76,7 @@ class Step:
 
 
 class Reporter(Protocol):
-    """Shows steps; one may be opened while another is open."""
+    """An object that shows steps; a step may be opened while another one is open."""
 
     def begin(self, step: Step) -> None:
         """Begin to show a step."""
@@ -85,23 +85,23 @@ class Reporter(Protocol):
         """Show how far an open step is."""
 
     def end(self, step: Step) -> None:
-        """End to show a step."""
+        """Stop showing a step."""
 
 
 class TimedReporter(ABC):
-    """Shows all open steps together, the outermost first, and not more often than they can be read.
+    """A reporter that shows all open steps together, the outermost first, but only after `delay` and every `interval`.
 
     Parameters
     ----------
     clock
-        Returns the time in seconds.
+        Function that returns the time in seconds.
 
     Attributes
     ----------
     delay
-        Seconds that a step runs before it is shown.
+        Time that a step runs before it is shown, in seconds.
     interval
-        Seconds between two times that the steps are shown.
+        Time between two updates of the shown steps, in seconds.
     """
 
     delay: ClassVar[float]
@@ -109,14 +109,14 @@ class TimedReporter(ABC):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last_shown = clock, clock()
-        self._began: dict[Step, tuple[float, float]] = {}  # when a step began, and how much of it was done then
+        self._began: dict[Step, tuple[float, float]] = {}  # time when the step began, and `done` at this time
 
     def begin(self, step: Step) -> None:
         """Remember when a step began."""
         self._began[step] = self._clock(), step.done
 
     def show(self, step: Step) -> None:
-        """Show all open steps if it is time to."""
+        """Show all open steps if `delay` and `interval` have passed."""
         now = self._clock()
         began, _ = self._began[step]
         if now - began >= self.delay and now - self._last_shown >= self.interval:
@@ -132,14 +132,14 @@ class TimedReporter(ABC):
         """Show all open steps, the outermost first; `now` is the time in seconds."""
 
     def describe_rest(self, step: Step, now: float) -> list[str]:
-        """Return the time that is left, if it is known, and the note of a step, if it has one."""
+        """Return texts about the rest of a step: the time that is left, if it is known, and its note, if it has one."""
         left = step.seconds_left(now, *self._began[step])
         time_left = [] if left is None else [f"about {format_duration(max(left, 0))} left"]
         return [*time_left, *filter(None, [step.note])]
 
 
 class LogLines(TimedReporter):
-    """Logs a line about all open steps, at most once in 30 seconds."""
+    """A reporter that logs one line about all open steps, at most once in 30 seconds."""
 
     delay, interval = 5.0, 30.0
 
@@ -157,7 +157,7 @@ _LINES = LogLines()
 
 
 def _reporter() -> Reporter:
-    """Return what shows steps here: what `reporting` has set, or bars in a notebook, or log lines."""
+    """Return the current reporter: the one that `reporting` has set, else bars in a notebook, else log lines."""
     reporter = _REPORTER.get()
     if reporter is None and is_in_notebook():
         from deeprc.notebook_bars import BARS
@@ -174,7 +174,7 @@ def is_in_notebook() -> bool:
 
 @contextmanager
 def reporting(reporter: Reporter) -> Iterator[None]:
-    """Within this context, a reporter shows all steps."""
+    """Let a reporter show all steps within this context."""
     token = _REPORTER.set(reporter)
     try:
         yield
@@ -189,11 +189,11 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
     Parameters
     ----------
     name
-        What is computed.
+        Name of the step, in words: what is computed.
     total
-        The size of the step, in the unit in which it advances.
+        Size of the step, in the unit in which it advances.
     done
-        How much of it is done already.
+        Size of the part that is already finished.
     """
     step = Step(name, total, _reporter(), done)
     step.reporter.begin(step)
@@ -204,13 +204,13 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
 
 
 def track(items: Iterable[_Item], name: str, total: int) -> Iterator[_Item]:
-    """Yield all `total` items, and show how many have been used up."""
+    """Yield all `total` items, and show as a step how many of them have been yielded."""
     with open_step(name, total) as step:
         yield from step.follow(items)
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time in words: seconds, minutes or hours."""
+    """Return a time as text, in seconds, minutes or hours."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{round(seconds)} s"

@@ -1,4 +1,4 @@
-"""The whole path on a small simulated cohort: from repertoire files to a trained classifier and its report."""
+"""The quick start: all steps on a small simulated cohort, from repertoire files to a trained model and its report."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def run_quickstart(
     say: Callable[[str], None] = lambda _: None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Simulate a cohort, preprocess it, train, evaluate, find the test sequences that decide, and write a report.
+    """Simulate a cohort, preprocess it, train, evaluate, rank the test sequences, and write a report.
 
     Parameters
     ----------
     output
-        The folder to write. It must not exist, or must be empty.
+        Folder for all files. It must not exist, or must be empty.
     cohort
-        The cohort to simulate. The default, the recipe `quickstart`, takes less than a minute on two cores, without
+        Cohort to simulate. None takes the recipe `quickstart`, which needs less than a minute on two cores, without
         compilation.
     say
         Function that gets a line of text before each step.

@@ -1,8 +1,8 @@
-"""Ranks: the processes that train one model together, as `torchrun` starts them.
+"""Communication between ranks: the processes that `torchrun` starts to train one model together.
 
-Each rank has a number. Rank 0 is the main one: it alone writes files and shows messages. All ranks call the functions
-of this module in the same order, because each call waits for the others. In a process that has not joined others
-(`joined`), there is one rank, and every function returns at once what this rank has.
+Each rank has an index. Rank 0 is the main one: only it writes files and shows messages. All ranks must call the
+functions of this module in the same order, because each call waits for the other ranks. In a process that has not
+joined others (`joined`), there is one rank, and every function returns its own values at once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ __all__ = [
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
-_MAX_WAIT = timedelta(minutes=30)  # for a rank that has not said that it computes alone
-_LOOK_SECONDS = 0.02  # between two looks whether rank 0 has computed what the others wait for
+_MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `compute_once` waits without a limit
+_LOOK_SECONDS = 0.02  # pause between two checks whether rank 0 has ended `compute_once`
 
 
 class LostRank(InputError):
-    """Raised where another rank has ended, so that this one waits in vain."""
+    """Raised if another rank has ended while this one waits for it."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class _Group:
     Attributes
     ----------
     launch
-        The number of this rank, and how many there are.
+        Index of this rank, and number of ranks.
     store
-        Small facts that all ranks know, even if one of them has ended.
+        torch's store of keys and values that all ranks share; it also works if one of them has ended.
     n_threads
-        Number of threads of a rank while all ranks compute.
+        Number of threads of this rank while all ranks compute.
     n_computed
-        Counts what rank 0 has computed for all.
+        Counter of calls of `compute_once`, from which their keys in the store are made.
     """
 
     launch: Launch
@@ -88,7 +88,7 @@ def joined() -> Iterator[None]:
     LostRank
         If the others cannot be reached.
     """
-    global _group  # as a process has one id, it is one rank
+    global _group  # a process is only one rank, so this is global
     launch = read_launch()
     if launch is None:
         yield
@@ -102,7 +102,7 @@ def joined() -> Iterator[None]:
     try:
         yield
         with _naming_lost_ranks():
-            dist.barrier()  # a rank that leaves first would break the connections of those that still end
+            dist.barrier()  # a rank that leaves first would break the connections of the others
     finally:
         _group = None
         dist.destroy_process_group()
@@ -115,10 +115,10 @@ def _use_threads(n: int) -> None:
 
 @contextmanager
 def _naming_lost_ranks() -> Iterator[None]:
-    """Raise `LostRank` where torch says that a connection has broken."""
+    """Raise `LostRank` instead of torch's error about a broken connection."""
     try:
         yield
-    except RuntimeError as error:  # torch.distributed.DistError among them
+    except RuntimeError as error:  # torch.distributed.DistError is one
         reason = str(error).splitlines()[0]
         raise LostRank(f"another process of this training has ended, or cannot be reached: {reason}") from error
 
@@ -134,7 +134,7 @@ def are_joined() -> bool:
 
 
 def local_index() -> int | None:
-    """Return the number of this rank among several of this machine; None if it is the only one there."""
+    """Return the index of this rank among those of this machine; None if it is the only one there."""
     return None if _group is None or _group.launch.local_size == 1 else _group.launch.local_rank
 
 
@@ -144,7 +144,7 @@ def is_main() -> bool:
 
 
 def may_report() -> bool:
-    """Return whether this rank is the first that reports an error; the others then end without a word."""
+    """Return whether this rank is the first to report an error; the others then end without a message."""
     if _group is not None:
         with suppress(RuntimeError):  # the store may have ended with rank 0
             return bool(_group.store.add("deeprc/errors", 1) == 1)
@@ -152,13 +152,13 @@ def may_report() -> bool:
 
 
 def share(n: int) -> slice:
-    """Return which of n items are this rank's: the ranks' shares follow each other and differ by one at most."""
+    """Return the slice of n items that is this rank's share; the shares of the ranks differ by one item at most."""
     rank, size = (0, 1) if _group is None else (_group.launch.rank, _group.launch.size)
     return slice(rank * n // size, (rank + 1) * n // size)
 
 
 def share_by_size(sizes: NDArray[np.int64]) -> slice:
-    """Return which items of these sizes, (n,), are this rank's: the shares follow each other and are about as large."""
+    """Return the slice of items that is this rank's share; the shares have similar sums of `sizes`, (n,)."""
     rank, size = (0, 1) if _group is None else (_group.launch.rank, _group.launch.size)
     middles = np.cumsum(sizes) - np.asarray(sizes) / 2
     bounds = np.searchsorted(middles, np.sum(sizes) * np.arange(1, size) / size).tolist()
@@ -167,9 +167,10 @@ def share_by_size(sizes: NDArray[np.int64]) -> slice:
 
 
 def compute_once(function: Callable[[], _Result]) -> _Result:
-    """Call a function on rank 0 and return its result on all ranks; they raise what it raises.
+    """Call a function on rank 0, and return its result or raise its error on all ranks.
 
-    Meanwhile the others wait. So rank 0 is alone for the function, and uses their cores of its machine too.
+    The other ranks wait meanwhile. So within the function, rank 0 is the only rank, and it also uses the cores of the
+    waiting ranks on its machine.
     """
     if _group is None:
         return function()
@@ -184,7 +185,7 @@ def compute_once(function: Callable[[], _Result]) -> _Result:
     with _naming_lost_ranks():
         if is_main():
             _group.store.set(key, "")
-        while not _group.store.check([key]):  # in Python, which notices signals, and without the limit of a broadcast
+        while not _group.store.check([key]):  # in Python, so that signals work, and without torch's time limit
             time.sleep(_LOOK_SECONDS)
         dist.broadcast_object_list(found, src=0)
     if found[1] is not None:
@@ -195,7 +196,7 @@ def compute_once(function: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def _alone(group: _Group) -> Iterator[None]:
-    """Let this process be the only rank in the block, with the cores of all ranks of its machine."""
+    """Let this process be the only rank within this context, with the cores of all ranks on its machine."""
     global _group
     _group = None
     _use_threads(group.n_threads * group.launch.local_size)
@@ -207,7 +208,7 @@ def _alone(group: _Group) -> Iterator[None]:
 
 
 def gather(items: Sequence[_Item]) -> list[_Item]:
-    """Return the items of all ranks, those of rank 0 first."""
+    """Return the items of all ranks as one list, in the order of the ranks."""
     if _group is None:
         return list(items)
     found: list[Any] = [None] * count()
@@ -218,7 +219,7 @@ def gather(items: Sequence[_Item]) -> list[_Item]:
 
 @torch.no_grad()
 def sum_tensors(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors of one type and device by their sums over the ranks."""
+    """Replace each tensor by its sum over the ranks; all tensors must have one type and device."""
     if _group is None:
         return
     together = torch.cat([tensor.flatten() for tensor in tensors])
@@ -229,7 +230,7 @@ def sum_tensors(tensors: Sequence[Tensor]) -> None:
 
 
 def mean_rows(rows: Tensor) -> Tensor:
-    """Return the mean of the rows, (n, columns), of all ranks, (columns,)."""
+    """Return the mean of the rows of all ranks, (columns,); this rank has `rows`, (n, columns)."""
     total, n = rows.sum(dim=0), rows.new_full((1,), len(rows))
     sum_tensors([total, n])
     return total / n
@@ -237,7 +238,7 @@ def mean_rows(rows: Tensor) -> Tensor:
 
 @torch.no_grad()
 def spread_tensors(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors by those of rank 0."""
+    """Replace tensors by the values that rank 0 has."""
     if _group is None:
         return
     with _naming_lost_ranks():

@@ -1,4 +1,4 @@
-"""Objects as HTML for notebooks: small tables and pictures, light and dark, without scripts and without matplotlib."""
+"""Small tables and pictures in HTML for notebooks, in light and dark mode, without scripts and matplotlib."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CELL = 'style="text-align:left;vertical-align:top"'
 
 
 def details(title: str, rows: Iterable[tuple[str, str]], *below: str) -> str:
-    """Return a title, lines of a label and a text, and elements below them; the texts are escaped."""
+    """Return a title, a table of labels and texts, and elements below the table, as HTML; all texts are escaped."""
     lines = "".join(f"<tr><th {_CELL}>{escape(label)}</th><td {_CELL}>{escape(text)}</td></tr>" for label, text in rows)
     return f"<div><strong>{escape(title)}</strong><table>{lines}</table>{''.join(below)}</div>"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures: Sequence[str] = ()) -> str:
-    """Return a table of texts, which are escaped, with a picture at the end of each row."""
+    """Return a table of texts as HTML, with a picture at the end of each row; the texts are escaped."""
     heads = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in columns) + ("<th></th>" if pictures else "")
     body = []
     for number, row in enumerate(rows):
@@ -30,7 +30,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures: Seque
 
 
 def interval(low: float, value: float, high: float, *, chance: float | None = None) -> str:
-    """Return a picture of a number from 0 to 1 with its interval, and of the level of chance; empty for NaN."""
+    """Return a picture of a number from 0 to 1 with its interval and the level of chance; "" if a number is NaN."""
     if not all(map(math.isfinite, (low, value, high))):
         return ""
     at = [round(min(max(number, 0.0), 1.0) * (_WIDTH - 8) + 4, 1) for number in (low, value, high)]
@@ -46,7 +46,7 @@ def interval(low: float, value: float, high: float, *, chance: float | None = No
 
 
 def histogram(values: Sequence[float], label: str, *, n_bars: int = 20) -> str:
-    """Return a picture of how values are distributed, with their smallest and largest; empty without values."""
+    """Return a histogram of values as HTML, with the smallest and largest value below it; "" without values."""
     if not len(values):
         return ""
     low, high = float(min(values)), float(max(values))

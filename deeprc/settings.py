@@ -1,4 +1,4 @@
-"""The settings of a configuration in words: what each is called, does and takes, for `deeprc config` and the docs."""
+"""Descriptions of all settings of a configuration, for `deeprc config`, `deeprc train --help` and the documentation."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _SHOWN_LIMIT = 1_000
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a configuration.
+    """Description of one setting of a configuration.
 
     Attributes
     ----------
     section, name
-        Its section and key in a YAML file.
+        Section and key of the setting in a YAML file.
     meaning
-        What it does, in one line.
+        Explanation of the setting in one line.
     kind
-        The values that it takes, in words.
+        Description of the allowed values.
     default
-        Its value in the preset `deeprc`.
+        Value in the preset `deeprc`.
     null
-        The word for None: null or all.
+        Word for None in YAML: null or all.
     """
 
     section: str
@@ -70,7 +70,7 @@ def setting_text(value: Any) -> str:
 
 
 def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
-    """Return in words which values a field takes, for example "whole number of at least 1, or all"."""
+    """Return a description of the values that a field allows, for example "whole number of at least 1, or all"."""
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)
         return " or ".join(choices) if len(choices) == 2 else ", ".join(choices)

@@ -1,4 +1,4 @@
-"""Reading of tab-separated tables that a command has written, with a check of the type and limits of each column."""
+"""Reading of tab-separated tables that a command has written, with checks of the type and limits of each column."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Read the text of a target, which says what is to be predicted, with the help of the metadata.
+"""Parser of targets: texts that say what to predict. The metadata decide how a text is understood.
 
     COLUMN                              a column with two classes; with a kind also numbers or several classes
     COLUMN=CLASS[,CLASS...]             these classes together against all others
     COLUMN=CLASS,... vs CLASS,...       the first classes against the second; other values are missing labels
     COLUMN>NUMBER   (>=, <, <=)         numbers on one side of a threshold against those on the other side
 
-`:binary`, `:multiclass` or `:regression` may follow, and then `@WEIGHT`. If a text can be read in several ways, the
-reading must fit the metadata; if several readings do, the one with the longest names is taken. A name in double quotes
-is never divided; a double quote in it is doubled.
+`:binary`, `:multiclass` or `:regression` may follow, and then `@WEIGHT`. If a text can be understood in several ways,
+the columns and classes in it must exist in the metadata; if this still leaves several ways, the one with the longest
+names is taken. A name in double quotes is never divided; a double quote in it is doubled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TaskKind = Literal["binary", "multiclass", "regression"]
 Comparison = Literal[">", ">=", "<", "<="]
 
 _KINDS: tuple[str, ...] = get_args(TaskKind)
-_MARK = "\ue000"  # a private-use character: it begins and ends the index of a quoted name
+_MARK = "\ue000"  # a private-use character, before and after the index of a quoted name
 _QUOTED = re.compile(r'(?:(?<=[=,<>\s])|^)"((?:[^"]|"")*)"(?=$|[=,<>:@\s])')
 _MASKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 _WEIGHT = re.compile(r"(?P<body>.*)@(?P<weight>[0-9.eE+-]+)", re.DOTALL)
@@ -47,17 +47,18 @@ class Target:
     Attributes
     ----------
     column
-        The metadata column.
+        Metadata column.
     kind
-        The kind, if the text says it; else None.
+        Kind of the task; None if the text does not say it.
     weight
-        The weight of the target's loss.
+        Weight of the target's loss.
     positive
-        The positive classes; empty if the text names none.
+        Positive classes; empty if the text names none.
     negative
-        The negative classes; empty if all other classes are negative.
+        Negative classes; empty if all other classes are negative.
     comparison, threshold
-        The comparison by which a number is positive, and its threshold; `comparison` is None without a threshold.
+        A number is positive if this comparison with the threshold is true. `comparison` is None if the target has no
+        threshold.
     """
 
     column: str
@@ -75,7 +76,7 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     Raises
     ------
     InputError
-        If no reading of the text fits the metadata; the message begins with `source` and suggests the nearest name.
+        If the text does not fit the metadata; the message begins with `source` and suggests the nearest name.
     """
     reader = _Reader(text, metadata)
     for body, kind, weight in reader.endings():
@@ -86,7 +87,7 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
 
 
 def class_texts(values: pd.Series[Any]) -> list[str | None]:
-    """Return labels as text, None where missing; whole numbers lose the '.0' that missing labels cause."""
+    """Return labels as text, or None if a label is missing; whole numbers lose the '.0' that missing labels cause."""
     whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
     return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
 
@@ -116,7 +117,7 @@ def _checked_weight(text: str | None, target: str) -> float:
 
 
 class _Reader:
-    """Reads the text of one target; quoted names are masked, so that no character in them divides the text."""
+    """Parser of one target's text. Quoted names are masked, so that no character in them divides the text."""
 
     def __init__(self, text: str, metadata: pd.DataFrame) -> None:
         self.text, self.metadata = text, metadata
@@ -133,7 +134,7 @@ class _Reader:
         return _MASKED.sub(lambda found: f'"{self._quoted[int(found[1])]}"', masked)
 
     def name(self, masked: str, known: Iterable[str]) -> str | None:
-        """Return the known name that a part of the text is: unchanged, without blanks around it, or without quotes."""
+        """Return the known name that equals a part of the text, also without blanks or quotes around it; else None."""
         bare = masked.strip()
         quoted = _MASKED.fullmatch(bare)
         plain = self.plain(masked)
@@ -153,7 +154,7 @@ class _Reader:
                 yield found["body"], found["kind"], weight  # type: ignore[misc]  # one of _KINDS
 
     def body(self, masked: str) -> Target | None:
-        """Return the target that a text without kind and weight names; None if it does not fit the metadata."""
+        """Return the target that a text without kind and weight describes; None if it does not fit the metadata."""
         column = self.name(masked, self.columns)
         if column is not None:
             return Target(column)
@@ -186,7 +187,7 @@ class _Reader:
         return {text for text in class_texts(self.metadata[column]) if text is not None}
 
     def _groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """Return the positive and the negative classes that a text lists; None if it lists anything else."""
+        """Return the positive and negative classes that a text lists; None if it lists anything but known classes."""
         positive = self._list(masked, known)
         if positive is not None:
             return self._apart(positive, ())
@@ -203,7 +204,7 @@ class _Reader:
         return positive, negative
 
     def _list(self, masked: str, known: set[str]) -> tuple[str, ...] | None:
-        """Return the classes in a list with commas; where names hold commas, the longest name is taken."""
+        """Return the classes in a list with commas; if names contain commas, the longest name is taken."""
         pieces = masked.split(",")
         for n in range(len(pieces), 0, -1):
             first = self.name(",".join(pieces[:n]), known)
@@ -216,7 +217,7 @@ class _Reader:
 
 
 class _Problem:
-    """Finds out why no reading of a text fits the metadata."""
+    """Finder of the reason why the text of a target does not fit the metadata."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
@@ -266,7 +267,7 @@ class _Problem:
         reader = self._reader
         head, _, kind = self._stripped.rpartition(":")
         near_kind = nearest(kind, _KINDS) if head else ""
-        if near_kind:  # which is wrong, too
+        if near_kind:  # the kind is wrong, too
             self._stripped = head
         wrong = f" After ':' stands {reader.plain(kind)!r}{near_kind}" if near_kind else ""
         known = f"{wrong} Columns: {', '.join(map(str, reader.metadata.columns))}"
@@ -280,7 +281,7 @@ class _Problem:
 
 
 def _split_classes(masked: str) -> Sequence[str]:
-    """Return the names in a list of classes, of both sides of a "vs"."""
+    """Return the names in a list of classes, those before and after a "vs"."""
     return [name for side in _VERSUS.split(masked) for name in side.split(",")]
 
 

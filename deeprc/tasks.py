@@ -1,4 +1,4 @@
-"""Targets as tasks of the network, and their labels from the columns of the metadata.
+"""Tasks, which are targets with their kind and classes, and their labels from the columns of the metadata.
 
 Letters: B repertoires.
 """
@@ -46,31 +46,32 @@ _OPPOSITE: Mapping[Comparison, Comparison] = {">": "<=", ">=": "<", "<": ">=", "
 
 @dataclass(frozen=True)
 class Task:
-    """One target: a column of the metadata, and how it is predicted.
+    """A target with its kind, classes and weight.
 
     Attributes
     ----------
     name
-        The target without kind and weight: `column`, `column=positive`, `column=a,b vs c` or `column>50`.
+        Text of the target without kind and weight: `column`, `column=positive`, `column=a,b vs c` or `column>50`.
     column
-        The metadata column.
+        Metadata column.
     kind
         `binary`, `multiclass` or `regression`.
     classes
-        The values of the column as text. For two classes: first the negative values, then the positive ones; with a
-        threshold: the names of its negative and its positive side. For regression: empty.
+        Values of the column as text. For two classes: first the negative values, then the positive ones; with a
+        threshold: the names of the negative and the positive class, such as `<=50` and `>50`. For regression: empty.
     weight
-        The weight of the task's loss in the sum over tasks.
+        Weight of the task's loss in the sum over tasks.
     mean, scale
-        A regression target is trained as (value - mean) / scale; both come from the training fold.
+        Mean and standard deviation of the labels of the training fold. A regression is trained with (label - mean) /
+        scale.
     n_positive
-        The number of positive values of a binary task, which are the last of `classes`.
+        Number of positive values of a binary task; they are the last of `classes`.
     drops_others
-        Whether repertoires with a value that is not in `classes` have no label on purpose.
+        Whether repertoires with a value that is not in `classes` have no label, without a warning.
     comparison, threshold
-        A binary task over numbers: a number is positive if this comparison with the threshold is true.
+        For a binary task over numbers: a number is positive if this comparison with the threshold is true.
     calibration
-        What is done to the outputs before they become probabilities; fitted on the validation repertoires.
+        Calibration of the outputs, fitted to the validation repertoires.
     """
 
     name: str
@@ -88,14 +89,14 @@ class Task:
 
     @property
     def positive(self) -> str:
-        """The name of a binary target's positive class: `severe`, `mild or moderate`, `>50`; "" for other targets."""
+        """Name of a binary target's positive class: `severe`, `mild or moderate`, `>50`; "" for other targets."""
         if self.kind != "binary":
             return ""
         return " or ".join(self.classes[-self.n_positive :])
 
     @property
     def negative(self) -> str:
-        """The name of a binary target's negative class; if it is all other values, "not" and the positive class."""
+        """Name of a binary target's negative class; if this class is all other values, "not" and the positive class."""
         others, positive = self.classes[: -self.n_positive], self.classes[-self.n_positive :]
         if len(others) == 1 or self.drops_others:
             return " or ".join(others)
@@ -103,33 +104,33 @@ class Task:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the labels 0, 1, ...; empty for a regression target."""
+        """Names of the labels 0, 1, ...; empty for a regression target."""
         return (self.negative, self.positive) if self.kind == "binary" else self.classes
 
     @property
     def title(self) -> str:
-        """The name; a binary target whose name lacks the positive class gets it: `age_group=young`."""
+        """Name of the target, to which `=` and the positive class are added if it lacks them: `age_group=young`."""
         told = self.kind != "binary" or self.name != self.column
         return self.name if told else f"{self.name}={self.positive}"
 
     @property
     def n_outputs(self) -> int:
-        """The number of network outputs of the task."""
+        """Number of network outputs of the task."""
         return len(self.classes) if self.kind == "multiclass" else 1
 
 
 def parse_tasks(targets: Sequence[str], metadata: pd.DataFrame, *, source: str = "the cohort") -> list[Task]:
-    """Return the tasks for the targets that a user named, after checking them against the metadata.
+    """Return the tasks for the texts of targets, after checking them against the metadata.
 
     Parameters
     ----------
     targets
-        The texts of the targets, see `deeprc.targets`. A column with two classes is binary if no kind is given; its
-        positive class is one that is called 1, +, yes, true, ..., else the last in sorted order.
+        Texts of the targets, see `deeprc.targets`. A column with two classes is binary if no kind is given; its
+        positive class is the one with a name such as 1, +, yes or true, else the last in sorted order.
     metadata
-        The metadata, with one row per repertoire; missing labels are NaN or None.
+        Metadata with one row per repertoire; missing labels are NaN or None.
     source
-        Names the cohort in error messages.
+        Name of the cohort for error messages.
 
     Raises
     ------
@@ -185,7 +186,7 @@ def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Ta
         raise InputError(f"{source}: target {target.column!r}: all its classes are positive; expected another one")
     sides = [side for side in (target.positive, target.negative) if side]
     named = " vs ".join(",".join(side) for side in sides)
-    if named in found and sides != [(named,)]:  # a class that is called like this list
+    if named in found and sides != [(named,)]:  # there is a class with the same name as this list
         named = " vs ".join(",".join(_in_quotes(name) for name in side) for side in sides)
     return Task(
         f"{target.column}={named}",
@@ -318,7 +319,7 @@ def _number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
 
 
 def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
-    """Return the tasks with the mean and scale of training labels, (B, number of tasks)."""
+    """Return the tasks with the mean and scale of regression targets set from training labels, (B, number of tasks)."""
     scaled = []
     for task, values in zip(tasks, training_labels.T, strict=True):
         known = values[~np.isnan(values)]

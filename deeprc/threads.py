@@ -1,4 +1,4 @@
-"""Linear algebra on one thread: for small matrices several threads are slower, and they change the last digits."""
+"""Linear algebra on one thread, because several are slower for small matrices and change the last digits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 
 @functools.cache
 def _controller() -> ThreadpoolController:
-    """Return a controller of the libraries that numpy and scipy have loaded; to look for them takes milliseconds."""
+    """Return a controller of the BLAS libraries of numpy and scipy, cached, because finding them takes milliseconds."""
     import scipy.linalg  # noqa: F401  # loads scipy's own BLAS, if it is not loaded yet
 
     return ThreadpoolController()

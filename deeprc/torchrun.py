@@ -1,4 +1,4 @@
-"""What `torchrun` tells the processes that it starts, by environment variables. Nothing here imports torch."""
+"""Reading of the environment variables that `torchrun` sets for the processes that it starts, without torch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Launch", "read_launch", "share_cores"]
 
 @dataclass(frozen=True)
 class Launch:
-    """How a process was started, beside others that train the same model.
+    """Indices of a process among those that `torchrun` started to train one model, and their numbers.
 
     Attributes
     ----------
     rank, size
-        Number of this process, from 0, among all processes of all machines, and how many they are.
+        Index of this process, from 0, among the processes of all machines, and number of these processes.
     local_rank, local_size
-        The same among the processes of this machine.
+        Index of this process among those of this machine, and number of these processes.
     """
 
     rank: int
@@ -29,7 +29,7 @@ class Launch:
 
 
 def read_launch() -> Launch | None:
-    """Return how this process was started; None if nothing says that there are others.
+    """Return the indices that `torchrun` gave to this process; None if it has not started this process.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def share_cores() -> None:
     """
     try:
         launch = read_launch()
-    except InputError:  # the command says so
+    except InputError:  # the command reports it later
         return
     if launch is None or launch.local_size == 1 or os.environ.get("OMP_NUM_THREADS", "1") != "1":
         return

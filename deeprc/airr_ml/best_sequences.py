@@ -1,4 +1,4 @@
-"""The best sequences of a container by a score, each once, in memory that does not grow with the cohort.
+"""Keep the best sequences of a container by a score, in memory that does not grow with the cohort.
 
 Letters: n sequences.
 """
@@ -18,14 +18,14 @@ Integers = NDArray[np.int64]
 
 
 class BestSequences:
-    """The best sequences of a container, the first best; among equals the first that was offered.
+    """A list of sequences of a container, the highest score first; of equal scores, the one that was offered first.
 
-    Sequences with the same genes are one, told by 64 bits of both.
+    Equal sequences with equal genes are kept once. They are recognised by a hash of 64 bits.
 
     Attributes
     ----------
     indices, scores, hashes
-        Their indices in the container, their scores and the hashes of residues and genes, (n,).
+        Indices of the sequences in the container, their scores, and hashes of their residues and genes, (n,) each.
     """
 
     def __init__(self, X: RepertoireDataset, fields: list[str], max_sequences: int) -> None:
@@ -39,16 +39,16 @@ class BestSequences:
 
     @property
     def is_full(self) -> bool:
-        """Whether further sequences must be better than the last."""
+        """Whether the list is full, so that a further sequence must have a higher score than the last one."""
         return len(self) == self._max_sequences
 
     @property
     def lowest(self) -> float:
-        """The score below which sequences were left out; -inf if there were none."""
+        """The lowest score of a full list; -inf if the list is not full."""
         return float(self.scores[-1]) if self.is_full else -np.inf
 
     def offer(self, indices: Integers, scores: Floats) -> None:
-        """Look at further sequences: their indices in the container and their scores, (n,) each."""
+        """Add sequences if their scores are high enough, given their indices in the container and scores, (n,) each."""
         if self.is_full:
             better = scores > self.scores[-1]
             indices, scores = indices[better], scores[better]
@@ -58,7 +58,7 @@ class BestSequences:
         self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: BestSequences) -> None:
-        """Put others behind, whatever their scores."""
+        """Add other sequences at the end of the list, whatever their scores are."""
         parts = ((a, b) for a, b in zip(self._columns(), others._columns(), strict=True))
         indices, scores, hashes = (np.concatenate(part) for part in parts)
         self._keep(np.arange(len(indices)), indices, scores, hashes)

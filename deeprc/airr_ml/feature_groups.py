@@ -1,8 +1,9 @@
 """Groups of sequences by the feature of the network that contributes most to their response.
 
-The attention list of a network holds the sequences of several motifs, which differ in how often chance makes them: of
-those with a frequent motif, most were there without any signal. A kernel responds to one motif or to few. So the excess
-of the list is measured in each group of sequences with the same strongest kernel, and all of them are compared by it.
+The attention list of a network holds sequences of several motifs, and chance makes some motifs more often than others.
+Most sequences with a frequent motif would be in the list without any signal. A kernel responds to one motif or to few.
+So the excess of the list is measured in each group of sequences with the same strongest kernel, and all sequences are
+compared by this excess.
 
 Letters: n sequences of a list, S features (kernels, and genes if the network reads them), H heads.
 """
@@ -30,11 +31,11 @@ Integers = NDArray[np.int64]
 def strongest_features(
     estimator: DeepRCClassifier, X: RepertoireDataset, positive: BestSequences, negative: BestSequences
 ) -> tuple[Integers, Integers]:
-    """Return which feature contributes most to the response of each sequence of two lists, (n,) each.
+    """Return the index of the feature that contributes most to the response of each sequence of two lists, (n,) each.
 
-    A feature contributes its gradient times its difference from the mean of the negative list (of the positive one, if
-    the negative one is empty). The gradient is that of
-    the output of the positive class at this mean; it is the same everywhere if the output network is linear.
+    A feature contributes its gradient times its difference from the mean of the negative list (of the positive list, if
+    the negative one is empty). The gradient is that of the output of the positive class at this mean; it is the same
+    everywhere if the output network is linear.
     """
     found = [_representations(estimator, X, each.indices) for each in (positive, negative)]
     network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
@@ -57,7 +58,7 @@ def _representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices:
 
 
 def _by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
-    """Yield the position of each repertoire that has some of the sequences, and their places among them."""
+    """Yield the index of each repertoire that has some of the sequences, and the positions of these in `indices`."""
     starts, not_empty = np.array([each.start for each in X]), np.flatnonzero(X.n_sequences)
     order = not_empty[np.argsort(starts[not_empty])]
     position = order[np.searchsorted(starts[order], indices, side="right") - 1]
@@ -70,16 +71,16 @@ def _by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[in
 def excess_in_groups(
     best: BestSequences, null: BestSequences, weight: float, groups: Integers, null_groups: Integers
 ) -> Floats:
-    """Return the excess of each sequence of a list beside the null sequences of the same group, (n,).
+    """Return the excess of each sequence of a list, compared with the null sequences of the same group, (n,).
 
     Parameters
     ----------
     best, null
         Sequences of positive and of negative repertoires.
     weight
-        How many sequences of positive repertoires a null sequence stands for.
+        Number of sequences of positive repertoires for which one null sequence stands.
     groups, null_groups
-        The group of each of them.
+        Group of each sequence of the two lists.
     """
     found = np.zeros(len(best))
     for group in np.unique(groups):

@@ -1,4 +1,4 @@
-"""The challenge's folders of repertoires: what is in them, and containers made of them."""
+"""Read the challenge's folders of repertoires, and make containers of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of repertoires: ids, and each one's file, which may be missing.
+    """A folder of repertoires: the id and the file of each, and the labels and donors that are known.
 
-    Labels and donors are by id, where they are known.
+    A file may be missing on the disk. `labels` and `donors` are by repertoire id.
     """
 
     path: Path
@@ -42,11 +42,11 @@ class Folder:
 
 
 def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str | None = None) -> Folder:
-    """Return what is in a folder.
+    """Return the repertoires of a folder.
 
-    With `labelled`, the repertoires of `metadata.csv` that have a label and a file. Without, all: those of
-    `metadata.csv`, in its order, or else the `*.tsv` files, in the order of their names. The column `group_by` of
-    `metadata.csv` names the donors.
+    With `labelled`, these are the repertoires of `metadata.csv` that have a label and a file. Otherwise they are all
+    repertoires: those of `metadata.csv`, in its order, or without this file the `*.tsv` files, in the order of their
+    names. The column `group_by` of `metadata.csv` names the donors.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
 
 
 def _donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
-    """Return the donors by id, without those that are missing."""
+    """Return the known donors by repertoire id."""
     if group_by is None:
         return {}
     if group_by not in sheet.table:
@@ -96,7 +96,7 @@ def _donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
 
 
 def _labels(sheet: Metadata) -> dict[str, bool]:
-    """Return the labels by id, without those that are missing."""
+    """Return the known labels by repertoire id."""
     if LABEL not in sheet.table:
         raise InputError(f"{sheet.path}: no column {LABEL!r}; the columns are {', '.join(map(str, sheet.table))}")
     labels: dict[str, bool] = {}
@@ -115,13 +115,13 @@ def _labels(sheet: Metadata) -> dict[str, bool]:
 def convert(
     folder: Folder, place: Path, *, locus: str | None, jobs: int
 ) -> tuple[RepertoireDataset, PreprocessingReport]:
-    """Make a container of a folder's repertoires in another folder; those without a sequence are not in it.
+    """Make a container of a folder's repertoires in the folder `place`; repertoires without a sequence are left out.
 
-    The report is of the folder's repertoires alone. In a folder without labels nothing that concerns a single
-    repertoire is an error.
+    The report is about the folder's repertoires only. If the folder has no labels, a fault of a single repertoire is no
+    error.
     """
     rows = {name: str(file.absolute()) for name, file in zip(folder.repertoire_ids, folder.files, strict=True)}
-    if not folder.labels:  # one repertoire that can be read, so that a container is made in any case
+    if not folder.labels:  # add a repertoire that can be read, so that there is always a container
         (place / "any.tsv").write_text("junction_aa\tduplicate_count\tv_call\tj_call\nCASSF\t1\t\t\n", encoding="utf-8")
         rows[max(rows, key=len) + "_"] = str(place / "any.tsv")
     table = pd.DataFrame({"repertoire_id": list(rows), "filename": list(rows.values())})
@@ -146,7 +146,7 @@ def convert(
 
 
 def names_as_found(report: PreprocessingReport) -> dict[str, dict[str, str]]:
-    """Return by field how the files write each gene of the container; of several ways, the most frequent one."""
+    """Return, by field, the name in the files of each gene of the container; of several names, the most frequent."""
     names: dict[str, dict[str, str]] = {}
     for field in ("v_call", "j_call"):
         ways = Counter(pair for each in report.repertoires for pair in each.genes.get(field, {}).items())
@@ -158,7 +158,7 @@ def names_as_found(report: PreprocessingReport) -> dict[str, dict[str, str]]:
 
 
 def locus_of(report: PreprocessingReport) -> str | None:
-    """Return the chain of the training repertoires, None where none of their rows tells it."""
+    """Return the chain of the training repertoires; None if none of their rows tells it."""
     loci = {each.locus for each in report.repertoires} | {name for each in report.repertoires for name in each.loci}
     known = sorted(name for name in loci if name)
     return report.cleaning.locus or (known[0] if known else None)

@@ -45,16 +45,16 @@ EVIDENCE_COLUMNS = ("ID", "junction_aa", "v_call", "j_call", "method", "evidence
 """Columns of the table that says why a sequence is among the associated ones."""
 
 NOT_APPLICABLE = -999.0
-"""What a column holds where it does not apply, or a gene is not known."""
+"""The value of a column that does not apply, and of an unknown gene."""
 
 METHODS = ("stack", "gapped-logistic", "logistic", "public-clones", "deeprc")
 """The methods that predict and rank sequences; `method="auto"` is the first."""
 
 _SEARCH = "quick"
-_GUESSING = 0.55  # an AUC that says nothing
-_FEWEST = 5  # repertoires of each class with which methods are compared
-_ALONE = "gapped-logistic"  # with fewer
-_N_IMPORTANT = 50_000  # sequences that the challenge asks for
+_GUESSING = 0.55  # with a lower AUC, predictions are close to guessing
+_FEWEST = 5  # smallest number of repertoires of each class with which methods are compared
+_ALONE = "gapped-logistic"  # the method of `auto` if a class has fewer
+_N_IMPORTANT = 50_000  # number of sequences that the challenge asks for
 
 _logger = logging.getLogger(__name__)
 
@@ -78,12 +78,12 @@ class ImmuneStatePredictor:
     seed
         The seed of DeepRC.
     locus
-        The chain to keep, as TRB, where files hold several.
+        Chain to keep, such as TRB, if files hold several.
     group_by
         A column of the training folder's `metadata.csv`. Repertoires with the same value are of one donor: no fold
         separates them.
     config, overrides
-        The configuration of DeepRC: a preset or YAML file, and changes of it, as `n_updates=5000`.
+        Configuration of DeepRC: a preset or YAML file, and changes of it, such as `n_updates=5000`.
 
     Attributes
     ----------
@@ -92,11 +92,12 @@ class ImmuneStatePredictor:
     cross_validated_auc_
         AUC in cross-validation over the training repertoires, by method: that of the stack and of its members.
     important_sequences_
-        The 50,000 sequences that go most with the positive label; see `identify_associated_sequences`.
+        Table of the 50,000 sequences that are most associated with the positive label; see
+        `identify_associated_sequences`.
     evidence_
-        Why each of these sequences is there: `EVIDENCE_COLUMNS`. `method` is the method that counts most, `evidence`
-        the list of this method that has the sequence, and `excess` which share of the sequences with about its score in
-        this list would not be there by chance; see `deeprc.airr_ml.ranking`.
+        Table with the reason for each of these sequences, with the columns `EVIDENCE_COLUMNS`. `method` is the method
+        that counts most, `evidence` the list of this method that has the sequence, and `excess` the share of the
+        sequences with about its score in this list that chance does not explain; see `deeprc.airr_ml.ranking`.
 
     Raises
     ------
@@ -134,7 +135,7 @@ class ImmuneStatePredictor:
     def fit(self, train_dir_path: str | os.PathLike[str]) -> ImmuneStatePredictor:
         """Choose a method, train it and rank the training sequences.
 
-        Files that are listed and missing, repertoires without a label and those of which no sequence can be used are
+        Files that are listed but missing, repertoires without a label, and repertoires without a usable sequence are
         left out, with a warning.
 
         Raises
@@ -186,10 +187,11 @@ class ImmuneStatePredictor:
         return _frame(folder.repertoire_ids, folder.name, label_positive_probability=probability)
 
     def identify_associated_sequences(self, dataset_name: str, top_k: int = _N_IMPORTANT) -> pd.DataFrame:
-        """Return the training sequences that go most with the positive label, the first most, in the form of `COLUMNS`.
+        """Return a table of the training sequences most associated with the positive label, the best first.
 
-        Each `junction_aa`, `v_call` and `j_call` is there once; there are fewer than `top_k` where the cohort has
-        fewer. Genes are named as in the files. See `deeprc.airr_ml.ranking` for how they are ranked.
+        The columns are `COLUMNS`. Each combination of `junction_aa`, `v_call` and `j_call` occurs once. There are fewer
+        than `top_k` if the cohort has fewer. Genes are named as in the files. `deeprc.airr_ml.ranking` says how
+        sequences are ranked.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class ImmuneStatePredictor:
         return self._rank(dataset_name, top_k)[0]
 
     def _rank(self, dataset_name: str, top_k: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the sequences that go most with the positive label, and why; see `evidence_`."""
+        """Return the table of the most associated sequences, and the table of the reasons, see `evidence_`."""
         training = self._fitted()
         with _threads(self._cores):
             found = ranked_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
@@ -261,7 +263,7 @@ class ImmuneStatePredictor:
 
 
 def _groups(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
-    """Return the number of each repertoire's donor, (B,); None where the donors are not known."""
+    """Return the index of the donor of each repertoire, (B,); None if the donors are not known."""
     if not folder.donors:
         return None
     return number_groups(np.array([folder.donors.get(name) for name in X.repertoire_ids], object))
@@ -269,7 +271,7 @@ def _groups(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
 
 @dataclass(frozen=True)
 class _Training:
-    """What a predictor knows after `fit`; `names` are, by field, how the files write the genes of the container."""
+    """The data and the estimator of a fitted predictor; `names` holds, by field, the names of genes in the files."""
 
     X: RepertoireDataset
     y: NDArray[np.bool_]
@@ -287,7 +289,7 @@ def _frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:
 
 @contextmanager
 def _threads(n: int) -> Iterator[None]:
-    """Let compiled code use n cores."""
+    """Let compiled code use n cores within the context."""
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(n)
     numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
@@ -307,15 +309,15 @@ def predict_immune_states(
     device: str = "cpu",
     **options: Any,
 ) -> tuple[Path, Path, Path]:
-    """Train on one folder, predict others, and write the tables: what `deeprc airr-ml` does.
+    """Train on one folder, predict others, and write the tables, as `deeprc airr-ml` does.
 
     Parameters
     ----------
     train_dir, test_dirs
-        Folders of repertoires; all are looked at before training.
+        Folders of repertoires; all are checked before training.
     out_dir
-        The folder for `<train>_test_predictions.tsv`, `<train>_important_sequences.tsv` and `<train>_evidence.tsv`,
-        which says why each sequence is important; made if need be.
+        Folder for `<train>_test_predictions.tsv`, `<train>_important_sequences.tsv` and `<train>_evidence.tsv`, which
+        says why each sequence is important. It is made if it does not exist.
     n_jobs, device, options
         See `ImmuneStatePredictor`.
 
@@ -327,7 +329,7 @@ def predict_immune_states(
     Raises
     ------
     InputError
-        If anything that was given cannot be used.
+        If a folder or an option cannot be used.
     """
     predictor = ImmuneStatePredictor(n_jobs, device, **options)
     name, out = read_folder(train_dir, labelled=True, group_by=predictor.group_by).name, Path(out_dir)

@@ -1,22 +1,23 @@
-"""Which sequences of a training cohort go most with the positive label, by what a trained method learned.
+"""Rank the sequences of a training cohort by how much a trained method associates them with the positive label.
 
-A sequence's score is what it says for the positive class: by DeepRC its response, see `deeprc.nn.contributions`, which
-unlike its contribution does not ask what else is in its repertoire; by a logistic regression the sum of the
-coefficients of its k-mers and genes; by public clones minus the logarithm of its p-value. Of a sequence that several
-repertoires have, the highest score counts. Those that no positive repertoire has come last: what is implanted, or
-selected, is in positive repertoires only, and half of what looks like it by chance is not.
+The score of a sequence says how much it speaks for the positive class. For DeepRC it is the response, see
+`deeprc.nn.contributions`, which, unlike the contribution, does not depend on the other sequences of the repertoire. For
+a logistic regression it is the sum of the coefficients of the k-mers and genes. For public clones it is minus the
+logarithm of the p-value. If several repertoires have a sequence, its highest score counts. Sequences that no positive
+repertoire has come last: implanted or selected sequences are in positive repertoires only, and half of those that
+resemble them by chance are not.
 
-If DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers; and if it has a
-memory of clones, a third one has those that it retrieves, and a fourth one all clones by their p-values, also those
-that are not associated enough for the memory. Scores of different lists cannot be compared. What can be compared is the
-**excess**: which share of the sequences with such a score would not be there by chance, see `deeprc.evaluation.excess`.
-It is measured among the sequences with the same strongest kernel in the attention list, which holds those of several
-motifs, see `deeprc.airr_ml.feature_groups`.
-A network is overfitted to its training repertoires in part, and its excess there is too high. So the excess of a list
-of DeepRC is multiplied by the share that other repertoires confirm; that of logistic regressions is 1. A sequence
-counts by its highest excess. A stack merges the lists of its members by rank, share and excess.
-The list of the composition leaves the weights of genes out: what is ranked is a junction, and one gene is in thousands
-of them.
+If DeepRC reads the composition, too, a second list has the sequences by the weights of their 4-mers. If it has a memory
+of clones, a third list has the sequences that the memory retrieves, and a fourth one all clones by their p-values, also
+those that are not associated enough for the memory. Scores of different lists cannot be compared, but their **excess**
+can: the share of the sequences with such a score that chance does not explain, see `deeprc.evaluation.excess`. The
+attention list holds sequences of several motifs. So its excess is measured among the sequences with the same strongest
+kernel, see `deeprc.airr_ml.feature_groups`.
+
+A network is partly overfitted to its training repertoires, so its excess there is too high. Therefore the excess of a
+list of DeepRC is multiplied by the share that other repertoires confirm. The excess of a logistic regression is 1. A
+sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess. The list of
+the composition ignores the weights of genes, because thousands of junctions share one gene.
 
 Letters: B repertoires, n sequences of a container.
 """
@@ -62,15 +63,15 @@ __all__ = ["can_rank", "ranked_sequences"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
-_RANK_CONSTANT = 60  # of reciprocal ranks
-_LEAST_EXCESS = 1e-6  # so that sequences without any stay in the order of their ranks
+_RANK_CONSTANT = 60  # constant of reciprocal ranks (Cormack et al. 2009)
+_LEAST_EXCESS = 1e-6  # smallest excess of a vote, so that sequences without excess keep the order of their ranks
 _SEQUENCE = ("indices", "hashes")
 _WHY = ("excess", "evidence")
 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Sequences, the best first, the excess of each, and the name of the list from which it comes, (n,) each."""
+    """A list of sequences, the best first, with the excess of each and the list from which it comes, (n,) each."""
 
     best: BestSequences
     excess: Floats
@@ -79,9 +80,9 @@ class _Ranking:
 
 @dataclass(frozen=True)
 class _Cohort:
-    """What is ranked: the repertoires X, (B,), which are positive, (B,), and how many sequences a list has at most.
+    """The repertoires X whose sequences are ranked, (B,), whether each is positive, (B,), and the longest list.
 
-    `groups` are the repertoires' donors, (B,), if they are known.
+    `groups` are the donors of the repertoires, (B,), if they are known.
     """
 
     X: RepertoireDataset
@@ -90,22 +91,22 @@ class _Cohort:
     groups: Integers | None = None
 
     def new_list(self) -> BestSequences:
-        """Return an empty list of its sequences."""
+        """Return an empty list for sequences of the cohort."""
         return BestSequences(self.X, gene_fields(self.X), self.max_sequences)
 
     @cached_property
     def digests(self) -> NDArray[np.str_]:
-        """The digests of its repertoires, (B,)."""
+        """The digests of the repertoires, (B,)."""
         return np.array([repertoire.digest() for repertoire in self.X])
 
     @cached_property
     def clones(self) -> _Ranking:
-        """The ranking of its clones; see `_rank_clones`."""
+        """The ranking of the clones of the cohort; see `_rank_clones`."""
         return _rank_clones(self, gene_fields(self.X))
 
     @cached_property
     def clones_without_genes(self) -> _Ranking:
-        """The ranking of its clones, if a clone is a sequence whatever its genes."""
+        """The ranking of the clones of the cohort, if clones are compared without their genes."""
         return _rank_clones(self, [])
 
 
@@ -117,7 +118,7 @@ def ranked_sequences(
     *,
     groups: Integers | None = None,
 ) -> pd.DataFrame:
-    """Return the sequences that go most with the positive label, the first most, each with its genes once.
+    """Return the sequences most associated with the positive label, the best first; each with its genes occurs once.
 
     A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
     2009), each times the member's share of the stack and the sequence's excess in the list. Memory grows with
@@ -129,18 +130,19 @@ def ranked_sequences(
         Fitted to X and y: a `DeepRCClassifier`, `LogisticRegression` of 4-mers, `GappedKmerLogisticRegression`,
         `PublicClones`, or a `Stack` with one of them.
     X, y
-        Repertoires of a container, (B,), and which are positive.
+        Repertoires of a container, (B,), and whether each is positive, (B,).
     max_sequences
-        How many sequences.
+        Largest number of sequences.
     groups
-        Repertoires with equal numbers are of one donor, (B,); clones are tested on donors. None: each is of its own.
+        Index of the donor of each repertoire, (B,); clones are tested on donors. None: each repertoire has its own
+        donor.
 
     Returns
     -------
-    `junction_aa`, and `v_call` and `j_call` where the container has them; fewer rows where X has fewer sequences. Then
-    `method`, the member of a stack that counts most for the sequence (empty without a stack); `evidence`, the list from
-    which it has the sequence, a name of `sequence_scores` or `association`, the p-value of a clone; and `excess`, that
-    of the sequence in this list.
+    A table with `junction_aa`, and `v_call` and `j_call` if the container has them; it has fewer rows if X has fewer
+    sequences. Then `method`, the member of a stack that counts most for the sequence (empty without a stack);
+    `evidence`, the list of this member that has the sequence: a name of `sequence_scores`, or `association`, the
+    p-value of a clone; and `excess`, that of the sequence in this list.
 
     Raises
     ------
@@ -158,7 +160,7 @@ def ranked_sequences(
 
 
 def can_rank(estimator: object) -> bool:
-    """Return whether `ranked_sequences` knows what an estimator learns."""
+    """Return whether `ranked_sequences` can rank by what an estimator has learned."""
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
@@ -167,7 +169,7 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
     rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
-    if not any(share for _, share in rankers):  # what predicts ranks nothing: all count the same
+    if not any(share for _, share in rankers):  # the members with a share rank nothing: all rankers count the same
         rankers = [(member, 1.0) for member, _ in rankers]
     rankings = [
         (member.name, _rank_evident(model, cohort), share / len(member.models))
@@ -175,7 +177,7 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
         for model in (member.models if share else ())
     ]
     merged, methods = _add_votes(rankings, cohort)
-    if not merged.best.is_full:  # only public clones count: the rest as another member ranks it, if there is one
+    if not merged.best.is_full:  # if only public clones have votes, another member ranks the rest
         other = max(rankers, key=lambda ranker: not isinstance(ranker[0].models[0], PublicClones))[0]
         merged = _append(merged, _rank(other.models[0], cohort))
         methods = np.append(methods, np.full(len(merged.best) - len(methods), other.name))
@@ -183,14 +185,15 @@ def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.
 
 
 def _rank_evident(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
-    """Return the ranking of an estimator without the sequences about which public clones know nothing."""
+    """Return the ranking of an estimator without the sequences that public clones do not compare."""
     return _rank_public_clones(estimator, cohort) if isinstance(estimator, PublicClones) else _rank(estimator, cohort)
 
 
 def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
     """Return the sequences of several rankings, each with its name and share, by the sum of their votes.
 
-    Beside it, the name of the ranking with the highest vote for each sequence, (n,); its excess and evidence count.
+    Return also the name of the ranking with the highest vote for each sequence, (n,), whose excess and evidence are
+    used.
     """
     votes = np.concatenate(
         [
@@ -214,7 +217,7 @@ def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort)
 
 
 def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
-    """Return a ranking with the sequences of another one, that it lacks, behind, without excess."""
+    """Return a ranking with the sequences that it lacks of another ranking at its end; their excess is 0."""
     n = len(ranking.best)
     evidence_of = dict(zip(more.best.hashes.tolist(), more.evidence.tolist(), strict=True))
     ranking.best.append(more.best)
@@ -223,7 +226,7 @@ def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
 
 
 def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
-    """Return the best sequences by the lists of an estimator; behind them those that are in no list."""
+    """Return the best sequences by the lists of an estimator, followed by sequences that are in no list."""
     positive, negative = _best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
         rankings = [_rank_public_clones(estimator, cohort)]
@@ -241,7 +244,7 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
 
 
 def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
-    """Return the clones that public clones compare."""
+    """Return the ranking of the clones that an estimator compares."""
     return cohort.clones if estimator.genes else cohort.clones_without_genes
 
 
@@ -263,21 +266,21 @@ def _comparable_lists(
 
 
 def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
-    """Return the ranking of one list."""
+    """Return the ranking of one list, with its name as the evidence."""
     return _Ranking(best, excess, np.full(len(best), name))
 
 
 def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
-    """Return the excess of sequences of positive repertoires, (n,), beside those of negative ones."""
+    """Return the excess of sequences of positive repertoires, compared with those of negative ones, (n,)."""
     return excess_shares(best.scores, null.scores, np.full(len(null), weight), lowest_null=null.lowest)
 
 
 def _confirmed_shares(
     estimator: DeepRCClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
 ) -> dict[str, float]:
-    """Return which share of each list's excess is confirmed by repertoires that the estimator has not learned from.
+    """Return the share of each list's excess that repertoires confirm from which the estimator has not learned.
 
-    A donor's repertoires with the same label count once, by their mean.
+    Repertoires of one donor with the same label count once, by their mean.
     """
     rows = _held_out(estimator, cohort)
     if len(rows) == 0:
@@ -297,10 +300,10 @@ def _confirmed_shares(
 
 
 def _held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
-    """Return the positions of the repertoires that an estimator has not learned from; none if it does not say so.
+    """Return the indices of repertoires from which an estimator has not learned; none if it does not say so.
 
-    Those that early stopping watched are added if the others are too few, as in a training of DeepRC alone. The
-    readings of such a training were fitted to these, too, so for their lists the share is too high.
+    The repertoires that early stopping watched are added if the others are too few, as in a training of DeepRC alone.
+    The readings of such a training were fitted to these, too, so the confirmed share of their lists is too high.
     """
     if not len(getattr(estimator, "train_digests_", ())):
         return np.zeros(0, np.int64)
@@ -325,7 +328,7 @@ def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
 def _best_by_scores(
     estimator: RepertoireClassifier, cohort: _Cohort, chosen: NDArray[np.bool_]
 ) -> dict[str, BestSequences]:
-    """Return the best sequences of the chosen repertoires, (B,), by each of the `sequence_scores`."""
+    """Return, by the name of each of the `sequence_scores`, the best sequences of the chosen repertoires, (B,)."""
     X, best = cohort.X, dict[str, BestSequences]()
     for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
         indices = np.arange(X[at].start, X[at].stop)
@@ -337,10 +340,12 @@ def _best_by_scores(
 
 
 def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
-    """Return the clones that go with the label more than one of a single positive repertoire, the lowest p-value first.
+    """Return the clones that are more associated with the label than one with a single, positive carrier.
 
-    A clone is a sequence with these genes, and its carriers are donors. The score is by how many powers of 10 its
-    p-value is below that of one single positive carrier.
+    The lowest p-value is first.
+
+    A clone is a sequence with the genes in `fields`, and its carriers are donors. The score is the number of powers of
+    10 by which its p-value is below that of a clone with a single, positive carrier.
     """
     X = cohort.X
     clones, known = shared_clones(X, fields), Carriers.of(X, cohort.y, cohort.groups)

@@ -1,8 +1,8 @@
 """Scores of each sequence of a repertoire for the positive label, by a trained method.
 
-DeepRC has several, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
+DeepRC has several scores, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
 
-Letters: N sequences of a repertoire, P patterns of places, M k-mers of a pattern.
+Letters: N sequences of a repertoire, P patterns (the positions of a k-mer's residues), M k-mers of a pattern.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from deeprc.training.estimator import DeepRCClassifier
 __all__ = ["ASSOCIATION", "has_memory", "sequence_scores"]
 
 ASSOCIATION = "association"
-"""The list of clones by their p-values."""
+"""The name of the list of clones by their p-values."""
 
 _COEFFICIENTS = "coefficients"
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
@@ -36,10 +36,10 @@ Floats = NDArray[np.float64]
 def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
     """Return the scores of each sequence of X[position] for the positive class, (N,), by the name of the list.
 
-    DeepRC has up to three, in units that cannot be added: `attention`, the output, up to a constant, if the attention
-    branch had this sequence alone; `composition`, if it reads that, the weights of the 4-mers; and `clones`, if it
-    stores some, the evidence of those that the sequence matches, -inf for others. Logistic regressions have one,
-    `coefficients`. `deeprc.airr_ml.ranking` makes lists of them.
+    DeepRC has up to three scores, in units that cannot be added: `attention`, the output, up to a constant, if the
+    attention branch had this sequence alone; `composition`, if the network reads the composition, the sum of the
+    weights of the 4-mers; and `clones`, if it stores clones, the evidence of those that the sequence matches, -inf for
+    other sequences. Logistic regressions have one score, `coefficients`. `deeprc.airr_ml.ranking` makes lists of them.
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
@@ -53,7 +53,7 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
-    return {ASSOCIATION: np.zeros(len(X[position]))}  # public clones: a sequence that no other repertoire has
+    return {ASSOCIATION: np.zeros(len(X[position]))}  # public clones: only for sequences that no other repertoire has
 
 
 def has_memory(estimator: RepertoireClassifier) -> bool:
@@ -80,7 +80,7 @@ def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None
 
 
 def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
-    """Return what each sequence adds that a memory retrieves for the positive class, (N,); -inf for all others."""
+    """Return the evidence for the positive class of each sequence that a memory retrieves, (N,); -inf for others."""
     hits = memory.find_clones_in(repertoire)
     added = np.zeros(len(repertoire))
     np.add.at(added, hits.rows, np.where(hits.outputs == 0, gain * hits.evidence, 0.0))
@@ -108,7 +108,7 @@ def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegressi
 
 
 def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Iterator[Floats]:
-    """Yield the sums of the coefficients, tables (P, M), of the k-mers of each sequence, piece by piece."""
+    """Yield, piece by piece, the sum of the coefficients, `tables` (P, M), of each sequence's k-mers."""
     offsets = repertoire.offsets
     for first in range(0, len(repertoire), _PIECE):
         bounds = offsets[first : min(first + _PIECE, len(repertoire)) + 1]

@@ -39,25 +39,25 @@ COLUMNS = ("junction_aa", "class", "odds_ratio", "p_value", "q_value", "p_neighb
 
 _LEVEL = 0.05
 _SEED = 0
-_MIN_PERMUTATIONS = 20  # of so many, hardly one that can change a label leaves it by chance
-_MAX_METACLONES = 20_000  # the clones with the smallest p-values, whose neighbours are looked for
+_MIN_PERMUTATIONS = 20  # a donor that can exchange its label hardly ever keeps it in so many permutations
+_MAX_METACLONES = 20_000  # number of clones, those with the smallest p-values, whose neighbours are looked for
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class CloneAssociations:
-    """The clones that go with a class.
+    """The clones that go with a class, as `associate_clones` finds them.
 
     Attributes
     ----------
     table
-        One row for each clone and class with a p-value that is low enough, the smallest first: see `associate_clones`.
+        One row for each clone and class with a low p-value, the smallest first: see `associate_clones`.
     class_sizes
-        The number of donors of each class.
+        Number of donors of each class.
     n_tested
-        The number of tests: of the clones that could reach the p-value, for each class.
+        Number of tests, which is the number of pairs of a class and a clone that could reach the p-value.
     notes
-        What was left out, and what to know of the donors, one sentence each.
+        Sentences about donors that were left out, and about other properties of the donors.
     """
 
     table: pd.DataFrame
@@ -66,7 +66,7 @@ class CloneAssociations:
     notes: tuple[str, ...]
 
     def count(self, column: str, level: float = _LEVEL) -> int:
-        """Return how many rows have a q-value of at most `level` in a column."""
+        """Return the number of rows with a q-value of at most `level` in a column."""
         return int((self.table[column] <= level).sum())
 
     def to_lines(self) -> list[str]:
@@ -92,15 +92,15 @@ class _Hits(NamedTuple):
     Attributes
     ----------
     clones
-        The clones.
+        Clone of each pair.
     codes
-        The indices of the classes, (n,).
+        Index of the class of each pair, (n,).
     carriers
-        How many donors carry each clone, by stratum and class, (n, K, C).
+        Number of donors that carry the clone of each pair, by stratum and class, (n, K, C).
     p_values, q_values
-        The p-values, (n,), over strata if there are any, and the columns with q-values, (n,) each.
+        P-value of each pair, (n,), over strata if there are any, and q-values by the name of their column, (n,) each.
     n_tested
-        The number of tests.
+        Number of tests.
     """
 
     clones: CloneSet
@@ -124,28 +124,28 @@ def associate_clones(
     """Return the clones that donors of a class carry more often than other donors.
 
     A clone is a junction with its V and J gene, as far as the container knows them. The unit is the donor: a donor
-    carries a clone if any of the donor's repertoires does. A donor with a label but without sequences is left out.
-    Clones that so few donors carry that no labels could give `max_p` are not tested.
+    carries a clone if any of the donor's repertoires does. A donor with a label but without sequences is left out. A
+    clone is not tested if too few donors carry it for a p-value of `max_p`, whatever their labels are.
 
     Parameters
     ----------
     dataset, target
-        The cohort, and a target with classes, see `deeprc.targets`.
+        Cohort, and name of a target with classes, see `deeprc.targets`.
     group_by
-        The metadata column that names the donor of a repertoire; None: each repertoire is a donor of its own.
+        Metadata column that names the donor of a repertoire; None: each repertoire has its own donor.
     stratify
         Metadata columns, such as an HLA allele, sex or batch. The test, the q-values and the permutations then compare
         donors with equal values in all of them.
     classes
-        The classes to test; all if none is given.
+        Classes to test; all classes if it is empty.
     max_p
-        The largest p-value of a row.
+        Largest p-value of a row.
     n_permutations
-        Number of permutations of the labels between donors; 0 for none.
+        Number of permutations of the labels between donors; 0: none.
 
     Returns
     -------
-    The columns of the table are described in docs/clones.md.
+    The clones that go with a class. The columns of the table are described in docs/clones.md.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def _find_hits(
 
 
 def _count_carriers(clones: Clones, indices: Integers, donors: Donors) -> Integers:
-    """Return how many donors carry each of some clones, by stratum and class, (n, K, C)."""
+    """Return the number of donors that carry each of some clones, by stratum and class, (n, K, C)."""
     counts = np.zeros((len(indices), *donors.count_by_stratum().shape), np.int64)
     for row, index in enumerate(indices.tolist()):
         own = donors.donor_of[clones.repertoires[clones.offsets[index] : clones.offsets[index + 1]]]
@@ -250,7 +250,7 @@ def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_s
 
 
 def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) -> dict[str, NDArray[Any]]:
-    """Return what the table says of clones with their neighbours; nothing of clones far down the table."""
+    """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
     kinds = find_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
     exact, near = (_count_kind(kinds == kind, donors) for kind in (EXACT, NEIGHBOUR))
@@ -264,7 +264,7 @@ def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) 
 
 
 def _count_kind(carries: NDArray[np.bool_], donors: Donors) -> Integers:
-    """Return how many donors carry each clone, by stratum and class, (n, K, C), from which do, (U, n)."""
+    """Return the number of donors that carry each clone, by stratum and class, (n, K, C); `carries` is (U, n)."""
     n_strata, n_classes = donors.count_by_stratum().shape
     counts = np.zeros((carries.shape[1], n_strata, n_classes), np.int64)
     for stratum, code in np.ndindex(n_strata, n_classes):

@@ -23,18 +23,18 @@ Floats = NDArray[np.float64]
 
 
 class CarrierCounts:
-    """How many donors of a class, and of all, carry the clone of each row, by stratum; and how many there are.
+    """Number of carriers of the clone of each row, and of donors, by stratum: of the row's class, and of all classes.
 
     Parameters
     ----------
     donors
-        The donors.
+        Donors that are counted.
     carriers
-        The numbers of carriers of each row by stratum and class, (n, K, C).
+        Number of carriers of the clone of each row, by stratum and class, (n, K, C).
     codes
         The index of the class of each row, (n,).
     excluded
-        Numbers of donors that do not count, (n, K, C); None: all count.
+        Number of donors that are not counted, (n, K, C); None: all are counted.
     """
 
     def __init__(self, donors: Donors, carriers: Integers, codes: Integers, excluded: Integers | None = None) -> None:
@@ -53,7 +53,7 @@ def carriers_by_class(names: Sequence[str], carriers: Integers, prefix: str) -> 
 def odds_ratios(counts: CarrierCounts) -> Floats:
     """Return the odds ratio and its 95% interval, (n, 3), without strata.
 
-    It is the conditional maximum likelihood, and the interval is exact: it holds the ratios that neither one-sided
+    It is the conditional maximum likelihood estimate. The interval is exact: it holds the ratios that neither one-sided
     Fisher's test rejects at 2.5%.
     """
     a, n = counts.of_class.sum(axis=1), counts.of_all.sum(axis=1)
@@ -68,7 +68,7 @@ def odds_ratios(counts: CarrierCounts) -> Floats:
 
 
 def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
-    """Return the odds ratio of Mantel and Haenszel over strata, (n,); NaN where no stratum has both classes."""
+    """Return the odds ratio of Mantel and Haenszel over strata, (n,); NaN if no stratum has both classes."""
     a, n, n_class, n_all = counts.of_class, counts.of_all, counts.class_sizes, counts.sizes
     weights = 1.0 / np.maximum(n_all, 1)
     upper = (a * (n_all - n_class - n + a) * weights).sum(axis=1)
@@ -86,7 +86,7 @@ def p_values_of(counts: CarrierCounts) -> Floats:
 
 
 def neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
-    """Return p-values and q-values of neighbours, (n,) each; NaN where fewer than two donors carry one."""
+    """Return p-values and q-values of neighbours, (n,) each; NaN if fewer than two donors carry a neighbour."""
     p_values, q_values = np.full((2, len(counts.of_all)), np.nan)
     is_tested = counts.of_all.sum(axis=1) >= MIN_CARRIERS
     p_values[is_tested] = p_values_of(counts)[is_tested]

@@ -34,19 +34,19 @@ class Donors:
     Attributes
     ----------
     donor_of
-        The donor of each repertoire of the container, or -1, (repertoires of the container,) int32.
+        Index of the donor of each repertoire of the container, or -1, (repertoires of the container,) int32.
     class_names
-        The names of the classes.
+        Names of the classes.
     codes
-        The index of the class of each donor, (U,).
+        Index of the class of each donor, (U,).
     people
-        Who each donor is, (U,): donors in several classes are there several times.
+        Index of the person of each donor, (U,); a person with several classes is several donors.
     sizes
-        The number of sequences of each donor, (U,).
+        Number of sequences of each donor, (U,).
     strata
-        The stratum of each donor, from 0, (U,).
+        Index of the stratum of each donor, from 0, (U,).
     notes
-        What was left out, and what to know of the donors, one sentence each.
+        Sentences about donors that were left out, and about other properties of the donors.
     """
 
     donor_of: NDArray[np.int32]
@@ -67,10 +67,10 @@ class Donors:
         return counts
 
     def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
-        """Return the classes of the donors as they are, and with exchanged labels, (U, 1 + P).
+        """Return the true class of each donor, and its class in each permutation of the labels, (U, 1 + P).
 
-        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Donors in
-        several classes exchange them among themselves, and their own classes with each other.
+        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Persons
+        with several classes exchange labels among themselves, and their own labels with each other.
         """
         permuted = np.empty((len(self), 1 + n_permutations), np.int64)
         for stratum in range(int(self.strata.max()) + 1):
@@ -89,9 +89,9 @@ def find_donors(
     Parameters
     ----------
     dataset, target
-        The cohort, and a target with classes, see `deeprc.targets`.
+        Cohort, and name of a target with classes, see `deeprc.targets`.
     group_by
-        The metadata column that names the donor; None: each repertoire is a donor of its own.
+        Metadata column that names the donor; None: each repertoire has its own donor.
     stratify
         Metadata columns. Donors with equal values in all of them are a stratum; a missing value is a value, too.
 
@@ -125,7 +125,7 @@ def find_donors(
 def _keep_repertoires(
     dataset: RepertoireDataset, of_each: NDArray[np.float64], groups: Integers
 ) -> tuple[Integers, list[str]]:
-    """Return the repertoires of donors that have a class and sequences, and what to know of the donors."""
+    """Return the indices of the repertoires of donors with a class and sequences, and sentences about the donors."""
     known, notes = np.flatnonzero(~np.isnan(of_each)), []
     labelled = np.stack([groups[known], of_each[known].astype(np.int64)])
     units, unit = np.unique(labelled, axis=1, return_inverse=True)
@@ -143,7 +143,7 @@ def _keep_repertoires(
 
 
 def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, source: str) -> Integers:
-    """Return the stratum of each donor, (U,): by the set of values that the donor's repertoires have."""
+    """Return the index of the stratum of each donor, (U,), by the set of values of the donor's repertoires."""
     n = int(donor.max()) + 1
     values: list[list[str]] = [[] for _ in range(n)]
     for column in columns:
@@ -160,7 +160,7 @@ def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, sou
 
 
 def _several_repertoires(metadata: pd.DataFrame) -> list[str]:
-    """Return a note if the sheet says that donors have several repertoires, and nobody asked to count donors."""
+    """Return a note if the sheet says that donors have several repertoires, but each repertoire counts as a donor."""
     people = known_people(metadata, None)
     if people is None or len(np.unique(people)) == len(people):
         return []

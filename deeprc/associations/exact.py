@@ -1,8 +1,8 @@
 """The exact test of carriers by class, over strata, for millions of clones and many permutations of the labels.
 
-Given how many donors of each stratum carry a clone, and how many of each stratum are of the class, the number of
-carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail: Fisher's
-exact test where there is one stratum, else the exact form of the test of Cochran, Mantel and Haenszel.
+If the number of donors of each stratum that carry a clone, and the number that are of the class, are given, the number
+of carriers of the class is a sum of hypergeometric numbers, one for each stratum. The p-value is its upper tail:
+Fisher's exact test if there is one stratum, otherwise the exact form of the test of Cochran, Mantel and Haenszel.
 
 Letters: U donors, K strata, P permutations, M clones, Z bins of p-values.
 """
@@ -23,26 +23,26 @@ from deeprc.datasets.clones import Clones
 
 __all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
 
-_BINS_PER_DECADE, _DECADES = 50, 100  # of p-values that are counted; smaller ones are in the last bin
+_BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class ClassTest(NamedTuple):
-    """What is tested: whether donors of a class carry a clone more often than others.
+    """The data of the test whether donors of a class carry a clone more often than other donors.
 
     Attributes
     ----------
     donor_of
-        The donor of each repertoire of the container, or -1.
+        Index of the donor of each repertoire of the container, or -1.
     strata
-        The stratum of each donor, (U,).
+        Index of the stratum of each donor, (U,).
     is_of_class
-        Whether each donor is of the class, 0 or 1: as it is, and by each permutation, (U, 1 + P) uint8.
+        Whether each donor is of the class, 0 or 1, with the true labels and in each permutation, (U, 1 + P) uint8.
     sizes, class_sizes
-        The numbers of donors of each stratum, and of those of the class, (K,) each, in all permutations.
+        Number of donors of each stratum, and of those of the class, (K,) each; equal in all permutations.
     logs
-        The logarithms of the factorials of 0 to U, (U + 1,).
+        Logarithms of the factorials of 0 to U, (U + 1,).
     """
 
     donor_of: NDArray[np.int32]
@@ -54,7 +54,7 @@ class ClassTest(NamedTuple):
 
     @classmethod
     def of(cls, donor_of: NDArray[np.int32], strata: Integers, is_of_class: NDArray[np.bool_]) -> ClassTest:
-        """Return the test of a class, from who is of it, (U, 1 + P)."""
+        """Return the test of a class, given whether each donor is of it, (U, 1 + P)."""
         n_strata = int(strata.max()) + 1
         members = is_of_class[:, 0]
         sizes = np.bincount(strata, minlength=n_strata), np.bincount(strata[members], minlength=n_strata)
@@ -63,22 +63,22 @@ class ClassTest(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """The n clones whose p-value is low enough, and how low those of all clones are.
+    """The n clones whose p-value is low enough, and the distribution of low p-values for all labellings.
 
     Attributes
     ----------
     indices
-        Their indices among all clones, (n,).
+        Indices of the clones among all clones, (n,).
     class_carriers, carriers
-        The numbers of donors of the class, and of all donors, that carry each, (n,) each.
+        Number of donors of the class, and of all donors, that carry each clone, (n,) each.
     bins
-        The bin of each p-value, (n,); the bins are in falling order of p-values.
+        Index of the bin of each p-value, (n,); the bins are in falling order of p-values.
     p_values
-        The p-values, (n,).
+        P-value of each clone, (n,).
     n_tested
-        The number of clones that were tested: those whose p-value could be low enough.
+        Number of clones that were tested: those whose p-value could be low enough.
     counts
-        How many p-values are in each bin, as labels are, and by each permutation, (1 + P, Z).
+        Number of low p-values in each bin, with the true labels and in each permutation, (1 + P, Z).
     """
 
     indices: Integers
@@ -93,8 +93,8 @@ class Tested(NamedTuple):
 def compare_carriers(clones: Clones, test: ClassTest, max_p: float) -> Tested:
     """Return the clones with a p-value of at most `max_p`, of those that at least two donors carry.
 
-    Clones that so few donors carry that no labels could give `max_p` are not tested. This depends on the numbers of
-    donors only, so p-values of the others are what they are.
+    A clone is not tested if too few donors carry it for a p-value of `max_p`, whatever their labels are. This depends
+    only on the numbers of donors, so it does not change the p-values of the other clones.
     """
     found: list[Integers] = []
     p_values: list[Floats] = []
@@ -120,16 +120,16 @@ def _test_part(clones: Clones, test: ClassTest, max_p: float, start: int, stop: 
 
 
 def stratified_p_values(class_carriers: Integers, carriers: Integers, class_sizes: Integers, sizes: Integers) -> Floats:
-    """Return the p-values of M tables over K strata, (M,): the class has more carriers than by chance.
+    """Return one-sided p-values of M tables over K strata, (M,), for more carriers in the class than by chance.
 
     Parameters
     ----------
     class_carriers
-        The numbers of donors of the class that carry something, over all strata, (M,).
+        Number of donors of the class that carry the clone, over all strata, (M,).
     carriers
-        The numbers of donors of each stratum that carry it, (M, K).
+        Number of donors of each stratum that carry the clone, (M, K).
     class_sizes, sizes
-        The numbers of donors of the class and of all donors of each stratum, (M, K) each.
+        Number of donors of the class, and of all donors, of each stratum, (M, K) each.
     """
     largest = int(sizes.sum(axis=1).max(initial=0))
     logs = np.asarray(gammaln(np.arange(largest + 1) + 1.0))
@@ -149,9 +149,9 @@ def _log_probability(x: int, n: int, n_class: int, n_all: int, logs: Floats) -> 
 
 @njit(nogil=True)
 def _write_tail(carriers: Integers, class_sizes: Integers, sizes: Integers, logs: Floats, room: Floats) -> Any:
-    """Write the p-values of all numbers of carriers of the class to room[0]; return the smallest number, and how many.
+    """Write the p-value of each possible number of carriers of the class to room[0]; return the smallest, and how many.
 
-    `carriers` are those of each stratum, (K,).
+    `carriers` is the number of carriers in each stratum, (K,).
     """
     low, length = 0, 1
     room[0, 0] = 1.0
@@ -214,12 +214,12 @@ def _test(
     p_values: Floats,
     counts: NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Write the clones from `start` to `stop` with a low p-value, and add to `counts`, (1 + P, Z).
+    """Test the clones from `start` to `stop`: write those with a low p-value, and add to `counts`, (1 + P, Z).
 
     Returns
     -------
     tuple
-        The number of clones that were written, and of those that were tested.
+        Number of clones that were written, and number of those that were tested.
     """
     n_donors, n_labels = test.is_of_class.shape
     last_seen = np.full(n_donors, -1, np.int64)  # the last clone that each donor was seen to carry

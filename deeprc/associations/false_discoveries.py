@@ -27,7 +27,7 @@ def permutation_q_values(bins: NDArray[np.int64], counts: NDArray[np.int64]) -> 
     bins
         The bin of the p-value of each test, (n,).
     counts
-        The number of tests in each bin with the true labels, and with each permutation, (1 + P, Z).
+        Number of tests in each bin with the true labels, and with each permutation, (1 + P, Z).
     """
     reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     ratios = np.divide(reached.mean(axis=0), reached, out=np.full(reached.shape, np.inf), where=reached > 0)

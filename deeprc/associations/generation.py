@@ -28,13 +28,13 @@ _LOCUS = re.compile("(TR[AB]|IGH)[VJ]")
 def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     """Return the probability of each clone among productive human rearrangements, by the index of the table.
 
-    Where its V or J gene is known, it is the probability of the junction with this gene. None without righor, without
-    any gene that says which chain it is, or for a chain without a model.
+    If its V or J gene is known, it is the probability of the junction with this gene. The result is None without
+    righor, if no gene says which chain it is, or if the chain has no model.
 
     Parameters
     ----------
     clones
-        Columns `junction_aa`, and `v_call` and `j_call` where they are known.
+        Table with the columns `junction_aa`, and `v_call` and `j_call` if they are known.
     """
     chain = _find_chain(clones)
     if importlib.util.find_spec("righor") is None or chain is None:
@@ -49,7 +49,7 @@ def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
 
 
 def _find_chain(clones: pd.DataFrame) -> str | None:
-    """Return the chain of which most genes are."""
+    """Return the chain of most genes; None if there is no model of it."""
     names = pd.concat([clones[name] for name in ("v_call", "j_call") if name in clones] or [pd.Series([], dtype=str)])
     loci = names.astype(str).str.extract(_LOCUS.pattern)[0].str.lower().value_counts()
     return next((str(locus) for locus in loci.index if locus in _CHAINS), None)
@@ -66,7 +66,7 @@ def _probability(model: Any, clone: Sequence[str]) -> float:
 
 
 def _segments(segments: Sequence[Any], call: str) -> list[Any]:
-    """Return the alleles of a gene, of a family or of a tie, or all where the gene is unknown."""
+    """Return the alleles of a gene, a family or a tie; all alleles if the gene is unknown."""
     names = [name for name in str(call).split(",") if name]
     found = [each for each in segments if any(_is_of(each.name, name) for name in names)]
     return found or list(segments)

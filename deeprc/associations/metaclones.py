@@ -1,8 +1,9 @@
 """Metaclonotypes: a clone with its neighbours, sequences with one substitution and a V gene of the same family.
 
-The table's clones were chosen by who carries them exactly. So a test of all carriers of a metaclonotype would find
-again what was chosen. Its own test looks at the donors that do not carry the clone itself: do those of the class carry
-a neighbour more often? Given who carries the clone, their labels are as random as before.
+The clones of the table were chosen by the donors that carry them exactly. So a test of all carriers of a metaclonotype
+would find again what was chosen. The test of neighbours therefore uses the donors that do not carry the clone itself:
+do donors of the class carry a neighbour more often? Given the exact carriers, the labels of the other donors are as
+random as before.
 
 Letters: J clones, U donors.
 """
@@ -28,16 +29,16 @@ _AFTER_FAMILY = re.compile("[-*/,].*")
 def find_carriers(
     dataset: RepertoireDataset, donor_of: NDArray[np.int32], n_donors: int, clones: CloneSet
 ) -> NDArray[np.uint8]:
-    """Return whether each donor carries each clone (2), or only a neighbour of it (1), or neither (0), (U, J).
+    """Return a code for each donor and clone, (U, J): 2 carries the clone, 1 only a neighbour of it, 0 neither.
 
     Parameters
     ----------
     dataset
         The cohort.
     donor_of
-        The donor of each repertoire of the container, or -1.
+        Index of the donor of each repertoire of the container, or -1.
     n_donors
-        U.
+        Number of donors, U.
     clones
         The J clones.
     """
@@ -68,7 +69,7 @@ def _mark(
     clones: CloneSet,
     families: NDArray[np.object_] | None,
 ) -> None:
-    """Raise the kinds of the clones, (J,), that a repertoire's sequences meet."""
+    """Raise the codes `kinds` of the clones, (J,), that a repertoire carries exactly or as a neighbour."""
     rows, near = neighbours.rows + repertoire.start, neighbours.clones
     is_exact, is_near = neighbours.mismatches == 0, np.ones(len(rows), bool)
     for field in GENE_FIELDS:

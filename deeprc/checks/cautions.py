@@ -1,4 +1,4 @@
-"""What a check found that a reader of results must know: shortcuts to the label, and copies in several folds."""
+"""Make warnings for readers of results from findings of a check: shortcuts to the label, copies in several folds."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
 def duplicate_cautions(
     findings: Sequence[Finding], part_of: Mapping[str, object], *, apart: Literal["folds", "sides"]
 ) -> Iterator[Caution]:
-    """Yield a warning if repertoires that share far more than chance are apart, so that one tests what another trains.
+    """Yield a warning if repertoires that share far more than chance are in different folds or parts of the split.
 
     Parameters
     ----------
     findings
-        What a check found.
+        Findings of a check.
     part_of
-        The fold or side of the repertoires that are in one, by their ids.
+        Fold, or part of the split, of the repertoires that are in one, by repertoire id.
     apart
-        Whether the parts are folds or the sides of a split.
+        Kind of the parts: folds, or parts of a split.
     """
     every = dict.fromkeys(group for each in findings for group in each.groups)
     groups = [group for group in every if len({part_of[name] for name in group if name in part_of}) > 1]

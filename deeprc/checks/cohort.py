@@ -58,7 +58,7 @@ def check_cohort(
         The targets that are to be predicted, as in `deeprc.tasks.parse_tasks`; by default the columns that look like
         labels.
     group_by
-        The column that names the subject of each repertoire; None finds it by its name.
+        Column that names the subject of each repertoire; None: it is found by its name.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
 
 
 def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
-    """Return the profiles of the repertoires of a file, and why it cannot be read if so; runs in the workers."""
+    """Return the profiles of the repertoires of a file, and the error if it cannot be read; runs in the workers."""
     result = read_file(reading)
     profiles = []
     for repertoire_id, cleaned in result.repertoires:
@@ -129,7 +129,7 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
 
 
 def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
-    """Return one finding for each fault, even where many files have it; the report names all of these files."""
+    """Return one finding for each fault, even if many files have it; the report names all of these files."""
     advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
     if not read.profiles:
         advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"

@@ -148,7 +148,7 @@ def _profile(
 
 
 def _report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
-    """Return the report of a repertoire in the container; without a sound one, what its sequences alone tell."""
+    """Return the report of a repertoire in the container, or one from its sequences alone if there is no sound one."""
     alone = RepertoireReport(name, "", "", kept, kept, 0, {}, {"": kept}, 0, 0, {"": kept}, {}, None, {})
     if entry is None:
         return alone
@@ -168,7 +168,7 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
     names = {field: _vocabulary(whole, field) for field in _FIELDS}
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
-        found = threads.map(lambda row: _one(whole[row], names), range(len(whole)))
+        found = threads.map(lambda row: _profile_values(whole[row], names), range(len(whole)))
         parts = list(track(found, "checking repertoires", len(whole)))
     arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
@@ -192,7 +192,7 @@ def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))
 
 
-def _one(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def _profile_values(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     counts = np.asarray(repertoire.counts)
     prints = Fingerprints.of(repertoire_hashes(repertoire), counts)
     used: dict[str, Any] = {}

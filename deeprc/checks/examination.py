@@ -23,16 +23,16 @@ __all__ = ["CohortCheck", "examine"]
 
 @dataclass(frozen=True, repr=False)
 class CohortCheck:
-    """The result of a check.
+    """The result of a check of a cohort.
 
     Attributes
     ----------
     findings
         The findings, errors first.
     shortcuts
-        All properties that were tested for whether they predict a label, suspicious or not.
+        Results of all tests whether a property predicts a label, suspicious or not.
     report
-        What preprocessing would do; None if the files could not be read, and for a container.
+        Report of what preprocessing would do; None if the files could not be read, and for a container.
     similar
         The pairs of repertoires that share too many sequences.
     comparisons
@@ -88,7 +88,7 @@ def examine(
     others: Iterable[Finding] = (),
     report: PreprocessingReport | None = None,
 ) -> CohortCheck:
-    """Return every suspicion about repertoires, given their profiles.
+    """Return every suspicion about repertoires, from their profiles.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def examine(
     others
         Findings from earlier steps, which the result includes.
     report
-        What preprocessing would do.
+        Report of what preprocessing would do.
     """
     similar_findings, similar = check_twins(profiles, subjects.same, subjects_known=subjects.column is not None)
     swap_findings, comparisons = check_swaps(profiles, sheet, tasks, subjects)

@@ -26,7 +26,7 @@ Code = Literal["label-from-size", "label-from-processing", "label-from-genes", "
 
 _MISSING = "(missing)"
 _MAX_CATEGORIES = 6  # a column of numbers with at most so many values is taken as categories
-_MIN_SHARE = 1e-3  # of a gene, in the mean over repertoires
+_MIN_SHARE = 1e-3  # smallest share of a gene that is used, in the mean over repertoires
 _DATES = {
     "%Y-%m-%d": r"\d{4}-\d{2}-\d{2}",
     "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
@@ -102,7 +102,7 @@ def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
         ("folder", "label-from-name", (each.path.parent.name for each in profiles)),
     ]
     names = [stems(each.path.name)[-1] for each in profiles]
-    if len(set(names)) < len(names):  # a file holds several
+    if len(set(names)) < len(names):  # a file holds several repertoires
         names = [each.repertoire_id for each in profiles]
     texts.append(("letters that the file's name begins with", "label-from-name", map(_letters, names)))
     parts = [re.split(r"[\W_]+", name) for name in names]

@@ -66,12 +66,12 @@ CODES = {
 """The meaning of each code; `docs/check.md` lists the codes with their rules and advice."""
 
 _SHOWN = 3
-"""The number of names in a message, at most; the finding holds all of them."""
+"""Largest number of names in a message; the finding holds all of them."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One suspicion.
+    """One suspicion about a cohort.
 
     Attributes
     ----------
@@ -82,11 +82,11 @@ class Finding:
     advice
         What to do about it.
     files, repertoires
-        The files and repertoires that the finding is about; empty where it is about all of them.
+        Files and repertoires that the finding is about; empty if it is about all of them.
     column
         The column of the sheet, or of the files, that the finding is about.
     target
-        The target that the finding is about; None where it does not depend on a target.
+        Target that the finding is about; None if it does not depend on a target.
     groups
         Repertoires that belong together, the largest group first (`same-content` and `similar-content`).
     figures
@@ -118,7 +118,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Finding:
-        """Return the finding from what `to_dict` returned."""
+        """Return the finding from the values that `to_dict` returned."""
         groups = tuple(map(tuple, values["groups"]))
         return cls(**{**values, **{name: tuple(values[name]) for name in ("files", "repertoires")}, "groups": groups})
 

@@ -66,7 +66,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
     Raises
     ------
     InputError
-        As in `check_folder`; or if the disk is full.
+        If the folder cannot be used, see `check_folder`, or the disk is full.
     """
     check_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ CHECKS_FILE = "checks.json"
 """The name of the file in a run directory."""
 
 _FORMAT, _VERSION = "deeprc-checks", 1
-_SAID_BY_TRAINING = frozenset({"repeated-subject"})  # which says more: whether they are on both sides of the split
+_SAID_BY_TRAINING = frozenset({"repeated-subject"})  # training says more: whether they are in several parts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunChecks:
     shortcuts
         How well properties that need no receptor sequence predict the labels.
     subject_column
-        The column of the metadata that names the subject of each repertoire; None where there is none.
+        Column of the metadata that names the subject of each repertoire; None if there is none.
     metadata
         The digest of the metadata that was checked, see `metadata_digest`.
     """
@@ -97,7 +97,7 @@ def metadata_digest(dataset: RepertoireDataset) -> str:
 
 
 def read_checks(run: Path) -> RunChecks | None:
-    """Read `checks.json` of a run directory; None where it does not exist, as in runs of earlier versions.
+    """Read `checks.json` of a run directory; None if it does not exist, as in runs of earlier versions.
 
     Raises
     ------

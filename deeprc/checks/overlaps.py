@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 MIN_SHARED = 10
-"""Fewer sequences in common are no sign of anything, however small the repertoires are."""
+"""Smallest number of common sequences that means anything, however small the repertoires are."""
 
 _LAST = np.uint64(2**64 - 1)
-_PAIRS_AT_ONCE = 1 << 23  # in memory
-_MAX_HASHES = 1 << 22  # in all sketches together, in a large cohort
-_MIN_HASHES = 256  # in one sketch
+_PAIRS_AT_ONCE = 1 << 23  # number of pairs in memory
+_MAX_HASHES = 1 << 22  # number of hashes in all sketches together, in a large cohort
+_MIN_HASHES = 256  # smallest number of hashes in a sketch
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Overlaps:
 
 
 def sketches_of(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
-    """Return the sketches, cut where there are very many, and whether each is a sample of its repertoire."""
+    """Return the sketches, shortened in a large cohort, and whether each is a sample of its repertoire."""
     size = min(SKETCH_SIZE, max(_MIN_HASHES, _MAX_HASHES // max(len(profiles), 1)))
     sketches = [each.prints.sketch for each in profiles]
     is_sampled = [each.prints.is_sampled or len(each.prints.sketch) > size for each in profiles]

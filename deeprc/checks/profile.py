@@ -49,7 +49,7 @@ N_LOCI = len(LOCI) + 1
 """The number of chains, and one more for an unknown chain, whose code is 0."""
 
 _LONGEST = 256
-_DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # by two loci's codes
+_DIFFERENT: NDArray[np.bool_] = ~np.eye(len(LOCI) + 1, dtype=np.bool_)  # whether two chains differ, by their codes
 _DIFFERENT[0] = _DIFFERENT[:, 0] = False  # unknown
 _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] = False  # these two share V genes
 
@@ -67,7 +67,7 @@ class Fingerprints:
     Attributes
     ----------
     digest
-        A digest of all sequences with genes and counts, in any order; "" of an empty repertoire.
+        Digest of all sequences with genes and counts, which does not depend on their order; "" for an empty repertoire.
     sketch
         The `SKETCH_SIZE` smallest of the different hashes of residues and genes, uint64, sorted.
     is_sampled
@@ -180,7 +180,7 @@ def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=1 << 6)
 def gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
-    """Return what each gene name of `v_call` or `j_call` adds to a hash, (G,) uint64; 0 for an unknown gene."""
+    """Return the number that each name of a V or J gene adds to a hash, (G,) uint64; 0 for an unknown gene."""
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
 
 
@@ -200,14 +200,14 @@ def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     if not len(hashes):
         return ""
     first = mixed(hashes + counts.astype(np.uint64) * _COUNT)
-    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mixed(first + _V))]  # sums know no order
+    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mixed(first + _V))]  # sums do not depend on the order
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 
 def sample_hashes(hashes: NDArray[np.uint64], size: int) -> tuple[NDArray[np.uint64], bool]:
     """Return the smallest of the different hashes, sorted, at most `size`, and whether there are more."""
     smallest = _distinct(_smallest(hashes, 2 * size))
-    if len(smallest) <= size < len(hashes):  # one sequence many times
+    if len(smallest) <= size < len(hashes):  # many hashes are equal
         smallest = _distinct(hashes)
     return smallest[:size].copy(), len(smallest) > size
 
@@ -255,7 +255,7 @@ def locus_code(locus: str) -> int:
 
 
 def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
-    """Return where the chains of V and J genes contradict each other or the chain in the report, (N,).
+    """Return whether the chains of V and J genes contradict each other or the chain in the report, (N,).
 
     `v` and `j` are codes of `locus_code`, (N,).
     """
@@ -267,5 +267,5 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
 
 
 def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return where the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
+    """Return whether the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
     return np.asarray(_DIFFERENT[v, other])

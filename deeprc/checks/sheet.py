@@ -123,7 +123,7 @@ class Subjects:
     def of_each(self) -> pd.Series:
         """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
         values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
-        # `pd.Series(None)` and columns of numbers hold NaN where None is asked for: all would be of the subject NaN.
+        # `pd.Series(None)` and columns of numbers hold NaN instead of None: all repertoires would have the subject NaN.
         texts = [None if pd.isna(value) else _name(value) for value in values]
         return pd.Series(texts, index=self._table.index, dtype=object)
 
@@ -135,7 +135,7 @@ class Subjects:
 
 
 def _name(value: object) -> str:
-    """Return a subject's name; a column of numbers with missing ones holds 7.0 where the sheet says 7."""
+    """Return the name of a subject; a column of numbers with missing ones holds 7.0 if the sheet says 7."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -150,7 +150,7 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
     Raises
     ------
     InputError
-        If there is no such column.
+        If the column of a target does not exist.
     """
     tasks: list[Task] = []
     found: list[Finding] = []
@@ -170,12 +170,12 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
 
 
 def check_labels(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
-    """Return what is suspicious about the labels by themselves."""
+    """Return findings about the labels themselves."""
     return [finding for task in tasks for finding in (*_missing(sheet, task), *_classes(sheet, task))]
 
 
 def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
-    """Return whether subjects have several repertoires, and whether these have different labels."""
+    """Return findings about subjects that have several repertoires, and about subjects with different labels."""
     names = subjects.of_each()
     repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
     if not repeated:
@@ -308,7 +308,7 @@ def _alike(first: str, second: str, rarer: int) -> bool:
 
 
 def _normal(text: str) -> str:
-    plain = re.sub(r"(?<=\w)[\s_.-]+(?=\w)", "", text.casefold())  # but "+" and "-" at the end mean something
+    plain = re.sub(r"(?<=\w)[\s_.-]+(?=\w)", "", text.casefold())  # but "+" and "-" at the end have a meaning
     return _SYNONYMS.get(plain, plain)
 
 

@@ -31,26 +31,26 @@ from deeprc.tasks import Task
 __all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]
 
 ALPHA = 0.01
-"""The probability of any false alarm in one cohort, at most."""
+"""Largest probability of any false alarm in one cohort."""
 
-_MIN_UNITS = 8  # in each class
-_STRONG_AUC, _STRONG_V = 0.6, 0.2  # from here on an association is a warning
+_MIN_UNITS = 8  # smallest number of units in each class
+_STRONG_AUC, _STRONG_V = 0.6, 0.2  # from these values on, an association is a warning
 _FOLDS, _REPEATS = 5, 3  # of the cross-validation of several numbers together
 _INVERSE_PENALTY = 0.05  # C of the logistic regression
 _MIN_PERMUTATIONS, _CHUNK = 1000, 1000
-_MAX_REACHED = 20  # permutations with as strong an association, after which the p-value is known well enough
+_MAX_REACHED = 20  # number of permutations with as strong an association that make the p-value precise enough
 _SEED = 0
 _MAX_NAMED = 4  # classes in a message
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """How well one property predicts one label.
+    """The result of a test whether one property predicts one label.
 
     Attributes
     ----------
     target, label
-        The target, and the class that is compared with the others.
+        Name of the target, and the classes that are told apart, such as "sick from healthy".
     property, column, code
         The property, its column if it has one, and the code of the finding.
     measure, value, interval
@@ -58,9 +58,9 @@ class Shortcut:
         AUC on held-out folds for several numbers together, which may be lower. For categories Cramer's V (0 to 1,
         corrected for its bias) without an interval.
     verdict
-        "warning", "note", or "" where the association may be chance.
+        "warning", "note", or "" if the association may be chance.
     detail
-        More numbers, as text.
+        Further numbers, as text.
     """
 
     target: str
@@ -80,7 +80,7 @@ class Shortcut:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Shortcut:
-        """Return the shortcut from what `to_dict` returned, also after JSON."""
+        """Return the shortcut from the values that `to_dict` returned, also after JSON."""
         low_high = values["interval"]
         return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
@@ -101,7 +101,7 @@ class _Question:
     rows: list[NDArray[np.int64]]
 
     def testable_classes(self, known: NDArray[np.bool_] | None = None) -> list[int]:
-        """Return the classes that can be compared with all others: both sides have enough units with a known value."""
+        """Return the classes that can be compared: class and others have enough units with a known value."""
         codes = self.codes if known is None else self.codes[known]
         sizes = np.bincount(codes, minlength=len(self.names)).tolist()
         candidates = [1] if len(self.names) == 2 else range(len(self.names))
@@ -273,7 +273,7 @@ def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
     auc, code, n_positive, n_negative = max(
         candidates, key=lambda each: each[0] if values.ndim == 2 else abs(each[0] - 0.5)
     )
-    if values.ndim == 2:  # the folds share what they train on: the mean's variance is up to twice that of one AUC
+    if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
     else:
         direction = f"; {'lower' if auc < 0.5 else 'higher'} in {question.names[code]}"

@@ -1,4 +1,4 @@
-"""Name the subject of each repertoire where a sheet does not: repertoires that share far more than chance are of one.
+"""Name the subject of each repertoire if a sheet does not, by repertoires that share far more than chance.
 
 Letters: B repertoires.
 """
@@ -19,7 +19,7 @@ from deeprc.files import check_table_output, write_text
 __all__ = ["JOINED_COLUMN", "check_subjects_output", "name_subjects", "write_subjects"]
 
 JOINED_COLUMN = "joined_subject_id"
-"""The column of the sheet with the groups of repertoires that must stay on one side of a split."""
+"""The column of the sheet with the groups of repertoires that must stay in one part of a split."""
 
 
 def name_subjects(found: CohortCheck) -> list[str]:
@@ -52,7 +52,7 @@ def check_subjects_output(path: Path) -> None:
     Raises
     ------
     InputError
-        If something else than such a sheet is there, or nothing can be written.
+        If something other than such a sheet is there, or nothing can be written.
     """
     check_table_output(path, [JOINED_COLUMN])
 

@@ -22,9 +22,9 @@ from deeprc.tasks import Task, labels
 
 __all__ = ["ClassComparison", "check_swaps"]
 
-_MIN_RATIO = 3.0  # of the similarity to another class to that to the own class
-_LEVEL = 0.01  # of significance, for all comparisons together
-_LEVEL_OF_COHORT = 0.05  # of the sign test of whether clones go with the class
+_MIN_RATIO = 3.0  # smallest ratio of the similarity to another class to that to the own class
+_LEVEL = 0.01  # level of significance, for all comparisons together
+_LEVEL_OF_COHORT = 0.05  # level of the sign test whether clones go with the class
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class ClassComparison:
     Attributes
     ----------
     target, subject
-        The target that has the classes, and the subject.
+        Name of the target that has the classes, and of the subject.
     names
         The ids of the repertoire and of the most similar one of another class.
     classes
         The classes of these two.
     within, across
-        What the repertoire shares with the most similar one of its own class, and of another class.
+        Sequences that the repertoire shares with the most similar one of its own class, and of another class.
     n_across
-        The number of the subject's repertoires of other classes.
+        Number of the subject's repertoires of other classes.
     """
 
     target: str
@@ -87,7 +87,7 @@ def _scale(pair: Pair) -> float:
 
 
 def _similarity(pair: Pair) -> float:
-    """Return the similarity of two repertoires, relative to both sizes: a deeper one is not more similar to all."""
+    """Return the similarity of two repertoires relative to both sizes, so that depth alone does not raise it."""
     return pair.shared / _scale(pair) if pair.shared else 0.0
 
 

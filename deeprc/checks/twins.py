@@ -20,9 +20,9 @@ from deeprc.checks.profile import RepertoireProfile
 __all__ = ["SimilarPair", "check_twins"]
 
 _MIN_SEQUENCES = 10  # two repertoires with fewer sequences may be equal by chance
-_MIN_OVERLAP, _MIN_TOP_OVERLAP = 0.1, 0.25  # of two samples, and of the sequences with the largest counts
-_MIN_ODDS_RATIO = 10.0  # of a pair's overlap to the median pair's
-_MAX_COMPARED = 2000  # repertoires whose pairs give the median overlap
+_MIN_OVERLAP, _MIN_TOP_OVERLAP = 0.1, 0.25  # smallest overlap of two samples, and of the largest sequences
+_MIN_ODDS_RATIO = 10.0  # smallest ratio of a pair's odds to those of the median pair
+_MAX_COMPARED = 2000  # number of repertoires whose pairs give the median overlap
 
 _SAMPLED, _LARGEST = "sequences", "largest sequences"
 

@@ -8,7 +8,7 @@ not changed, and new repertoires need no columns.
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
 kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
 training and validation repertoires together. Whether a column is a number or a category is decided once, from all
-repertoires with a label: a small side may have so few different ages that they look like categories.
+repertoires with a label, because a small part may have so few different ages that they look like categories.
 
 Letters: B repertoires, U units, C classes, P features.
 """
@@ -38,19 +38,19 @@ Floats = NDArray[np.float64]
 
 
 def one_or_several(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that the user names, of which one may be given as it is."""
+    """Return column names as a tuple; one name may be given as a text."""
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequence[Task], source: str) -> None:
-    """Raise InputError unless what is learned can be adjusted for these columns of the sheet.
+    """Raise InputError unless the training can be adjusted for these columns of the sheet.
 
     Parameters
     ----------
     columns
-        The columns; none is no adjustment.
+        Names of the columns to adjust for; if it is empty, nothing is adjusted or checked.
     metadata, tasks, source
-        As those of `make_split`.
+        The metadata sheet, the targets and the name of the cohort, as in `make_split`.
     """
     missing = [name for name in columns if name not in metadata]
     if missing:
@@ -80,29 +80,32 @@ def choose_comparable(
     min_kept: Mapping[str, int],
     source: str,
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of sides without those that are left out, so that columns are independent of the label.
+    """Return the rows of each part of the split that are kept, so that columns are independent of the label.
 
-    p(y|c) is estimated from all the sides together, which are larger than each.
+    p(y|c) is estimated from all parts together, because they have more repertoires than each part alone.
 
     Parameters
     ----------
     sides
-        The rows of each side by its name; those without a label are left out, too.
+        Row indices of the repertoires in each part of the split, by its name. Repertoires without a label are left out,
+        too.
     metadata
         The metadata, with one row per repertoire of the cohort.
     strata
-        The class of each repertoire, for numbers the quarter, (B,); -1 where it is missing.
+        Index of the class of each repertoire (regression: of the quarter of its number), (B,); -1 if the label is
+        missing.
     donors
-        Repertoires with equal values are of one donor, (B,). They are kept or left out together if their labels and
-        columns are equal, and count once.
+        Index of the donor of each repertoire, (B,). Repertoires of one donor are kept or left out together if their
+        labels and columns are equal, and count once.
     columns
-        The columns.
+        Names of the columns to adjust for.
     rng
-        Decides which repertoires are left out.
+        Random generator that chooses which repertoires are left out.
     min_kept
-        Number of repertoires of each class that must be left on each side; where a class has fewer, all of these.
+        Smallest number of repertoires of each class that must be kept in each part; a class with fewer must be kept
+        whole.
     source
-        The cohort, with which an error message begins.
+        Name of the cohort, with which an error message begins.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def _check_kept(
     min_kept: int,
     where: str,
 ) -> None:
-    """Raise InputError if too few repertoires of a class are kept of the rows of a side."""
+    """Raise InputError if too few repertoires of a class are kept in one part of the split."""
     for each, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
         n = int((strata[kept] == each).sum())
         if n < min(min_kept, size):
@@ -144,18 +147,19 @@ def _check_kept(
 def adjusted_cautions(
     columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
 ) -> list[Caution]:
-    """Return a note that says what was adjusted for; a warning if few repertoires are left.
+    """Return a note that says what was adjusted for, or a warning if few repertoires are left.
 
     Parameters
     ----------
     columns
-        The columns; none gives no note.
+        Names of the columns; if it is empty, there is no note.
     kind
         The kind of the target.
     sides
-        The labels of the training repertoires that are left, for each fold or run; at least one.
+        Labels of the training repertoires that are left, one array for each fold or run; at least one array.
     sizes
-        The number of these repertoires, where the labels of some are not known; None: those of all are.
+        Number of these repertoires in each fold or run, if the labels of some are not known; None: all labels are
+        known.
     """
     if not columns:
         return []
@@ -177,9 +181,9 @@ def adjusted_cautions(
 def _number_units(
     features: Floats, strata: NDArray[np.int64], donors: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the index of the unit of each repertoire, and the first repertoire of each unit, (U,).
+    """Return the index of the unit of each repertoire, (B,), and the first repertoire of each unit, (U,).
 
-    The repertoires of a donor with one label and one value are one unit.
+    Repertoires of one donor that have the same label and the same features are one unit.
     """
     keys = pd.DataFrame(features).assign(stratum=strata, donor=donors)
     unit_of = np.asarray(keys.groupby(list(keys.columns), sort=False).ngroup(), np.int64)
@@ -189,9 +193,10 @@ def _number_units(
 def _sample_units(
     unit_of: NDArray[np.int64], share: Floats, strata: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Return which repertoires of one side are kept, each with the probability `share`, and units as a whole.
+    """Return whether each repertoire of one part is kept, with the probability `share`; units are kept as a whole.
 
-    The sampling is systematic: of units of one class with equal shares, the number that is kept is not left to chance.
+    The sampling is systematic: among units of one class with equal shares, the number of kept units is not left to
+    chance.
     """
     _, first, place = np.unique(unit_of, return_index=True, return_inverse=True)
     share, strata = share[first], strata[first]
@@ -213,14 +218,14 @@ def _kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
 
 
 def _number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
-    """Return the columns that are numbers, not categories; the sheet has all repertoires with a label."""
+    """Return the names of the columns that hold numbers, not categories; the sheet has all repertoires with a label."""
     return {
         name for name in columns if pd.api.types.is_numeric_dtype(sheet[name]) and sheet[name].nunique() > _MAX_VALUES
     }
 
 
 def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:
-    """Return the columns as features, (B, P): a category's values one by one, a number with its square.
+    """Return the columns as features, (B, P): one feature for each value of a category; a number and its square.
 
     A missing value is a value of its own. Numbers have mean 0 and variance 1.
     """

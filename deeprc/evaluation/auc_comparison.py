@@ -58,7 +58,7 @@ def delong_covariance(
     Parameters
     ----------
     label
-        The class of each repertoire, 0 or 1, each at least once, (B,).
+        Class of each repertoire, 0 or 1, (B,); both classes must occur.
     scores
         The scores of M methods, (M, B).
 
@@ -88,28 +88,29 @@ def paired_auc_test(
 ) -> PairedTest:
     """Test whether two methods have the same mean AUC over folds, on the same repertoires.
 
-    DeLong's z test with the folds as strata: the difference is the mean of the folds' differences, and as folds share
-    no repertoire its variance is the sum of theirs over F squared. If donors have several repertoires, it is
-    Obuchowski's variance of the difference (Biometrics 1997, 53:567-578), in which donors are independent, and
-    Student's t has as many degrees of freedom as the class with fewer donors has, minus 1. Where that variance is 0
-    though the AUCs differ (both methods separate every fold, or are constant) or undefined (a class has one repertoire
-    in a fold), a permutation test takes its place: the two methods' ranks within the fold are exchanged for random
-    donors (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000 times. If a class has one donor,
-    nothing can be tested, and the p-value is 1.
+    This is DeLong's z test with the folds as strata. The difference is the mean of the differences of the folds. Folds
+    share no repertoire, so its variance is the sum of their variances divided by F squared. If donors have several
+    repertoires, the variance of the difference is Obuchowski's (Biometrics 1997, 53:567-578), in which donors are
+    independent, and Student's t has as many degrees of freedom as the class with fewer donors has donors, minus 1. If
+    that variance is 0 although the AUCs differ (both methods separate every fold, or are constant), or is undefined (a
+    class has one repertoire in a fold), a permutation test takes its place: for random donors, the ranks of the two
+    methods within the fold are exchanged (Bandos, Rockette and Gur, Statistics in Medicine 2005, 24:2873-2893), 2,000
+    times. If a class has one donor, nothing can be tested, and the p-value is 1.
 
-    Both tests take the trained models as given: they tell whether the difference would show on other repertoires, not
-    whether it would after training on others.
+    Both tests take the trained models as given: they say whether the difference would be seen on other repertoires, not
+    whether it would be seen after training on other repertoires.
 
     Parameters
     ----------
     labels
-        For each fold the class of each repertoire, 0 or 1, each at least once, (B,).
+        Class of each repertoire, 0 or 1, one array (B,) for each fold; both classes must occur.
     first, second
-        For each fold the scores of the first and of the second method, (B,).
+        Scores of the first and of the second method, one array (B,) for each fold.
     donors
-        For each fold the number of each repertoire's donor, (B,), the same in all folds; by default each is its own.
+        Index of the donor of each repertoire, one array (B,) for each fold, with the same indices in all folds; None:
+        each repertoire has its own donor.
     seed
-        Decides the random permutations.
+        Seed of the random permutations.
     """
     parts = [delong_covariance(label, np.stack([a, b])) for label, a, b in zip(labels, first, second, strict=True)]
     difference = float(np.mean([auc[0] - auc[1] for auc, _ in parts]))
@@ -155,7 +156,7 @@ def _permutation_p(
 def _draw_swaps(
     labels: Sequence[NDArray[Any]], donors: Sequence[NDArray[np.int64]] | None, seed: int
 ) -> list[NDArray[np.bool_]]:
-    """Return for each fold in which permutation the methods of which repertoire are exchanged, (P, B): donors whole."""
+    """Return for each fold whether a permutation exchanges the methods for a repertoire, (P, B), alike in a donor."""
     rng = np.random.default_rng(seed)
     if donors is None:
         return [rng.random((_PERMUTATIONS, len(label))) < 0.5 for label in labels]
@@ -182,11 +183,11 @@ def paired_macro_auc_test(
     Parameters
     ----------
     indices
-        For each fold the index of the class of each repertoire, every class at least once, (B,).
+        Index of the class of each repertoire, one array (B,) for each fold; every class must occur.
     first, second
-        For each fold the ranks of the repertoires by the method's scores for each class, (B, C).
+        Ranks of the repertoires by the method's scores for each class, one array (B, C) for each fold.
     donors, seed
-        As of `paired_auc_test`.
+        Donors and seed, as in `paired_auc_test`.
     """
     difference, total = 0.0, np.zeros(_PERMUTATIONS)
     for index, a, b, swap in zip(indices, first, second, _draw_swaps(indices, donors, seed), strict=True):
@@ -223,9 +224,9 @@ def paired_error_test(
     label, first, second
         True values, and the values that the first and the second method predict, (B,).
     donors
-        The number of each repertoire's donor, (B,); by default each is its own.
+        Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
     seed
-        Decides the random signs.
+        Seed of the random signs.
     """
     errors = (label - second) ** 2 - (label - first) ** 2
     spread = float(((label - label.mean()) ** 2).sum())
@@ -249,7 +250,7 @@ def midrank_aucs(label: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArr
     Parameters
     ----------
     label
-        The class of each repertoire, 0 or 1, each at least once, (B,).
+        Class of each repertoire, 0 or 1, (B,); both classes must occur.
     scores
         P rows of scores, (P, B).
     """

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
-_QUANTILE = 0.975  # of 95% intervals
+_QUANTILE = 0.975  # probability up to the quantile that a 95% interval uses
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -65,7 +65,7 @@ def auc_interval(
     level
         The level of confidence.
     variance_factor
-        What the variance is multiplied by, at least 1: the design effect of donors, the overlap of training sets.
+        Factor of the variance, at least 1: the design effect of donors times the overlap of training sets.
     weights
         The weight of each fold in the mean, (F,), with the sum 1; None: all are equal.
 
@@ -88,7 +88,10 @@ def auc_interval(
 def _sizes_variance(
     auc: float, n_positive: ArrayLike, n_negative: ArrayLike, weights: ArrayLike | None = None
 ) -> float:
-    """Return Hanley and McNeil's variance of an AUC, or of the mean over folds; parameters as of `auc_interval`."""
+    """Return Hanley and McNeil's variance of an AUC, or of the mean over folds.
+
+    The parameters are those of `auc_interval`.
+    """
     positives, negatives = (np.atleast_1d(np.asarray(size, np.float64)) for size in (n_positive, n_negative))
     n_star = (positives + negatives) / 2 - 1
     pairs = 1 + n_star * (1 - auc) / (2 - auc) + n_star * auc / (1 + auc)
@@ -113,22 +116,23 @@ def fold_aucs_interval(
 ) -> FoldAucs:
     """Return the AUCs of the test folds of a cross-validation, and the 95% interval of their mean.
 
-    The interval is `auc_interval` with the variance times `measure_design_effect` and `measure_overlap`. It is one of
-    the method: which mean AUC the method has if it learns from, and is tested on, other repertoires of the same kind.
-    With one fold there is no overlap, and the interval is one of this one trained model. `docs/experiments.md` has its
-    coverage in simulations of the whole protocol.
+    The interval is `auc_interval` with the variance times `measure_design_effect` and `measure_overlap`. It is an
+    interval for the method: for the mean AUC that the method has if it learns from, and is tested on, other repertoires
+    of the same kind. With one fold there is no overlap, and the interval is for this one trained model.
+    `docs/experiments.md` has its coverage in simulations of the whole protocol.
 
     Parameters
     ----------
     labels
-        For each fold, the class of each repertoire, 0 or 1, each at least once, (B,).
+        Class of each repertoire, 0 or 1, one array (B,) for each fold; both classes must occur.
     scores
-        For each fold, the score of each repertoire, (B,).
+        Score of each repertoire, one array (B,) for each fold.
     donors
-        For each fold, the number of each repertoire's donor, (B,), the same in all folds; by default each is its own.
+        Index of the donor of each repertoire, one array (B,) for each fold, with the same indices in all folds; None:
+        each repertoire has its own donor.
     repeats
-        For each fold, the index of its repeat, if each repertoire is tested once in each of several repeats; then
-        `donors` are needed. By default there is one.
+        Index of the repeat of each fold, if each repertoire is tested once in each of several repeats; then `donors`
+        are needed. None: there is one repeat.
 
     Raises
     ------
@@ -152,17 +156,17 @@ def fold_aucs_interval(
 def measure_overlap(
     labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers], repeats: Sequence[int]
 ) -> float:
-    """Return by how much the variance of a mean AUC exceeds that of donors who are tested, but never learned from.
+    """Return the factor by which the overlap of training sets increases the variance of a mean AUC.
 
-    The variance V of the mean over R repeats, in which only donors are independent, and the mean variance W of a single
+    In the variance V of the mean over R repeats, only donors are independent. V and the mean variance W of a single
     repeat have a part C in common: V = C + D / R and W = C + D. D is what differs between repeats, because of seeds and
-    divisions. The overlap of training sets makes C larger by `overlap_factor`, but not D: noise is not correlated over
-    folds. So the result is (C `overlap_factor` + D / R) / V; with one repeat, it is `overlap_factor`.
+    divisions. The overlap of training sets makes C larger by `overlap_factor`, but not D, because noise is not
+    correlated over folds. So the result is (C `overlap_factor` + D / R) / V; with one repeat, it is `overlap_factor`.
 
     Parameters
     ----------
     labels, scores, donors, repeats
-        As of `fold_aucs_interval`.
+        The same as in `fold_aucs_interval`.
     """
     repeat, n_repeats = np.asarray(repeats), len(set(repeats))
     factor = overlap_factor(len(labels) / n_repeats)
@@ -182,11 +186,11 @@ def measure_overlap(
 
 
 def _measure_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> float:
-    """Return what trainings that fail by chance add to the variance of the mean AUC over several repeats.
+    """Return the variance that failed trainings add to the mean AUC over several repeats.
 
-    If whole trainings fail, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes explain. The
-    excess is independent between trainings. `variance` is that of the mean by class sizes, if all folds were
-    independent. With one repeat, too few folds would say what the excess is; then nothing is added.
+    If whole trainings fail by chance, the AUCs of the folds of a repeat, (all F,), differ by more than class sizes
+    explain. This excess is independent between trainings. `variance` is that of the mean by class sizes, if all folds
+    were independent. With one repeat there are too few folds to measure the excess, so the result is 0.
     """
     n_repeats = len(set(repeats))
     if n_repeats == 1:
@@ -198,7 +202,7 @@ def _measure_failures(aucs: Floats, repeats: Sequence[int], variance: float) -> 
 
 
 def overlap_factor(n_folds: float) -> float:
-    """Return by how much the variance of a mean over folds exceeds that of folds that learn from separate repertoires.
+    """Return the factor by which common training repertoires increase the variance of a mean over folds.
 
     Nadeau and Bengio (Machine Learning 2003, 52:239-281) estimate the correlation of the folds by the share of the
     repertoires that is tested. Then the variance of the mean is (1 / F + n_test / n_train) times that of a fold, and
@@ -208,7 +212,7 @@ def overlap_factor(n_folds: float) -> float:
 
 
 def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers]) -> float:
-    """Return by how much donors with several repertoires increase the variance of an AUC, at least 1.
+    """Return the factor, at least 1, by which donors with several repertoires increase the variance of an AUC.
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
     repertoires of all folds together. A repertoire that is tested in several repeats counts as several repertoires. The
@@ -220,7 +224,7 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     Parameters
     ----------
     labels, scores, donors
-        As of `fold_aucs_interval`.
+        The same as in `fold_aucs_interval`.
     """
     _, influence = auc_influences(labels, scores)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
@@ -239,10 +243,10 @@ def count_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
 
 
 def auc_influences(labels: Sequence[Integers], scores: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Return the AUC of each fold, (F,), and how much each repertoire of all folds adds to their sum, (all B,).
+    """Return the AUC of each fold, (F,), and the amount that each repertoire of all folds adds to their sum, (all B,).
 
-    A repertoire adds the share of the other class of its fold that is on its right side, minus the mean AUC, divided by
-    the size of its class in the fold.
+    A repertoire adds the share of the other class of its fold that is ordered correctly against it, minus the mean AUC,
+    divided by the size of its class in the fold.
     """
     shares, sizes = [], []
     for label, score in zip(labels, scores, strict=True):
@@ -264,7 +268,7 @@ def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integ
     Parameters
     ----------
     influence
-        How much each repertoire adds, or the difference of what it adds for two methods, (B,).
+        Amount that each repertoire adds, or the difference of these amounts between two methods, (B,).
     positive
         Whether each repertoire is positive, (B,).
     donor

@@ -22,12 +22,12 @@ _FORMAT, _VERSION = "deeprc-warnings", 1
 
 @dataclass(frozen=True)
 class Caution:
-    """Something to know before a result is believed.
+    """A warning or note that a reader should know before believing a result.
 
     Attributes
     ----------
     level
-        "warning" where it may change what a reader concludes, "note" otherwise.
+        "warning" if it may change what a reader concludes, otherwise "note".
     text
         The warning in sentences.
     section

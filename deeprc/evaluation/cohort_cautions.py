@@ -25,7 +25,7 @@ _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of t
 def subject_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "sides"]
 ) -> list[Caution]:
-    """Return a warning where repertoires of one subject are both trained on and tested.
+    """Return a warning if repertoires of one subject are both trained on and tested.
 
     There is one warning for the column with the fewest subjects. Another column gets a second warning only where its
     values are no subdivisions of the first column's values.
@@ -35,9 +35,9 @@ def subject_cautions(
     metadata
         The metadata, with one row per repertoire.
     part_of
-        The index of the fold or side of each repertoire, (B,); -1 where it is in none.
+        Index of the fold, or of the part of the split, of each repertoire, (B,); -1 if it is in none.
     apart
-        Whether the parts are folds or the sides of a split.
+        Kind of the parts: folds, or the parts of a split.
     """
     straddling = subjects_in_several(metadata, part_of)
     told: list[str] = []
@@ -70,13 +70,14 @@ def people_cautions(
     Parameters
     ----------
     person, column
-        The index of the person of each repertoire, (B,), and the column of the sheet that says so.
+        Index of the person of each repertoire, (B,), and the column of the sheet that names the persons.
     classes
-        Which repertoires belong to each class, (B,), by its name; for regression those with a number, by "".
+        Whether each repertoire belongs to a class, (B,), by the name of the class; for regression whether it has a
+        number, by the name "".
     kind
         The kind of the target.
     where
-        The part that the repertoires are from, as the text begins, such as "test ".
+        Beginning of the text, which names the part that the repertoires are from, such as "test ".
     """
     sizes = {name: (int(rows.sum()), len(np.unique(person[rows]))) for name, rows in classes.items()}
     if all(n_people == n for n, n_people in sizes.values()):
@@ -102,7 +103,7 @@ def people_cautions(
 
 
 def part_of_split(split: Split, n: int) -> NDArray[np.int64]:
-    """Return the index of the side of each of n repertoires in `SPLITS`, (B,); -1 where it is on none."""
+    """Return the index in `SPLITS` of the part of each of n repertoires, (B,); -1 if it is in none."""
     part = np.full(n, -1, np.int64)
     for index, name in enumerate(SPLITS):
         part[getattr(split, name)] = index

@@ -63,9 +63,9 @@ def checked_predictions(
         if it is not 0.5, cutoff (a missing one is 0.5). Each repertoire is in one fold. A method may lack folds, but it
         has all repertoires of a fold that it has.
     methods
-        All methods that may occur; by default any.
+        Methods that may occur; None: any.
     scoring
-        How the kind of target is scored.
+        Scoring of the kind of target.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.Dat
     Raises
     ------
     InputError
-        As in `checked_predictions`.
+        If the table is not what `checked_predictions` expects.
     """
     rows = []
     for (method, fold), part in checked_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
@@ -122,7 +122,7 @@ def compare_probabilities(
     Raises
     ------
     InputError
-        As in `checked_predictions`.
+        If the table is not what `checked_predictions` expects.
     """
     table = checked_predictions(predictions, methods, scoring)
     rows = []
@@ -139,7 +139,7 @@ _Folds = dict[int, pd.DataFrame]
 
 
 def _by_fold(part: pd.DataFrame, scoring: Scoring) -> _Folds:
-    """Return the predictions of one method by fold, without folds that cannot be measured (with one class, say)."""
+    """Return the predictions of one method by fold, without folds that cannot be measured (with one class only)."""
     return {int(str(fold)): rows for fold, rows in part.groupby("fold") if scoring.is_measured(rows)}
 
 
@@ -167,11 +167,11 @@ def compare(
     n_folds
         The number of folds of a complete method; by default the number that occurs.
     seed
-        Decides random permutations.
+        Seed of random permutations.
     scoring
-        How the kind of target is scored.
+        Scoring of the kind of target.
     donors
-        The number of each repertoire's donor by the repertoire's id; without it each repertoire is of another donor.
+        Index of the donor of each repertoire, by repertoire id; None: each repertoire has its own donor.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def compare(
     Raises
     ------
     InputError
-        As in `checked_predictions`.
+        If the table is not what `checked_predictions` expects.
     """
     table = checked_predictions(predictions, methods, scoring)
     if donors is not None:
@@ -247,10 +247,11 @@ def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, se
 def control_verdict(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_people: bool = False
 ) -> list[Caution]:
-    """Return warnings: whether the best method beats chance and the controls, and whether repertoires are few.
+    """Return warnings if the best method does not beat chance or the controls, or if repertoires are few.
 
-    A method beats a control if it is better with a p-value below `LEVEL`, which is not corrected for the number of
-    controls. Warnings about the controls have the section "controls".
+    If every control is worse than the best method, or no control was run, a note says so. A method beats a control if
+    it is better with a p-value below `LEVEL`, which is not corrected for the number of controls. Warnings about the
+    controls have the section "controls".
 
     Parameters
     ----------
@@ -259,7 +260,7 @@ def control_verdict(
     methods, scoring
         The same as for `compare`.
     few_people
-        Whether the repertoires come from few people with several repertoires each: this is then said.
+        Whether the repertoires come from few people with several repertoires each; a note about controls then says so.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():

@@ -50,8 +50,8 @@ _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corne
 def against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
     """Return predictions of two classes, made from predictions of several classes where necessary.
 
-    Each fold then occurs once for each class, which is told from all others. So the mean curve is the mean over folds
-    and classes, and its area is the macro AUC.
+    Each fold then occurs once for each class, which is compared with all others. So the mean curve is the mean over
+    folds and classes, and its area is the macro AUC.
     """
     if not isinstance(scoring, MulticlassScoring):
         return predictions
@@ -144,7 +144,7 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
     Raises
     ------
     InputError
-        If no method has a curve, matplotlib is not installed, or as `checked_predictions`.
+        If no method has a curve, matplotlib is not installed, or the table is not what `checked_predictions` expects.
     """
     if scoring.kind == "regression":
         return scatter_figure(predictions, methods)
@@ -176,7 +176,7 @@ def draw_curves(
     Raises
     ------
     InputError
-        If matplotlib is not installed, or as `checked_predictions`.
+        If matplotlib is not installed, or the table is not what `checked_predictions` expects.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Return a different file name for each method, without the ending; names differ by more than case."""
+    """Return a different file name for each method, without the ending; they differ also if case is ignored."""
     taken, stems = {"all", "curves", "reliability"}, []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "method"

@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 _MIN_BIN = 10
-_GROWTH = 1.2  # of the ranks at which bins end
+_GROWTH = 1.2  # ratio of the ranks at which two consecutive bins end
 
 MIN_CONFIRMING = 5
-"""Repertoires of each class that can confirm an excess."""
+"""Smallest number of repertoires of each class that can confirm an excess."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -42,10 +42,11 @@ Integers = NDArray[np.int64]
 def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, lowest_null: float = -np.inf) -> Floats:
     """Return the excess of each sequence of a list, (n,), which never rises with the rank.
 
-    The ranks are divided into bins, ten at first and then each a fifth further than the one before. In each bin, the
-    excess is the number of sequences minus the number by chance minus 1, divided by the number of sequences: the 1
-    keeps a bin without any chance from being certain. Isotonic regression makes it fall with the rank, and between the
-    middles of the bins it is interpolated.
+    The ranks are divided into bins. The first bin ends at rank 10; each of the others ends at 1.2 times the rank at
+    which the bin before it ends, and has at least 10 ranks. In each bin, the excess is the number of sequences minus
+    the number by chance minus 1, divided by the number of sequences. Because of the 1, a bin without any chance
+    sequence is not certain. Isotonic regression makes the excess fall with the rank. Between the middles of the bins it
+    is interpolated.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
     null_scores, null_weights
         The scores that chance gives, in any order, and how many sequences each stands for, (M,).
     lowest_null
-        Below this score, the null scores are not known; there, the excess is 0.
+        Lowest score for which null scores are known; below it, the excess is 0.
     """
     n = len(scores)
     if n == 0:
@@ -93,9 +94,9 @@ def confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
     Parameters
     ----------
     evidence
-        The mean excess of the sequences of each repertoire, or of each donor, (H,).
+        Mean excess of the sequences of each repertoire, or of each donor, (H,).
     positive
-        Which of them are positive, (H,).
+        Whether each of them is positive, (H,).
 
     Returns
     -------
@@ -113,7 +114,7 @@ def confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
 
 
 def clone_null(n_clones: Mapping[int, int], n_positive: int, n_repertoires: int) -> tuple[Integers, Integers, Floats]:
-    """Return how many clones would have which carriers if labels were exchanged between repertoires at random.
+    """Return the expected number of clones for each number of carriers, if labels are exchanged at random.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def tie_ends(scores: Floats) -> Integers:
 
 
 def _count_by_chance(scores: Floats, null_scores: Floats, null_weights: Floats) -> Floats:
-    """Return how many sequences chance puts before each rank, from 0 to n, (n + 1,).
+    """Return the number of sequences that chance explains before each rank, from 0 to n, (n + 1,).
 
     Within a group of equal scores, chance is spread evenly.
     """

@@ -38,7 +38,7 @@ def average_precision(is_true: NDArray[np.bool_], n_true: int) -> float:
 
 
 def jaccard_index(is_true: NDArray[np.bool_], n_true: int) -> float:
-    """Return how many sequences the first `n_true` of a list and the true ones share, as a part of all in either.
+    """Return the Jaccard index of the first `n_true` sequences of a list and the true sequences.
 
     The parameters are those of `precision_at_n_true`.
     """

@@ -38,10 +38,10 @@ def r2_interval(
 ) -> Interval | None:
     """Return a confidence interval of r2 = 1 - (mean squared error) / (variance of the labels).
 
-    log(1 - r2), the logarithm of a ratio of variances, is jackknifed, with Student's t for the quantiles (Miller 1968,
-    Annals of Mathematical Statistics 39:567-582, who does so for variances; Miller 1974, Biometrika 61:1-15). It is not
-    symmetric, never exceeds 1, and makes no assumption about how the predictions were made. With normal errors it
-    covers the true value in 94 to 96% for 6 to 30 repertoires (97 to 99% of a prediction that is worth nothing); with
+    log(1 - r2), the logarithm of a ratio of variances, is jackknifed, with quantiles of Student's t (Miller 1968,
+    Annals of Mathematical Statistics 39:567-582, does so for variances; Miller 1974, Biometrika 61:1-15). The interval
+    is not symmetric, never exceeds 1, and makes no assumption about how the predictions were made. With normal errors
+    it covers the true value in 94 to 96% for 6 to 30 repertoires (97 to 99% if the prediction has no value); with
     skewed labels and heavy-tailed errors, in 89 to 95%.
 
     Parameters
@@ -49,7 +49,7 @@ def r2_interval(
     label, predicted
         True and predicted values, (B,).
     donors
-        The number of each repertoire's donor, (B,). The jackknife then leaves out one donor after the other.
+        Index of the donor of each repertoire, (B,). The jackknife then leaves out one donor after the other.
     level
         The level of confidence.
 
@@ -66,7 +66,7 @@ def r2_interval(
     squares, around, moved = (
         _sum_by_donor(each, donor) for each in ((label - predicted) ** 2, deviation**2, deviation)
     )
-    # without a donor, the mean of the other labels moves
+    # if a donor is left out, the mean of the other labels changes
     spread = np.maximum(around.sum() - around - moved**2 / (len(label) - n), 0.0)
     spread[spread < _ROUNDING * around.sum()] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -38,14 +38,14 @@ def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[st
 def assign_left_out(
     metadata: pd.DataFrame, tasks: list[Task], column: str, *, group_by: str | None = None, source: str = "the cohort"
 ) -> NDArray[np.int64]:
-    """Return the index of the value of a column of each repertoire among `left_out_values`, (B,).
+    """Return for each repertoire the index of its value of a column among `left_out_values`, (B,).
 
     It is -1 where the label of the first target, or the value, is missing.
 
     Raises
     ------
     InputError
-        As of `left_out_values`; or if a group has several values.
+        If `left_out_values` raises it, or a group has several values.
     """
     values = left_out_values(metadata, column, source)
     index_of = {value: index for index, value in enumerate(values)}

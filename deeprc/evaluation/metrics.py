@@ -1,6 +1,6 @@
-"""Metrics of predictions: of classes AUC with its interval, F1, accuracies and loss; of numbers r2 and errors.
+"""Metrics of predictions: for classes AUC with its interval, F1, accuracies and loss; for numbers r2 and errors.
 
-Letters: B repertoires, C classes.
+Letters: B repertoires, C classes, T outputs of the network.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def task_metrics(
     tasks
         The tasks in the order of outputs and labels.
     donors
-        The number of each repertoire's donor, (B,), for the intervals; by default each is its own.
+        Index of the donor of each repertoire, (B,), for the intervals; None: each repertoire has its own donor.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def task_metrics(
 
 
 def _of_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return what `judge_probabilities` does, except the log loss, which is the loss."""
+    """Return the measures of `judge_probabilities` without the log loss, which `task_metrics` reports as the loss."""
     found = judge_probabilities(label.astype(np.int64), probability)
     error = found["calibration_error"]
     return {

@@ -14,7 +14,7 @@ from scipy.stats import norm
 __all__ = ["MEASURES", "calibration_bins", "calibration_error", "judge_probabilities", "wilson_interval"]
 
 MEASURES = ("brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error")
-"""The names of what `judge_probabilities` returns."""
+"""The names of the measures that `judge_probabilities` returns."""
 
 _MIN_REPERTOIRES = 10  # with fewer there is no calibration error
 _SMALLEST = float(np.finfo(np.float64).eps)
@@ -32,14 +32,15 @@ def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[fl
 
 
 def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None = None) -> pd.DataFrame:
-    """Return how often what was predicted came true, in bins of about equal size: the points of a reliability curve.
+    """Return the points of a reliability curve: probability and observed share in bins of about equal size.
 
     Parameters
     ----------
     label, probability
-        0 or 1, and of 1, (B,) each.
+        Label of each repertoire, 0 or 1, and predicted probability of label 1, (B,) each.
     n_bins
-        At most; equal probabilities are never parted. By default one for every 10 repertoires, from 2 to 10.
+        Largest number of bins; equal probabilities are always in one bin. By default one bin for every 10 repertoires,
+        from 2 to 10 bins.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def calibration_bins(label: Floats, probability: Floats, *, n_bins: int | None =
 
 
 def calibration_error(label: Floats, probability: Floats) -> float:
-    """Return by how much probabilities are wrong: the expected calibration error as a root mean square, debiased.
+    """Return the expected calibration error of probabilities, as a root mean square without its bias.
 
     It is the square root of the sum over bins of n_k / n [(p_k - s_k)^2 - s_k (1 - s_k) / (n_k - 1)], or 0 if the sum
     is negative. The bins are those of `calibration_bins`, with n_k of n repertoires, the mean probability p_k and the
@@ -73,7 +74,7 @@ def calibration_error(label: Floats, probability: Floats) -> float:
     Parameters
     ----------
     label, probability
-        0 or 1, and of 1, (B,) each.
+        Label of each repertoire, 0 or 1, and predicted probability of label 1, (B,) each.
 
     Returns
     -------
@@ -101,13 +102,13 @@ def judge_probabilities(label: NDArray[np.int64], probability: Floats) -> dict[s
     Returns
     -------
     brier
-        Of two classes the mean of (p - y)^2 of the second class; of several the mean of the sum over classes.
+        For two classes, the mean of (p - y)^2 of the second class; for several, the mean of the sum over classes.
     log_loss
         The mean of -log p of the true class, in nats. Probabilities below 2e-16 count as 2e-16.
     calibration_error
-        Of two classes see `calibration_error`; of several the mean over classes, each against all others.
+        For two classes, see `calibration_error`; for several, the mean over classes, each against all others.
     brier_base_rate, log_loss_base_rate
-        The same of predictions that know nothing but the shares of the classes among these repertoires.
+        The same measures for predictions that know only the shares of the classes among these repertoires.
     """
     each = np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
     n_classes = each.shape[1]

@@ -51,14 +51,15 @@ def reliability_table(
 
 @uses_matplotlib
 def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
-    """Return a panel for each method: the share that came true against the probability, with 95% intervals.
+    """Return a figure with a panel for each method: observed share against probability, with 95% intervals.
 
     The method with the lowest log loss comes first.
 
     Raises
     ------
     InputError
-        If there is no prediction of classes, matplotlib is not installed, or as `checked_predictions`.
+        If there is no prediction of classes, matplotlib is not installed, or the table is not what
+        `checked_predictions` expects.
     """
     from matplotlib.figure import Figure
 

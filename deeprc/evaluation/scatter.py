@@ -34,12 +34,12 @@ def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
 
 @uses_matplotlib
 def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
-    """Return a panel for each method: predicted against true numbers, a point for each repertoire, best r2 first.
+    """Return a figure with a panel for each method, best r2 first: predicted against true numbers of repertoires.
 
     Raises
     ------
     InputError
-        If there is no prediction, matplotlib is not installed, or as `checked_predictions`.
+        If there is no prediction, matplotlib is not installed, or the table is not what `checked_predictions` expects.
     """
     from matplotlib.figure import Figure
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 DONOR = "donor"
-"""The column of a fold that says whose repertoires they are, as numbers; without it each is of another donor."""
+"""The column of a fold with the index of each repertoire's donor; without it, each repertoire has its own donor."""
 
 _PLACE = ("method", "fold", "repertoire_id")
 _NAN = float("nan")
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
 
 
 class Scoring(ABC):
-    """How predictions of one kind of target are scored.
+    """Scoring of the predictions of one kind of target.
 
     Attributes
     ----------
@@ -68,11 +68,11 @@ class Scoring(ABC):
     estimate, sd
         The columns of a comparison with the measure and with its standard deviation.
     chance_level
-        The measure of predictions that know nothing.
+        Measure of predictions that know nothing.
     headings
         The names of all measures in tables, and their headings; `measure` is the first.
     optional
-        The columns that a table may lack, and the value that they then have.
+        Columns that a table may lack, and the values that they then have.
     lower_is_better
         The measures that are better when they are lower.
     interval_note, test_note, means_note
@@ -103,7 +103,7 @@ class Scoring(ABC):
 
     @abstractmethod
     def is_measured(self, fold: pd.DataFrame) -> bool:
-        """Return whether the measure of a fold is defined, for which both classes must occur, say."""
+        """Return whether the measure of a fold is defined; an AUC, for example, needs both classes."""
 
     @abstractmethod
     def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
@@ -111,11 +111,11 @@ class Scoring(ABC):
 
     @abstractmethod
     def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
-        """Return the measure over folds, at least one, all of which are measured."""
+        """Return the measure over folds; there is at least one, and all are measured."""
 
     @abstractmethod
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return the numbers `n_repertoires` and `n_smallest` (of the smallest class; for numbers all), and others."""
+        """Return `n_repertoires`, `n_smallest` (size of the smallest class; for numbers, of all) and other numbers."""
 
     @abstractmethod
     def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
@@ -130,7 +130,7 @@ def refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
 
 
 def donors_of(folds: Sequence[pd.DataFrame]) -> list[NDArray[np.int64]] | None:
-    """Return the donor of each repertoire of each fold, (B,); None if none has several, or the folds do not say it."""
+    """Return the donor of each repertoire in each fold, (B,); None if unknown, or if each has one repertoire."""
     if any(DONOR not in fold for fold in folds) or pd.concat(folds)[DONOR].is_unique:
         return None
     return [fold[DONOR].to_numpy(np.int64) for fold in folds]

@@ -20,7 +20,7 @@ from deeprc.tasks import Task, labels
 
 __all__ = ["SheetColumns", "columns_for_control", "columns_left_out", "shown_columns"]
 
-_SHOWN = 3  # names
+_SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.IGNORECASE)
 _OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per person, identifies them
@@ -53,9 +53,9 @@ def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetC
     person = people(metadata, subject_column(metadata, None))
     found = SheetColumns([], [], [])
     for name in eligible:
-        if _names_each(metadata[name], person):
+        if _identifies_each(metadata[name], person):
             found.identifying.append(name)
-        elif any(_says(metadata[name], label) for label in known):
+        elif any(_determines(metadata[name], label) for label in known):
             found.target_like.append(name)
         else:
             found.read.append(name)
@@ -80,7 +80,7 @@ def shown_columns(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN]) + more
 
 
-def _says(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
+def _determines(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
     """Return whether a column determines the labels, (B,): value by value, or by a threshold for two classes."""
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label}).dropna()
     n_labels = len(np.unique(label[~np.isnan(label)]))
@@ -94,7 +94,7 @@ def _says(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
     return bool(first.max() < second.min() or second.max() < first.min())
 
 
-def _names_each(values: pd.Series[Any], person: NDArray[np.int64]) -> bool:
+def _identifies_each(values: pd.Series[Any], person: NDArray[np.int64]) -> bool:
     """Return whether nearly each repertoire, or each person, has a different value in a column.
 
     A column of numbers counts only if it is called an id: ages and measurements differ between people, too.

@@ -43,13 +43,13 @@ __all__ = [
 
 SPLITS = ("train", "validation", "test")
 N_FOLDS = 5
-"""The number of folds of a training or a benchmark, unless the user says another."""
+"""Default number of folds of a training or a benchmark."""
 
 NEW = "new"
-"""The name of the side of a repertoire that was not in the training cohort."""
+"""Name of the split of a repertoire that is in none of train, validation and test."""
 
 HELD_OUT = ("test", NEW)
-"""The sides from which a model has not learned, and by which it was not chosen."""
+"""Splits from which a model has not learned, and by which it was not chosen."""
 
 _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "donorid", "participant", "participantid"}
 _REGRESSION_BINS = 4
@@ -60,20 +60,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Split:
-    """The positions of the repertoires on each of the three sides; no repertoire is on two sides."""
+    """Row indices of the repertoires of train, validation and test; no repertoire is in two of them."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
 
     def ids(self, repertoire_ids: NDArray[np.object_]) -> dict[str, list[str]]:
-        """Return the repertoire ids of each side."""
+        """Return the repertoire ids of each part of the split, by its name."""
         return {side: [str(i) for i in repertoire_ids[getattr(self, side)]] for side in SPLITS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions:
-    """How a cohort is split into training, validation and test.
+    """Options of the split of a cohort into training, validation and test.
 
     Attributes
     ----------
@@ -82,11 +82,12 @@ class SplitOptions:
     validation_fold
         The index of the fold for validation; None: the fold after `fold`. It does not change the folds.
     group_by
-        A column of the metadata; repertoires with the same value stay on one side. Each missing value is a group.
+        Column of the metadata; repertoires with the same value stay in one part. Each missing value is a group of its
+        own.
     test
-        `COLUMN=VALUE`: the repertoires with this value are for testing, instead of a fold. The folds are made of
-        those with another value, and all but the one for validation are for training. Repertoires without a value are
-        on no side: they may be of the test part.
+        `COLUMN=VALUE`: the repertoires with this value are for testing, instead of a fold. The folds are made of the
+        repertoires with another value; all folds but the one for validation are for training. Repertoires without a
+        value are in no part, because they might belong to the test part.
     adjust_for
         A column of the metadata, such as a batch, or several: training and validation repertoires are left out until
         they are not associated with the label, see `deeprc.evaluation.adjustment`.
@@ -127,8 +128,8 @@ def make_split(
 ) -> Split:
     """Split a cohort into folds: one fold is for testing, one for validation, the others for training.
 
-    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are on the train side,
-    unless they are, or may be, of a test part that `options` names.
+    Folds are stratified by the first target (numbers by quartile). Repertoires without a label are for training, unless
+    their group is held out, or they belong, or might belong, to the test part that `options` names.
 
     Parameters
     ----------
@@ -137,17 +138,17 @@ def make_split(
     tasks
         The targets that are predicted.
     options
-        The folds, and the column whose values stay on one side; None: the defaults.
+        Options of the split; None: the defaults.
     seed
-        Decides the shuffling.
+        Seed of the shuffling.
     source
-        Names the cohort in error messages.
+        Name of the cohort in error messages.
 
     Raises
     ------
     InputError
-        If a column or the value of the test part does not exist, a group is inside and outside of the test part, or
-        there are too few groups or repertoires of a class; or as of `adjust_split`.
+        If a column or the value of the test part does not exist, a group is inside and outside of the test part, there
+        are too few groups or repertoires of a class, or `adjust_split` raises it.
     """
     options = options or SplitOptions()
     fold, group_by = options.fold, options.group_by
@@ -204,15 +205,15 @@ def adjust_split(
     Parameters
     ----------
     split
-        The split.
+        Split to adjust.
     metadata, tasks, source
-        As those of `make_split`.
+        The metadata sheet, the targets and the name of the cohort, as in `make_split`.
     columns
-        The columns; none changes nothing.
+        Names of the columns; if it is empty, the split stays as it is.
     donors
-        Repertoires with equal values are of one donor, (B,).
+        Index of the donor of each repertoire, (B,).
     seed
-        Decides which repertoires are left out.
+        Seed of the choice of repertoires that are left out.
 
     Raises
     ------
@@ -241,9 +242,9 @@ def adjust_split(
 def _are_of_test_part(
     metadata: pd.DataFrame, test: str | None, source: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which repertoires have the value that `COLUMN=VALUE` names, and which have any, (B,) each.
+    """Return whether each repertoire has the value of `COLUMN=VALUE`, and whether it has any value, (B,) each.
 
-    Without a test part, none is in it, and all can be used.
+    Without a test part, no repertoire is in it, and all can be used.
     """
     if test is None:
         return np.zeros(len(metadata), np.bool_), np.ones(len(metadata), np.bool_)
@@ -304,12 +305,14 @@ def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def donor_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64] | None:
-    """Return what `group_codes` does, or None without a column: then each repertoire is its own donor."""
+    """Return the groups of `group_codes`; None without a column, if each repertoire has its own donor."""
     return None if group_by is None else group_codes(metadata, group_by, source)
 
 
 def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
-    """Return the group of each repertoire, (B,): equal values of a column are one group, each missing one its own.
+    """Return the index of the group of each repertoire, (B,): equal values of a column are one group.
+
+    A missing value is a group of its own.
 
     Raises
     ------
@@ -340,9 +343,10 @@ def _folds(
 
 
 def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
-    """Return for each column that names subjects the number of subjects with repertoires in several parts.
+    """Return, for each column that names subjects, the number of subjects with repertoires in several parts.
 
-    Parts are sides or folds. `part_of` (B,) holds the index of the part of each repertoire, -1 where it is in none.
+    Parts are those of a split, or folds. `part_of` (B,) holds the index of the part of each repertoire, -1 if it is in
+    none.
     """
     inside = part_of >= 0
     found = {}
@@ -382,6 +386,6 @@ def known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int
 def donors_by_id(
     repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
 ) -> dict[str, int] | None:
-    """Return the number of each repertoire's donor by its id, (B,); None if the sheet does not say whose it is."""
+    """Return the index of the donor of each repertoire, by repertoire id; None if the sheet does not name donors."""
     donors = known_people(metadata, group_by)
     return None if donors is None else dict(zip(repertoire_ids.tolist(), donors.tolist(), strict=True))

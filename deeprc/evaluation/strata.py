@@ -34,11 +34,11 @@ class StratifiedAuc:
     Attributes
     ----------
     column
-        The column.
+        Name of the column.
     auc, low, high
-        The AUC over all pairs of one value, with its 95% interval.
+        AUC over all pairs of a positive and a negative repertoire with the same value, and its 95% interval.
     n, n_strata
-        The number of repertoires, and of values, with both classes.
+        Number of repertoires whose value has both classes, and number of such values.
     """
 
     column: str
@@ -55,7 +55,7 @@ class StratifiedAuc:
         return {**found, "auc_ci": limits}
 
     def explains(self, auc: float, low: float) -> bool:
-        """Return whether the column may explain an AUC over all repertoires, given it and its lower limit.
+        """Return whether the column may explain an AUC over all repertoires, given this AUC and its lower limit.
 
         It may if the AUC is above chance, but not within the values, where it is lower by at least 0.1.
         """
@@ -79,18 +79,18 @@ def auc_within(
     score: NDArray[np.float64],
     donors: NDArray[np.int64] | None = None,
 ) -> StratifiedAuc | None:
-    """Return the AUC over all pairs of repertoires with one value; None if no value has both classes.
+    """Return the AUC over all pairs of repertoires with the same value; None if no value has both classes.
 
     The AUC of a value counts by its number of pairs. The interval is `auc_interval` with the design effect of donors.
 
     Parameters
     ----------
     column, values
-        The column, and its value for each repertoire, (B,); a missing value is no stratum.
+        Name of the column, and its value for each repertoire, (B,); a missing value is no stratum.
     label, score
-        1, 0 or NaN; and the score of each repertoire, (B,).
+        Label of each repertoire (1, 0 or NaN), and its score, (B,) each.
     donors
-        The number of each repertoire's donor, (B,); None: each is its own.
+        Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
     """
     codes = np.where(np.isnan(label), -1, pd.factorize(np.asarray(values, object))[0])
     rows = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]

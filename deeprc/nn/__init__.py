@@ -1,4 +1,4 @@
-"""The DeepRC network."""
+"""The DeepRC network, its inputs (batches and features), and inference on whole repertoires."""
 
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder

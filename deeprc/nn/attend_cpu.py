@@ -1,10 +1,11 @@
 """h1, h2 and the attention logits in one pass over the sequences, and their gradients in another, compiled for the CPU.
 
-A few sequences at a time go from residues to logits without leaving the fastest caches. Written as one operation after
-another, as `DeepRC.attend` states it, the same takes twice as long, most of it in waiting for memory and threads.
-Results do not depend on the number of threads: gradients are summed over a fixed number of blocks in a fixed order.
-Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values, W values
-padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
+A few sequences at a time are computed from residues to logits, so that their numbers stay in the fastest caches. The
+same operations one after another, as in `DeepRC.attend`, take twice as long, because most of the time they wait for
+memory and threads. Results do not depend on the number of threads: gradients are summed over a fixed number of blocks
+in a fixed order. Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E
+values, W values padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to
+whole tiles).
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gra
 
 __all__ = ["NetworkWeights", "attend", "score"]
 
-_SEQUENCES = 64  # in work at a time: their values lie in the fastest cache beside a tile's table
+_SEQUENCES = 64  # computed at a time: their values fit into the fastest cache beside a tile's table
 _Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class NetworkWeights:
-    """The weights of the part of the network that one pass computes.
+    """The weights of h1, h2 and the queries, which the compiled pass needs.
 
     Attributes
     ----------
     kernels, bias
         Weight (D, 23, K) and bias (D,) of the motif convolution.
     queries
-        beta times the query of each head, (H, n_out of the last layer, or S without layers).
+        Query of each head times beta, (H, n_out of the last layer); without layers, (H, S).
     layers
         Weight (n_out, n_in) and bias (n_out,) of each SELU layer of the key network.
     """
@@ -65,11 +66,11 @@ class NetworkWeights:
 
     @classmethod
     def from_tensors(cls, kernels: Tensor, bias: Tensor, queries: Tensor, *layers: Tensor) -> NetworkWeights:
-        """Return the weights that `tensors` listed."""
+        """Return the weights from the tensors that `tensors` returned."""
         return cls(kernels, bias, queries, list(zip(layers[::2], layers[1::2], strict=True)))
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return all tensors one after another: torch differentiates with respect to single arguments only."""
+        """Return all tensors as one tuple, because torch differentiates only with respect to single arguments."""
         return (self.kernels, self.bias, self.queries, *chain.from_iterable(self.layers))
 
     def detach(self) -> NetworkWeights:
@@ -78,11 +79,11 @@ class NetworkWeights:
 
     @property
     def padded_units(self) -> int:
-        """U."""
+        """Number of units of the widest layer, padded to whole tiles: U."""
         return _padded(max((len(bias) for _, bias in self.layers), default=0))
 
     def sizes(self, n_values: int) -> NDArray[np.int64]:
-        """Return S, which is given, and the number of units of each layer, (n_layers + 1,)."""
+        """Return S (`n_values`) and the number of units of each layer as one array, (n_layers + 1,)."""
         return np.array([n_values, *(len(bias) for _, bias in self.layers)], np.int64)
 
 
@@ -94,7 +95,7 @@ def attend(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWe
     sequences
         The N sequences.
     gene_embeddings
-        What each representation holds after the convolution's D values, (N, E).
+        Gene embeddings of each sequence, (N, E), which follow the D values of the convolution in its representation.
     weights
         The weights of the convolution, the key network and the queries.
     """
@@ -114,16 +115,16 @@ def score(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWei
 
 
 class _Kept(NamedTuple):
-    """What a forward pass keeps; arrays without numbers where something is not kept.
+    """Intermediate results that a forward pass keeps; an array has size 0 if it is not kept.
 
     Attributes
     ----------
     values
-        The representations, (N, W) float32.
+        Representations of the sequences, (N, W) float32.
     activations
-        The outputs of the layers, (n_layers, N, U) float32.
+        Outputs of the layers, (n_layers, N, U) float32.
     window
-        The position of each kernel's best window, (N, T * TILE) uint8 or int32.
+        Position of each kernel's best window in each sequence, (N, T * TILE) uint8 or int32.
     """
 
     values: _Array
@@ -137,14 +138,14 @@ class _KeyLayers(NamedTuple):
     Attributes
     ----------
     weights
-        The layers' matrices by tiles, see `_by_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in the
+        Matrices of the layers by tiles, see `_by_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in the
         backward pass.
     biases
-        The layers' biases, (n_layers, U).
+        Biases of the layers, (n_layers, U).
     sizes
-        S and the number of units of each layer, (n_layers + 1,) int64.
+        S, then the number of units of each layer, (n_layers + 1,) int64.
     queries
-        (H, n_keys) in the forward pass; by tiles, (tiles, H, TILE), in the backward pass.
+        Queries times beta, (H, n_keys) in the forward pass; by tiles, (tiles, H, TILE), in the backward pass.
     """
 
     weights: _Array
@@ -154,20 +155,20 @@ class _KeyLayers(NamedTuple):
 
 
 class _Gradients(NamedTuple):
-    """What a backward pass computes. Where C comes first, the gradient is the sum over C blocks of sequences.
+    """Gradients that a backward pass computes. If the first dimension is C, the gradient is the sum over C blocks.
 
     Attributes
     ----------
     residues, positions
-        Gradients of the convolution's tables, see `gradient_buffers`.
+        Gradients of the tables of the convolution, see `gradient_buffers`.
     layers
-        Gradients of the layers' matrices by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
+        Gradients of the matrices of the layers by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
     biases
-        Gradients of the layers' biases and, last, of the convolution's, (C, n_layers + 1, max(W, U)).
+        Gradients of the biases of the layers and, last, of the convolution, (C, n_layers + 1, max(W, U)).
     queries
         Gradients of the queries by tiles, (C, tiles, H, TILE).
     gene_embeddings
-        (N, E).
+        Gradients of the gene embeddings, (N, E).
     """
 
     residues: _Array
@@ -205,7 +206,7 @@ class _Attend(torch.autograd.Function):
         rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
         layers = _backward_layers(weights, ctx.n_values)
         gradients = _zero_gradients(weights, rows, layers, sequences.n_sequences)
-        if ctx.n_values % TILE:  # pad copies even when it adds nothing
+        if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
         _backward(
             sequences.with_scales_like(weights.kernels).arrays(),
@@ -230,7 +231,7 @@ def _padded(n: int) -> int:
 def _allocate(
     sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
 ) -> _Kept:
-    """Return memory for what a forward pass is to keep."""
+    """Return empty arrays for the results that a forward pass keeps."""
     N = sequences.n_sequences
     values = torch.empty((0, 0) if keep == "nothing" else (N, _padded(n_values)), dtype=torch.float32)
     activations = torch.empty((0, 0, 0), dtype=torch.float32)
@@ -242,7 +243,7 @@ def _allocate(
 
 
 def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, kept: _Kept) -> Tensor:
-    """Return the logits, (N, H), and fill in what is to be kept; the weights have no gradients."""
+    """Return the logits, (N, H), and write the kept results; the weights must be without gradients."""
     logits = weights.kernels.new_empty((sequences.n_sequences, len(weights.queries)))
     _forward(
         sequences.with_scales_like(weights.kernels).arrays(),
@@ -268,12 +269,12 @@ def _backward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
     U, n_keys = weights.padded_units, weights.queries.shape[1]
     matrices = _by_tiles([weight for weight, _ in weights.layers], U, max(_padded(n_values), U))
     queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
-    no_biases = np.zeros((0, 0), np.float32)  # a bias has no part in the gradients
+    no_biases = np.zeros((0, 0), np.float32)  # gradients do not depend on the biases
     return _KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
 
 
 def _zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n_sequences: int) -> _Gradients:
-    """Return the gradients before the first sequence; those of the gene embeddings are written, not added to."""
+    """Return gradients of 0, to which the pass adds; only those of the gene embeddings are written, not added to."""
     n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(W, U)
     residues, positions = gradient_buffers(weights.kernels, rows)
     return _Gradients(
@@ -287,7 +288,7 @@ def _zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n
 
 
 def _gradients_of_layers(weights: NetworkWeights, gradients: _Gradients, layers: _KeyLayers) -> Iterator[Tensor]:
-    """Yield the gradients of all tensors of the weights but the first, in their order."""
+    """Yield the gradients of all tensors of the weights except the first, in the order of `tensors`."""
     n_heads, n_keys = weights.queries.shape
     of_layers, of_biases, of_queries = map(torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries))
     yield of_biases[:, -1, : len(weights.kernels)].sum(0)
@@ -299,7 +300,7 @@ def _gradients_of_layers(weights: NetworkWeights, gradients: _Gradients, layers:
 
 
 def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:
-    """Return matrices (n, m) by tiles of their columns, (matrices, n_columns // TILE, n_rows, TILE), padded with 0."""
+    """Return matrices (n, m) in tiles of columns, padded with 0: (matrices, n_columns // TILE, n_rows, TILE)."""
     tiles = np.zeros((len(matrices), n_columns // TILE, n_rows, TILE), np.float32)
     for index, matrix in enumerate(matrices):
         n, m = matrix.shape

@@ -1,4 +1,4 @@
-"""`RepertoireBatch`: several repertoires' sequences as flat residues and offsets, without padding.
+"""Batches of repertoires: their sequences as flat residues and offsets, without padding.
 
 Letters: N sequences of all repertoires end to end, B repertoires, R residues.
 """
@@ -34,10 +34,10 @@ __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
 CacheChoice = Literal["auto", "always", "never"]
 
 CPU = torch.device("cpu")
-_UNSIGNED = 0xFFFFFFFF  # gives back the counts that are kept in the bits of int32
-_UNSIGNED_16 = 0xFFFF  # and the genes' codes in those of int16
+_UNSIGNED = 0xFFFFFFFF  # mask that restores the counts, which are unsigned, from the bits of int32
+_UNSIGNED_16 = 0xFFFF  # mask that restores the codes of genes from the bits of int16
 _NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
-_LENGTH_STEP = 8  # batches' longest sequences are rounded up, so that few tables of positions are needed
+_LENGTH_STEP = 8  # a batch's greatest length is rounded up to a multiple, so that few tables of positions are needed
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class RepertoireBatch:
     sequences
         The N sequences, repertoire by repertoire.
     offsets
-        Repertoire b's sequences are offsets[b] to offsets[b + 1], (B + 1,) int64. Sequences beyond offsets[B] belong to
-        no repertoire: on CUDA they fill a batch up to a size that the host knows.
+        Bounds of the repertoires, (B + 1,) int64: the sequences of repertoire b are offsets[b] to offsets[b + 1].
+        Sequences beyond offsets[B] belong to no repertoire: on CUDA they fill a batch up to a size that the host knows.
     genes
-        Index of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None where the network reads no genes.
+        Index of each sequence's V and J gene, see `GeneNames`, (N, 2) int64; None if the network reads no genes.
     reading_scores
-        Scores of each repertoire from the network's readings, see `Readings`, (B, Q, T); None where it has none.
+        Scores of each repertoire from the network's readings, see `Readings`, (B, Q, T); None if it has no readings.
     """
 
     sequences: SequenceBatch
@@ -63,25 +63,25 @@ class RepertoireBatch:
     reading_scores: Tensor | None = None
 
     def take(self, rows: Tensor | slice, offsets: Tensor) -> RepertoireBatch:
-        """Return these sequences, rows (n,) in repertoire order or a slice, with their new offsets (B + 1,)."""
+        """Return the sequences of some rows, (n,) or a slice, ordered by repertoire, with new offsets (B + 1,)."""
         genes = None if self.genes is None else self.genes[rows]
         return RepertoireBatch(self.sequences.take(rows), offsets, genes, self.reading_scores)
 
     def take_repertoires(self, some: slice) -> RepertoireBatch:
-        """Return some of the repertoires, which follow each other."""
+        """Return a slice of the repertoires."""
         offsets = self.offsets[some.start : some.stop + 1]
         part = self.take(slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0])
         return part if part.reading_scores is None else replace(part, reading_scores=part.reading_scores[some])
 
     def chunks(self, size: int) -> Iterator[RepertoireBatch]:
-        """Yield the sequences `size` at a time, each part as if it were one repertoire."""
+        """Yield batches of `size` sequences, each as if it were one repertoire."""
         n_sequences = self.sequences.n_sequences
         for first in range(0, n_sequences, size):
             rows = slice(first, min(first + size, n_sequences))
             yield self.take(rows, torch.arange(2, device=self.offsets.device) * (rows.stop - rows.start))
 
     def to(self, device: torch.device) -> RepertoireBatch:
-        """Return the batch on another device, where only its own sequences' residues are kept."""
+        """Return the batch on another device, with the residues of its own sequences only."""
         if device == self.sequences.device:
             return self
         genes, scores = (None if each is None else move(each, device) for each in (self.genes, self.reading_scores))
@@ -97,21 +97,22 @@ class RepertoireBatch:
 
 
 class Collator:
-    """Make batches from a dataset: random subsamples for training, given sequences for inference.
+    """A maker of batches from a dataset: random subsamples for training, given sequences for inference.
 
     Parameters
     ----------
     dataset
-        The repertoires; positions given to the methods count within it.
+        The repertoires. The methods take the positions of repertoires in it.
     abundance
-        The abundance scale of the one-hot features.
+        Abundance scale of the one-hot features, see `abundance_scale`.
     genes
-        The genes that the network knows, see `DeepRC.gene_names`; None gives batches without genes.
+        Genes that the network knows, see `DeepRC.gene_names`; None makes batches without genes.
     readings
-        The scores of the network's readings for the dataset, which `draw` and `sample` add; None for a network without.
+        Scores of the dataset from the network's readings, which `draw` and `sample` add; None if it has no readings.
     device
-        Where the container's sequences are read from and batches are made: the CPU, where they stay memory-mapped, or a
-        device to which they are all copied once, see `cache_device`. Those of a simulated dataset are made on the CPU.
+        Device on which batches are made: the CPU, which reads the memory-mapped container, or a device to which all
+        sequences of the container are copied once, see `cache_device`. Sequences of a simulated dataset are made on the
+        CPU.
 
     Raises
     ------
@@ -148,14 +149,14 @@ class Collator:
             self._inverse_std = self._inverse_std.to(device)
 
     def _make_read_ahead(self) -> ReadAhead | None:
-        """Return what asks for the sequences that are read soon, if they are in a file."""
+        """Return the object that asks the system to read sequences in advance; None if they are not in a file."""
         if isinstance(self.dataset, SimulatedDataset) or self.device.type != "cpu":
             return None
         fields = [] if self.abundance == "none" else ["counts"]
         return ReadAhead(self.dataset.container, fields + ([] if self.genes is None else [*GENE_FIELDS]))
 
     def expect(self, positions: Iterable[int]) -> None:
-        """Let the system read repertoires from the disk, by their positions, whose sequences are asked for soon."""
+        """Ask the system to read repertoires from the disk, by their positions, because they are needed soon."""
         if self._read_ahead is not None:
             self._read_ahead(self.dataset.rows[list(positions)].tolist())
 
@@ -165,20 +166,21 @@ class Collator:
         return self.draw(torch.from_numpy(positions).to(self.device), n_sequences, keys)
 
     def draw(self, positions: Tensor, n_sequences: int, keys: Tensor, *, total: int | None = None) -> RepertoireBatch:
-        """Draw as `sample` does, from keys (B,) int64 and positions (B,) int64 on the collator's device.
+        """Draw like `sample`, but with keys, (B,) int64, and positions, (B,) int64, on the collator's device.
 
-        On CUDA a given `total`, at least the number drawn, fills the batch up to it and keeps the host from waiting.
+        On CUDA, the batch is filled up to `total` sequences, if it is given, so that the host does not wait for the
+        device. It must be at least the number of drawn sequences.
         """
         rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
         batch = self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
         return batch if self.readings is None else replace(batch, reading_scores=self.readings.at(positions))
 
     def size(self, position: int) -> int:
-        """Return how many sequences a repertoire has."""
+        """Return the number of sequences of a repertoire."""
         return int(self._size[position])
 
     def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
-        """Return the given sequences of one repertoire; rows count within it, (n,) int64 or a slice without step."""
+        """Return some sequences of one repertoire, by their rows within it, (n,) int64 or a slice without step."""
         first, size = int(self._first[position]), int(self._size[position])
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(size)
@@ -189,7 +191,7 @@ class Collator:
         return self._batch(torch.tensor([int(position)], device=self.device), at, owner, offsets)
 
     def take_together(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> RepertoireBatch:
-        """Return the given sequences of some repertoires as one batch; rows count within each, (n,) int64."""
+        """Return some sequences of several repertoires as one batch, by their rows within each, (n,) int64."""
         sizes = np.array([len(each) for each in rows], np.int64)
         owner = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
         within = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
@@ -198,7 +200,7 @@ class Collator:
         return self._batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 
     def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Return the batch of the sequences at (N,) of the container; owner (N,) is the index into positions (B,)."""
+        """Return the batch of the container's sequences `at`, (N,); `owner`, (N,), are indices into positions, (B,)."""
         columns = self._columns
         if columns is None:
             return self._simulate(positions, at, owner, offsets)
@@ -207,7 +209,7 @@ class Collator:
             inverse_std = self._inverse_std[positions]
             return RepertoireBatch(self._look_up_on_cpu(columns, at, owner, inverse_std), offsets, self._genes_at(at))
         assert columns.max_length is not None
-        at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may lie anywhere
+        at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may be out of range
         starts = columns.offsets.index_select(0, at)
         lengths = columns.offsets.index_select(0, at + 1) - starts
         inverse_std = self._inverse_std[positions].index_select(0, owner)
@@ -218,7 +220,7 @@ class Collator:
         return RepertoireBatch(sequences, offsets, self._genes_at(at))
 
     def _look_up_on_cpu(self, columns: _Columns, at: Tensor, owner: Tensor, inverse_std: Tensor) -> SequenceBatch:
-        """Return the sequences at (N,) of the container; inverse_std (B,) is indexed by owner (N,)."""
+        """Return the container's sequences `at`, (N,), with the inverse_std (B,) of the repertoire `owner`, (N,)."""
         starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
         scales = torch.empty((2, len(at)), dtype=torch.float32)
         sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
@@ -228,14 +230,14 @@ class Collator:
         return sequences._replace(max_length=_rounded_up(longest))
 
     def _genes_at(self, at: Tensor) -> Tensor | None:
-        """Return the indices of the V and J genes of the sequences at (N,) of the container, (N, 2)."""
+        """Return the indices of the V and J genes, (N, 2), of the container's sequences `at`, (N,)."""
         if self.genes is None:
             return None
         found = [indices[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, indices in self._calls]
         return torch.stack(found, dim=1)
 
     def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Return the batch of the sequences at (N,) of a simulated dataset, which are made now."""
+        """Make the sequences `at`, (N,), of a simulated dataset, and return their batch."""
         assert isinstance(self.dataset, SimulatedDataset)
         self._know_inverse_std(positions.numpy())
         inverse_std = self._inverse_std[positions][owner]
@@ -251,7 +253,7 @@ class Collator:
         return RepertoireBatch(sequences, offsets, genes)
 
     def inverse_std(self, position: int) -> float:
-        """Return 1 / the standard deviation of the features of one whole repertoire; computed once."""
+        """Return 1 / the standard deviation of the features of one whole repertoire; it is computed once."""
         if self.device.type == "cpu":
             self._know_inverse_std(np.array([position]))
         return float(self._inverse_std[position])
@@ -286,9 +288,9 @@ def _look_up(
     mode: int,
     sequences: BatchArrays,
 ) -> int:
-    """Fill in starts, lengths and scales of a batch in one pass over memory; return the greatest length.
+    """Write starts, lengths and scales of a batch in one pass over memory; return the greatest length.
 
-    The batch holds the sequences at (N,) of a container with these offsets and counts.
+    The batch has the sequences `at`, (N,), of a container with these offsets and counts.
     """
     starts, lengths = sequences.starts, sequences.lengths
     residue_scale, position_scale = sequences.residue_scale, sequences.position_scale
@@ -310,7 +312,8 @@ def _look_up(
 class _Columns:
     """A container's sequences as tensors: residues (R,), offsets (N + 1,), counts (N,) in the bits of int32.
 
-    `max_length` is known only where looking it up in every batch would make the host wait.
+    `max_length` is None on the CPU, where it is looked up in every batch; on other devices this would make the host
+    wait.
     """
 
     residues: Tensor
@@ -323,7 +326,7 @@ _ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, _Columns]] = WeakKe
 
 
 def _columns_on(container: Container, device: torch.device) -> _Columns:
-    """Return the container's sequences on a device; all collators of a container share them."""
+    """Return the sequences of a container on a device; all collators of the container share them."""
     known = _ON_DEVICES.setdefault(container, {})
     if device not in known:
         sequences = container.sequences
@@ -340,9 +343,9 @@ _CODES_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, list[Tensor]]
 
 
 def _gene_columns(container: Container, genes: GeneNames, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Return the container's codes of V and J, (N,) in the bits of int16, each with the index of every code's gene.
+    """Return the codes of V and of J genes, (N,) in the bits of int16, each with the index of the gene of every code.
 
-    All collators of a container share the codes. Where a column is missing, the genes are unknown.
+    All collators of a container share the codes. If a column is missing, its genes are unknown.
     """
     columns = (("v_call", container.sequences.v_call), ("j_call", container.sequences.j_call))
     known = _CODES_ON_DEVICES.setdefault(container, {})
@@ -358,18 +361,19 @@ def _gene_columns(container: Container, genes: GeneNames, device: torch.device) 
 def cache_device(
     dataset: RepertoireDataset, choice: CacheChoice, device: torch.device, *, genes: bool = False
 ) -> torch.device:
-    """Return where training reads a dataset's sequences from: the device, or the CPU.
+    """Return the device that holds the sequences of a dataset during training: that of the network, or the CPU.
 
     Parameters
     ----------
     dataset
-        The sequences; the CPU makes those of a simulated dataset.
+        The repertoires. For a simulated dataset the result is the CPU.
     choice
-        `auto` is the device where they take at most half of its free memory; `always` and `never` say what they mean.
+        `always` is the device of the network, `never` the CPU; `auto` is the device of the network if the sequences
+        need at most half of its free memory.
     device
-        Where the network is.
+        Device of the network.
     genes
-        Whether the network reads genes, which then are copied too.
+        Whether the network reads genes; then they are copied, too.
     """
     if device.type != "cuda" or choice == "never" or isinstance(dataset, SimulatedDataset):
         return CPU

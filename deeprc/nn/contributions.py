@@ -1,16 +1,17 @@
-"""What every sequence of a repertoire adds to the outputs: attention says where the network looks, this says for what.
+"""Contributions: what each sequence of a repertoire adds to the outputs of the network.
 
-The network's output is o(p), where p joins the heads' averages p_h = Σ_i a_ih z_i of the sequences' representations. On
-the tangent of o at p it is a sum over sequences, Σ_i Σ_h a_ih r_h(z_i), with the response of head h
+The output of the network is o(p). Here p joins the averages p_h = Σ_i a_ih z_i of the heads over the sequences'
+representations. On the tangent of o at p, the output is a sum over sequences, Σ_i Σ_h a_ih r_h(z_i), with the response
+of head h
 
     r_h(z) = g_h · z + (o(p) - Σ_h g_h · p_h) / H,    g_h = ∂o/∂p_h.
 
-For a linear o this holds exactly, and the responses do not depend on the repertoire; for any o the contributions
-a_ih r_h(z_i) of a repertoire sum to its output, because each head's weights sum to 1. The sum of a sequence's responses
-over the heads is what the network would put out if it attended to this sequence alone.
+For a linear o this is exact, and the responses do not depend on the repertoire. For any o the contributions a_ih
+r_h(z_i) of a repertoire sum to its output, because the weights of each head sum to 1. The sum of a sequence's responses
+over the heads is the output that the network would have if all attention were on this sequence.
 
-If the network has readings besides the attention (`deeprc.nn.readings`), what a sequence adds through them is part of
-its contribution, and not of its response.
+If the network has readings (`deeprc.nn.readings`), the amount that a sequence adds through them is part of its
+contribution, but not of its response.
 
 Letters: N sequences of one repertoire, H heads, S dimensions of their representation, Q readings, T outputs.
 """
@@ -48,20 +49,19 @@ __all__ = [
 
 
 ATTENTION = "attention"
-"""What tables call the part of an output, or of a contribution, that comes through the attention."""
+"""Name in tables of the part of an output, or of a contribution, that comes through the attention."""
 
 
 @dataclass(frozen=True)
 class OutputParts:
-    """The outputs of repertoires, and what of them comes through each reading.
+    """Outputs of repertoires, and the part of them that comes through each reading.
 
     Attributes
     ----------
     outputs
-        The outputs before their activation, (B, T).
+        Outputs before their activation, (B, T).
     through_readings
-        The part of the outputs that comes through each reading, by its name, (B, T); the rest comes through the
-        attention.
+        Part of the outputs that comes through each reading, by its name, (B, T); the rest comes through the attention.
     """
 
     outputs: NDArray[np.floating[Any]]
@@ -69,7 +69,7 @@ class OutputParts:
 
     @classmethod
     def stack(cls, parts: Sequence[OutputParts], n_outputs: int) -> OutputParts:
-        """Return the outputs of several repertoires from those of each, (T,), by the same networks."""
+        """Join the outputs of single repertoires, (T,) each, by the same networks to those of several, (B, T)."""
         if not parts:
             return cls(np.zeros((0, n_outputs), np.float32), {})
         names = parts[0].through_readings
@@ -78,7 +78,7 @@ class OutputParts:
 
     @property
     def through(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """The outputs by what they come through, (B, T) each: the attention, then each reading."""
+        """Parts of the outputs, (B, T) each, by name: that through the attention, then those through readings."""
         return _through_all(self.outputs, self.through_readings)
 
 
@@ -89,32 +89,33 @@ def _through_all(whole: NDArray[Any], through_readings: Mapping[str, NDArray[Any
 
 @dataclass(frozen=True)
 class SequenceScores:
-    """The attention on every sequence of a repertoire, and what each adds to the outputs.
+    """Attention, contribution and response of each sequence of a repertoire.
 
-    Scores of several networks together have the heads of all, one network's after the other's.
+    Scores of several networks together have the heads of all networks, one network after the other.
 
     Attributes
     ----------
     repertoire_id
-        The repertoire that the sequences are of.
+        Id of the repertoire that has the sequences.
     logits
-        The attention logits, (N, H) float32.
+        Attention logits, (N, H) float32.
     weights
-        The weights by which the prediction averages, (N, H) float64: the softmax over the sequences that the top
-        fraction keeps, which sums to 1 per head; 0 for the others.
+        Attention weights of the prediction, (N, H) float64: the softmax over the sequences that the top fraction keeps,
+        which sums to 1 per head; 0 for the others.
     contributions
-        What each sequence adds to the outputs before their activation, (N, T) float64. The sum over the sequences is
-        `outputs`.
+        Amount that each sequence adds to the outputs before their activation, (N, T) float64. The sum over the
+        sequences is `outputs`.
     responses
-        What the outputs would be if all attention were on one sequence, (N, T) float64. Unlike contributions they
-        hardly depend on what else is in the repertoire: only through the features' standard deviation.
+        Outputs that the network would have if all attention were on one sequence, (N, T) float64. Unlike contributions
+        they hardly depend on the other sequences of the repertoire: only through the standard deviation of the
+        features.
     outputs
-        The repertoire's outputs before their activation, (T,) float64.
+        Outputs of the repertoire before their activation, (T,) float64.
     n_heads
-        The number of heads of each network.
+        Number of heads of each network.
     through_readings
-        The part of the contributions that comes through each reading, by its name, (N, T) float64; the rest comes
-        through the attention.
+        Part of the contributions that comes through each reading, by its name, (N, T) float64; the rest comes through
+        the attention.
     """
 
     repertoire_id: str
@@ -131,26 +132,26 @@ class SequenceScores:
 
     @cached_property
     def weight(self) -> NDArray[np.float64]:
-        """The mean of the heads' weights, (N,), which sums to 1; see `mean_weight`."""
+        """Attention weight of each sequence, the mean over heads, (N,), which sums to 1; see `mean_weight`."""
         return mean_weight(self.weights, self.n_heads)
 
     @cached_property
     def logit(self) -> NDArray[np.float32]:
-        """The highest of the heads' logits, (N,); unlike a weight it can be compared between repertoires."""
+        """Attention logit of each sequence, the highest of its heads, (N,); it can be compared between repertoires."""
         return mean_logit(self.logits, self.n_heads)
 
     @property
     def output_parts(self) -> OutputParts:
-        """The repertoire's outputs, (T,), with what comes through each reading; of scores of all its sequences."""
+        """Outputs, (T,), of the repertoire and their part through each reading, if all its sequences have scores."""
         return OutputParts(self.outputs, {name: part.sum(axis=0) for name, part in self.through_readings.items()})
 
     @cached_property
     def through(self) -> dict[str, NDArray[np.float64]]:
-        """The contributions by what they come through, (N, T) each: the attention, then each reading."""
+        """Parts of the contributions, (N, T) each, by name: that through the attention, then those through readings."""
         return _through_all(self.contributions, self.through_readings)
 
     def take(self, rows: NDArray[np.int64]) -> SequenceScores:
-        """Return the scores of some of the sequences, by their places among the N, (n,)."""
+        """Return the scores of some of the sequences, by their indices, (n,)."""
         return replace(
             self,
             logits=self.logits[rows],
@@ -162,7 +163,7 @@ class SequenceScores:
 
     @cached_property
     def head(self) -> NDArray[np.int64]:
-        """The head that looks at each sequence most, (N,), from 1."""
+        """Index of the head that attends most to each sequence, (N,), from 1."""
         return np.asarray(self.weights.argmax(axis=1) + 1) if len(self) else np.zeros(0, np.int64)
 
 
@@ -172,9 +173,8 @@ def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray
     Parameters
     ----------
     weights
-        The weights of all heads, (N, H).
-    n_heads
-        The number of heads of each network.
+        Weights of all heads, (N, H). n_heads
+            Number of heads of each network.
     """
     return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _of_networks(weights, n_heads)])
 
@@ -191,7 +191,7 @@ def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[n
 
 
 def _of_networks(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
-    """Return each network's columns of values of all heads, (N, H)."""
+    """Split the values of all heads, (N, H), into the columns of each network."""
     return np.split(values, np.cumsum(n_heads)[:-1], axis=1)
 
 
@@ -200,10 +200,10 @@ def _mean(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def score_sequences(inference: Inference, position: int) -> SequenceScores:
-    """Return attention and contributions of the sequences of one repertoire.
+    """Return the attention and contributions of all sequences of one repertoire.
 
-    The repertoire is read twice, in chunks: for its representation, then for the sequences' responses to it. Memory
-    grows with 2 N (H + T) numbers, not with N S.
+    The repertoire is read twice, in chunks: first for its representation, then for the responses of the sequences.
+    Memory grows with 2 N (H + T) numbers, not with N S.
     """
     attention = list(attended(inference, [position]))
     return next(scores_at(inference, [position], attention, [None]))
@@ -212,17 +212,17 @@ def score_sequences(inference: Inference, position: int) -> SequenceScores:
 def combine_scores(
     scores: Sequence[SequenceScores], scales: NDArray[np.float64], shifts: NDArray[np.float64]
 ) -> SequenceScores:
-    """Return the scores of networks that predict together, by the mean of their outputs in common units.
+    """Return the scores of an ensemble: networks whose outputs are averaged in common units.
 
-    Contributions and responses are the means of the networks' own in these units. The shift of an output is shared out
-    among the sequences by their weights, so contributions sum to the outputs of all networks together.
+    Contributions and responses are means over the networks in these units. The shift of an output is shared out among
+    the sequences by their weights, so contributions sum to the outputs of the ensemble.
 
     Parameters
     ----------
     scores
-        The scores of each network, of the same sequences of one repertoire.
+        Scores of each network for the same sequences of one repertoire.
     scales, shifts
-        Each network's outputs times its scale plus its shift are in common units, (number of networks, T).
+        Factor and summand that bring each network's outputs to common units, (number of networks, T) each.
     """
     units = list(zip(scores, scales, shifts, strict=True))
     return SequenceScores(
@@ -240,7 +240,7 @@ def combine_scores(
 def combine_parts(
     parts: Sequence[OutputParts], scales: NDArray[np.floating[Any]], shifts: NDArray[np.floating[Any]]
 ) -> OutputParts:
-    """Return the outputs of networks that predict together; see `combine_scores`."""
+    """Return the outputs of an ensemble of networks; see `combine_scores`."""
     if len(parts) == 1:
         return parts[0]
     outputs = np.stack([each.outputs for each in parts]) * scales + shifts
@@ -251,7 +251,7 @@ def combine_parts(
 def _combine_readings(
     of_networks: Sequence[Mapping[str, NDArray[Any]]], scales: NDArray[np.floating[Any]], shape: tuple[int, ...]
 ) -> dict[str, NDArray[Any]]:
-    """Return the mean of what comes through each reading, in common units; a network that lacks it adds nothing."""
+    """Return the mean part through each reading in common units; a network without this reading adds 0."""
     nothing = np.zeros(shape)
     names = dict.fromkeys(name for own in of_networks for name in own)
     return {
@@ -262,14 +262,14 @@ def _combine_readings(
 
 @dataclass(frozen=True)
 class Attended:
-    """The attention of a network on all sequences of a repertoire, from `attended`.
+    """Attention of a network on all sequences of a repertoire, from `attended`.
 
     Attributes
     ----------
     pooled
-        The repertoire's representation, the heads' averages, (H, S) float64.
+        Representation of the repertoire, which is the average of each head, (H, S) float64.
     logits, weights
-        See `SequenceScores`, (N, H).
+        Attention logits and weights, (N, H) each; see `SequenceScores`.
     """
 
     pooled: Tensor
@@ -290,10 +290,10 @@ def scores_at(
     attention: Sequence[Attended],
     rows: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[SequenceScores]:
-    """Yield the scores of the sequences at `rows` of each repertoire, (n,); of all in their order when None.
+    """Yield the scores of the sequences at `rows`, (n,), of each repertoire; None selects all sequences in their order.
 
-    Of several repertoires, the sequences must fit into one chunk together; see `Inference.groups`. Memory grows with
-    the number of rows.
+    The sequences of several repertoires must fit into one chunk together; see `Inference.groups`. Memory grows with the
+    number of rows.
     """
     pieces = _representations(inference, positions, rows)
     for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
@@ -305,7 +305,7 @@ def scores_at(
 def _add_readings(
     network: DeepRC, scores: SequenceScores, repertoire: Repertoire, rows: NDArray[np.int64] | None
 ) -> SequenceScores:
-    """Return the scores of a repertoire's sequences at `rows` with what the network's readings add."""
+    """Return the scores of a repertoire's sequences at `rows`, with the contributions through readings added."""
     if network.readings is None:
         return scores
     whole = network.readings.contributions(repertoire)  # (Q, N, T)
@@ -339,7 +339,7 @@ def _scores(
     rows: NDArray[np.int64] | None,
     representations: Iterable[Tensor],
 ) -> SequenceScores:
-    """Return the scores of the sequences at `rows` of one repertoire, whose representations come in pieces (n, S)."""
+    """Return the scores of one repertoire's sequences at `rows`, from their representations in pieces (n, S)."""
     gradient, offset, outputs = tangent(network, attention.pooled)
     logits, weights = (
         part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
@@ -365,15 +365,15 @@ def _scores(
 
 
 def _responses(values: Tensor, gradient: Tensor) -> Tensor:
-    """Return g_h · z_i of every head and output, (n, H, T) float64, from the representations z, (n, S)."""
+    """Return g_h · z_i for each sequence, head and output, (n, H, T) float64, from the representations z, (n, S)."""
     T, H, S = gradient.shape
     return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 
 
 def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the responses r_h(z) = g_h · z + c at a repertoire's representation (H, S), and o there.
+    """Return g and c of the responses r_h(z) = g_h · z + c for a repertoire's representation, (H, S), and its outputs.
 
-    All are float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
+    The result is float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).
     """
     device = network.pooling.queries.device
     with torch.enable_grad():

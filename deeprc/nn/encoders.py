@@ -1,6 +1,6 @@
-"""Sequence encoders, h1 of the network: from the features of a sequence's residues to numbers that represent it.
+"""Sequence encoders, which are h1 of the network: they compute the representation of a sequence from its residues.
 
-Letters: N sequences, L positions, K kernel width, D features of a sequence.
+Letters: N sequences, L positions, K kernel width, D features of a representation.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["ConvolutionEncoder", "EncoderSettings", "LstmEncoder", "SequenceEncoder"]
 
-_RESIDUE = 6.0  # what each residue of a motif adds to its kernel's pre-activation
-_LACKING = 0.5  # residues that the bias takes from a whole match: it gives +3, one residue less -3
-_NO_MATCH = -60.0  # a pre-activation where nothing of a motif is there
+_RESIDUE = 6.0  # amount that each matching residue adds to the pre-activation of the motif's kernel
+_LACKING = 0.5  # share of a residue by which the bias is less than a whole match: a match gives +3, one residue less -3
+_NO_MATCH = -60.0  # pre-activation of a sequence without any residue of the motif
 
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """The settings of an encoder; each encoder reads those that it needs.
+    """Settings of an encoder; each encoder reads those that it needs.
 
     Attributes
     ----------
     out_features
-        D, `n_kernels` of the configuration.
+        Number of features of a representation, D: `n_kernels` of the configuration.
     kernel_size, gain
-        K, and the standard deviation of the random start in units of LeCun's 1 / sqrt(fan-in).
+        Kernel width, K, and standard deviation of the initial weights in units of LeCun's 1 / sqrt(fan-in).
     implementation, precision
-        How the motif convolution is computed, see `motif_convolution`.
+        Implementation and precision of the motif convolution, see `motif_convolution`.
     """
 
     out_features: int
@@ -48,18 +48,19 @@ class EncoderSettings:
 
 
 class SequenceEncoder(nn.Module):
-    """The base of all encoders. A subclass must define `encode`; the other methods make it faster or explainable.
+    """Base class of all encoders. A subclass must define `encode`; other methods make it faster or explainable.
 
     Attributes
     ----------
     out_features
-        D.
+        Number of features of a representation, D.
     span
-        Number of residues that one feature reads; None where a feature may read the whole sequence.
+        Number of residues that one feature reads; None if a feature may read the whole sequence.
     starts_from_motifs
         Whether the encoder defines `start_from_motifs`.
     has_fixed_work
-        Whether batches of one shape run the same sequence of CUDA kernels, so that an update can be recorded.
+        Whether batches of one shape run the same sequence of CUDA kernels, so that an update can be recorded as a CUDA
+        graph.
     """
 
     span: int | None = None
@@ -71,14 +72,14 @@ class SequenceEncoder(nn.Module):
         self.out_features = out_features
 
     def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
-        """Return the representations, (N, D), from what `linear_part` returns, (N, L, ...), and lengths (N,)."""
+        """Return the representations, (N, D), from the result of `linear_part`, (N, L, ...), and the lengths, (N,)."""
         raise NotImplementedError
 
     def linear_part(self, features: Tensor) -> Tensor:
-        """Return the features of all positions, (N, L, 23), after the first steps of the encoder if these are linear.
+        """Return the features of all positions, (N, L, 23), after those first steps of the encoder that are linear.
 
-        Integrated gradients follow a straight line between two results of this function. Along the line the linear
-        steps need not be computed again.
+        Integrated gradients follow a straight line between two results of this function. So the linear steps need not
+        be computed again along the line.
         """
         return features
 
@@ -90,10 +91,10 @@ class SequenceEncoder(nn.Module):
         return self.encode(self.linear_part(features), sequences.lengths)
 
     def fused_weights(self) -> tuple[Tensor, Tensor] | None:
-        """Return kernels (D, 23, K) and biases (D,) if one compiled pass may compute features, keys and logits.
+        """Return kernels (D, 23, K) and biases (D,) if the compiled pass of `attend_cpu` may replace this encoder.
 
-        This pass, on the CPU, computes the SELU of the highest window of each kernel. An encoder that computes anything
-        else returns None.
+        This pass computes the SELU of the highest window of each kernel. An encoder that computes anything else returns
+        None.
         """
         return None
 
@@ -103,20 +104,19 @@ class SequenceEncoder(nn.Module):
         Parameters
         ----------
         motifs
-            At most D motifs, each a list of amino-acid indices; -1 where any residue may stand.
-        scale
-            A typical factor of the one-hot features.
+            At most D motifs, each a list of amino-acid indices; -1 stands for any residue. scale
+                Typical factor of the one-hot features.
 
         Returns
         -------
-        The value of a feature in a sequence with its motif, and in a sequence with no part of it.
+        The value of a feature in a sequence with its motif, and in a sequence without any residue of it.
         """
         raise NotImplementedError
 
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of the window that decides each of some features (n,) in each sequence, (N, n), from 0.
 
-        An encoder whose `span` is not None must define it. A window may reach beyond the end of its sequence.
+        An encoder whose `span` is not None must define this method. A window may reach beyond the end of its sequence.
         """
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class ConvolutionEncoder(SequenceEncoder):
         return functional.selu(linear.masked_fill(beyond_end[:, :, None], -torch.inf).max(dim=1).values)
 
     def fused_weights(self) -> tuple[Tensor, Tensor] | None:
-        """Return kernels and biases if they have 32 bits, unless the reference is asked for."""
+        """Return kernels and biases if they have 32 bits and the implementation is not `reference`; else None."""
         if self.implementation == "reference" or self.weight.dtype != torch.float32:
             return None
         return rounded(self.weight, self.precision), self.bias
@@ -169,8 +169,9 @@ class ConvolutionEncoder(SequenceEncoder):
     def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
         """Let each of the first kernels match a motif; see `SequenceEncoder.start_from_motifs`.
 
-        A match has a pre-activation of about 3, a match that lacks one residue -3, where SELU is almost flat. The motif
-        lies at the first positions of the kernel, because a window may begin at any residue, but not before the first.
+        A match has a pre-activation of about 3. A match without one residue has -3, where SELU is almost flat. The
+        motif is at the first positions of the kernel, because a window may begin at any residue, but not before the
+        first.
         """
         for kernel, motif in enumerate(motifs):
             n_residues = 0
@@ -196,7 +197,7 @@ class ConvolutionEncoder(SequenceEncoder):
 
 
 class LstmEncoder(SequenceEncoder):
-    """h1 as an LSTM over the 23 features, the alternative that the paper names: its last hidden state."""
+    """The alternative to h1 that the paper names: the last hidden state of an LSTM over the 23 features."""
 
     def __init__(self, settings: EncoderSettings) -> None:
         super().__init__(settings.out_features)

@@ -2,9 +2,9 @@
 
 Letters: N sequences, L positions, B repertoires.
 
-One-hot features are multiplied by the abundance scale of their sequence; all 23 are then divided by the standard
-deviation of the whole repertoire. Nothing here is stored: features are a function of the residues, computed where
-they are used, and the standard deviation follows from lengths and counts alone.
+One-hot features are multiplied by the abundance scale of their sequence. Then all 23 are divided by the standard
+deviation of the whole repertoire, which follows from lengths and counts alone. Features are not stored: they are
+computed from the residues where they are needed.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ ABUNDANCE_MODES: tuple[AbundanceMode, ...] = get_args(AbundanceMode)
 
 
 def positional_features(max_length: int) -> NDArray[np.float64]:
-    """Return how near each position is to the start, the centre and the end of its sequence.
+    """Return the positional features: how near each position is to the start, the centre and the end of its sequence.
 
-    With x = p / (L - 1) running from 0 to 1 along a sequence of length L, the features are max(0, 1 - 2x),
-    1 - |1 - 2x| and max(0, 2x - 1). They lie in [0, 1] and sum to 1; a sequence of length 1 is all start.
+    With x = p / (L - 1), which goes from 0 to 1 along a sequence of length L, the features are max(0, 1 - 2x), 1 - |1 -
+    2x| and max(0, 2x - 1). They lie in [0, 1] and sum to 1; in a sequence of length 1 they are (1, 0, 0).
 
     Parameters
     ----------
     max_length
-        The longest sequence, in residues.
+        Length of the longest sequence in residues.
 
     Returns
     -------
-    (max_length + 1, max_length, 3) float64, indexed by length and position; zero beyond the sequence's end.
+    The features, (max_length + 1, max_length, 3) float64, indexed by length and position; 0 beyond the end of the
+    sequence.
     """
     length = np.arange(max_length + 1)[:, None]
     position = np.arange(max_length)[None, :]
@@ -66,10 +67,10 @@ def abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
     Parameters
     ----------
     counts
-        The sequences' abundances, (N,) of any integer type; a count of 0 is taken as 1.
+        Counts of the sequences, (N,) of any integer type; a count of 0 is taken as 1.
     mode
-        `log` is the paper's log(count), which hides the residues of every sequence seen once; `log1p` is
-        log(1 + count), which keeps them visible; `none` is 1 for all.
+        `log` is the paper's log(count), which is 0 for a sequence with count 1, so that its residues have no effect;
+        `log1p` is log(1 + count); `none` is 1 for all sequences.
     """
     if mode == "none":
         return torch.ones(len(counts), device=counts.device)
@@ -80,21 +81,21 @@ def abundance_scale(counts: Tensor, mode: AbundanceMode) -> Tensor:
 def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.integer], mode: AbundanceMode) -> float:
     """Return 1 / the standard deviation of all features of a repertoire over its real positions.
 
-    Every position has one non-zero one-hot feature (its sequence's abundance scale) and three positional features
-    that sum to 1, so the first two moments follow from the sequences' lengths and counts.
+    Every position has one one-hot feature that is not 0 (the abundance scale of its sequence) and three positional
+    features that sum to 1. So the first two moments follow from lengths and counts.
 
     Parameters
     ----------
     lengths, counts
-        Lengths and abundances of all N sequences of the repertoire, (N,).
+        Lengths and counts of all N sequences of the repertoire, (N,) each.
     mode
-        The abundance scale, see `abundance_scale`.
+        Abundance scale, see `abundance_scale`.
     """
     n = N_FEATURES * float(lengths.sum())
     if n == 0:
         return 1.0
     scale: NDArray[np.float64] | float = 1.0
-    if mode != "none":  # else a number stands for all: the arrays would be what takes most memory in inference
+    if mode != "none":  # without abundance one number is enough; the array would take most of the memory of inference
         scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
     squares_by_length = _squares_by_length(int(lengths.max()))
     mean = float((lengths * (scale + 1.0)).sum()) / n

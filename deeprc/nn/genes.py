@@ -1,4 +1,4 @@
-"""V and J genes as an input of the network: the names that it knows and their embeddings.
+"""V and J genes as inputs of the network: the names of known genes and their embeddings.
 
 Letters: N sequences, G units of one gene's embedding, M names.
 """
@@ -21,14 +21,14 @@ from deeprc.errors import InputError
 
 __all__ = ["GeneEmbedding", "GeneNames", "check_genes"]
 
-_SAMPLED = 1000  # sequences of each simulated repertoire whose genes are read
+_SAMPLED = 1000  # number of sequences of a simulated repertoire whose genes are read
 
 
 @dataclass(frozen=True)
 class GeneNames:
-    """The V and the J genes that a network knows, by the text of a container's vocabulary, sorted.
+    """Names of the V and J genes that a network knows, sorted, as the vocabulary of a container has them.
 
-    The index of a gene counts from 1; 0 stands for a gene that is missing or that training has never seen.
+    The index of a gene begins at 1; 0 is a gene that is missing or was not in training.
     """
 
     v_call: tuple[str, ...]
@@ -36,9 +36,9 @@ class GeneNames:
 
     @classmethod
     def of(cls, dataset: RepertoireDataset) -> GeneNames:
-        """Return the names that occur in these repertoires, and in no others of their container.
+        """Return the names that occur in these repertoires; other repertoires of their container do not count.
 
-        One repertoire is read at a time; of a simulated one the first 1,000 sequences.
+        One repertoire is read at a time; of a simulated repertoire, only the first 1,000 sequences are read.
 
         Raises
         ------
@@ -55,11 +55,11 @@ class GeneNames:
 
     @classmethod
     def from_mapping(cls, names: Mapping[str, Sequence[str]]) -> GeneNames:
-        """Return what `to_mapping` described."""
+        """Return the names from a result of `to_mapping`."""
         return cls(tuple(map(str, names["v_call"])), tuple(map(str, names["j_call"])))
 
     def to_mapping(self) -> dict[str, list[str]]:
-        """Return the names by field, in a form that JSON can hold."""
+        """Return the names by field, as values for JSON."""
         return {"v_call": list(self.v_call), "j_call": list(self.j_call)}
 
     def indices_of(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
@@ -68,7 +68,7 @@ class GeneNames:
         return np.array([index.get(name, 0) for name in vocabulary], np.int64)
 
     def indices(self, v_call: Categorical | None, j_call: Categorical | None, n: int) -> NDArray[np.int64]:
-        """Return the indices of the V and J genes of n sequences, (n, 2); 0 where a column is missing."""
+        """Return the indices of the V and J genes of n sequences, (n, 2); 0 if a column is missing."""
         both = np.zeros((n, 2), np.int64)
         for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
             if calls is not None:
@@ -79,15 +79,14 @@ class GeneNames:
 class GeneEmbedding(nn.Module):
     """Learned embeddings of V and J genes, G numbers each.
 
-    At the start they are normal with variance 1, as the outputs of SELU layers are. The embedding of an unknown gene
+    They start as normal random numbers with variance 1, like outputs of SELU layers. The embedding of an unknown gene
     starts at 0, the mean of the others, and changes only if training has sequences without a gene.
 
     Parameters
     ----------
     names
-        The genes that the network knows.
-    n_units
-        G.
+        Genes that the network knows. n_units
+            Number of units of one gene's embedding, G.
     """
 
     def __init__(self, names: GeneNames, *, n_units: int) -> None:
@@ -98,7 +97,7 @@ class GeneEmbedding(nn.Module):
         self.out_features = 2 * n_units
 
     def forward(self, genes: Tensor) -> Tensor:
-        """Return the embeddings of V and J side by side, (N, 2 G), from the genes' indices, (N, 2) int64."""
+        """Return the embeddings of V and J joined, (N, 2 G), from the indices of the genes, (N, 2) int64."""
         columns = zip((self.v_weight, self.j_weight), genes.unbind(1), strict=True)
         return torch.cat([weight.index_select(0, index) for weight, index in columns], dim=1)
 
@@ -119,7 +118,7 @@ def _start(n_names: int, n_units: int) -> Tensor:
 
 
 def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
-    """Yield the V and J genes of one repertoire after the other."""
+    """Yield the V and the J genes of each repertoire."""
     for row in dataset.rows.tolist():
         if isinstance(dataset, SimulatedDataset):
             table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))

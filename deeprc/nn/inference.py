@@ -1,7 +1,7 @@
-"""Outputs and attention of whole repertoires, in chunks.
+"""Inference: outputs and attention of whole repertoires, computed in chunks of sequences.
 
-Beyond one attention logit per sequence and head, where the top fraction is to be found, memory does not grow with the
-repertoire.
+Memory does not grow with the size of the repertoire, except for one attention logit per sequence and head, which the
+top fraction needs.
 
 Letters: N sequences of one repertoire, S dimensions of their representation, H heads, T outputs.
 """
@@ -25,14 +25,14 @@ __all__ = ["Inference", "attention_weights", "kept_rows"]
 
 
 def kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
-    """Return which sequences of one repertoire the prediction averages over, (n,) int64, from their logits (N, H)."""
+    """Return the rows of the sequences that a prediction averages over, (n,) int64, from their logits (N, H)."""
     return top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0]
 
 
 def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
-    """Return by which weights the prediction averages over one repertoire, (N, H) float64, from the logits (N, H).
+    """Return the weights with which a prediction averages over one repertoire, (N, H) float64, from the logits (N, H).
 
-    The softmax over the sequences that the top fraction keeps, which sums to 1 per head; 0 for the others.
+    They are the softmax over the sequences that the top fraction keeps, which sums to 1 per head, and 0 for the others.
     """
     if top_fraction >= 1:
         weights = logits.to(torch.float64, copy=True)
@@ -45,21 +45,21 @@ def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Inference:
-    """A network that reads the whole repertoires of one dataset.
+    """A network together with the dataset whose whole repertoires it reads.
 
-    Repertoires that follow each other and fit into one chunk together share one pass over their sequences. Each is then
-    pooled alone, so its numbers are those that it has alone, to the last bit.
+    Consecutive repertoires that fit into one chunk share one pass over their sequences. Each is then pooled alone, so
+    its results are the same as alone, to the last bit.
 
     Attributes
     ----------
     network
-        The network, in the mode and on the device that it is to be used.
+        The network, already in the right mode and on its device.
     collator
-        Serves the sequences of the dataset.
+        Maker of batches from the dataset.
     top_fraction
         Share of a repertoire's sequences that the prediction averages over, see `DeepRC.forward`.
     chunk
-        Sequences in work at a time; None chooses by the device.
+        Number of sequences that are computed at a time; None chooses it by the device.
     """
 
     network: DeepRC
@@ -69,11 +69,11 @@ class Inference:
 
     @property
     def device(self) -> torch.device:
-        """The device that the network is on."""
+        """Device of the network."""
         return self.network.pooling.queries.device
 
     def batches(self, position: int, rows: NDArray[np.int64] | None = None) -> Iterator[RepertoireBatch]:
-        """Yield the sequences of one repertoire in chunks, on the network's device; all, or those at `rows`, (n,)."""
+        """Yield the sequences of one repertoire in chunks, on the network's device: all, or those at `rows`, (n,)."""
         n, size = self.collator.size(position) if rows is None else len(rows), self._chunk
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))
@@ -81,9 +81,9 @@ class Inference:
 
     @torch.no_grad()
     def logits(self, position: int, rows: NDArray[np.int64] | None = None) -> Tensor:
-        """Return the attention logits of one repertoire's sequences, (N, H) float32, on the CPU.
+        """Return the attention logits of one repertoire, (N, H) float32, on the CPU.
 
-        Those of all sequences, or of the ones at `rows` within the repertoire, (n,).
+        They are those of all sequences, or only of those at `rows` within the repertoire, (n,).
         """
         parts = [self.network.score(batch).cpu() for batch in self.batches(position, rows)]
         return torch.cat(parts) if parts else torch.zeros(0, len(self.network.pooling.queries))
@@ -91,7 +91,7 @@ class Inference:
     def outputs(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
     ) -> Tensor:
-        """Return the outputs of repertoires, at least one, before their activation, (B, T), on the CPU.
+        """Return the outputs of at least one repertoire before their activation, (B, T), on the CPU.
 
         The parameters are those of `iterate_outputs`.
         """
@@ -100,21 +100,20 @@ class Inference:
     def iterate_outputs(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
     ) -> Iterator[Tensor]:
-        """Yield the outputs of one repertoire after the other before their activation, (T,), on the CPU.
+        """Yield the outputs of each repertoire before their activation, (T,), on the CPU.
 
         Parameters
         ----------
         positions
-            The repertoires, by their positions in the collator's dataset; all in order when None.
-        rows
-            The sequences of each repertoire of the dataset to use; all when None.
+            Positions of the repertoires in the collator's dataset; None takes all in their order. rows
+                Rows of the sequences to use in each repertoire of the dataset; None takes all sequences.
         """
         for group in self.groups(positions, rows=rows):
             for position, (mean, _) in zip(group, self._pool(group, rows), strict=True):
                 yield self._output(mean, position)
 
     def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the heads' averages over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
+        """Yield the average of each head over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
 
         The parameter is that of `iterate_outputs`.
         """
@@ -125,9 +124,9 @@ class Inference:
     def groups(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
     ) -> Iterator[list[int]]:
-        """Yield the positions in lists: those that follow each other and whose sequences fit into one chunk together.
+        """Yield lists of consecutive positions, such that the sequences of a list fit into one chunk.
 
-        While one list is worked on, the system reads the sequences of the next from the disk. The parameters are those
+        While one list is computed, the system reads the sequences of the next from the disk. The parameters are those
         of `iterate_outputs`.
         """
         for group, following in pairwise(chain(self._list_groups(positions, rows), [[]])):
@@ -158,7 +157,7 @@ class Inference:
         return self.network.combine(mean.float()[None], self.reading_scores(position))[0].cpu()
 
     def reading_scores(self, position: int) -> Tensor | None:
-        """Return the scores of one repertoire from the network's readings, (1, Q, T); None if it has none."""
+        """Return the scores of one repertoire from the network's readings, (1, Q, T); None if it has no readings."""
         readings = self.collator.readings
         return None if readings is None else readings.at(torch.tensor([position])).to(self.device)
 
@@ -171,7 +170,7 @@ class Inference:
         return self._pool_together(group, every)
 
     def _pool_alone(self, position: int, rows: NDArray[np.int64] | None) -> tuple[Tensor, Tensor]:
-        """Pool one repertoire of any size: a softmax that is accumulated chunk by chunk."""
+        """Pool one repertoire of any size, with a softmax that is accumulated chunk by chunk."""
         scored = None
         if self.top_fraction < 1:
             scored = self.logits(position, rows)
@@ -187,7 +186,7 @@ class Inference:
     def _pool_together(
         self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Pool several small repertoires, whose sequences are read in one pass."""
+        """Pool several small repertoires, and read their sequences in one pass."""
         sizes = [len(each) for each in rows]
         scored: Sequence[Tensor] = []
         if self.top_fraction < 1:
@@ -206,7 +205,7 @@ class Inference:
 
 
 class _Average:
-    """The heads' averages over one repertoire's sequences, accumulated some sequences at a time."""
+    """Average of each head over the sequences of one repertoire, accumulated some sequences at a time."""
 
     def __init__(self, network: DeepRC) -> None:
         self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S

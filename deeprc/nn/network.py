@@ -5,8 +5,9 @@ units, H heads, T outputs, G units of a gene's embedding, S = D + 2 G numbers th
 
     residues --h1--> values Z (N, S) --h2--> keys (N, d_k) --HopfieldPooling--> (B, H, S) --o--> outputs (B, T)
 
-Where the network reads no genes, as the paper's, G is 0; else the embeddings of the V and of the J gene come after h1's
-D numbers. Readings of the whole repertoire, if the network has any, add to the outputs; see `deeprc.nn.readings`.
+If the network reads no genes, like that of the paper, G is 0. Otherwise, the embeddings of the V and the J gene follow
+the D numbers of h1. Readings of the whole repertoire, if the network has any, add to the outputs; see
+`deeprc.nn.readings`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _SMALLEST_VARIANCE = 1e-8
 
 
 class RunningStandardisation(nn.Module):
-    """Bring the repertoire representation to mean 0 and variance 1 over the repertoires seen in training.
+    """A layer that scales the representation of repertoires to mean 0 and variance 1 over training repertoires.
 
-    Unlike batch normalisation, training and inference use the same running moments, which carry no gradient: what comes
-    out for one repertoire does not depend on the others of its batch.
+    Unlike in batch normalisation, training and inference use the same running moments, which have no gradient. So the
+    result for one repertoire does not depend on the others of its batch.
 
     Parameters
     ----------
@@ -65,15 +66,15 @@ class RunningStandardisation(nn.Module):
 
     @torch.no_grad()
     def start(self, representation: Tensor) -> None:
-        """Take over the moments of a representation (B, n_features), as if `memory` updates had been made."""
+        """Set the moments to those of a representation, (B, n_features), as if `memory` updates had been made."""
         self.mean.copy_(representation.mean(dim=0))
         self.variance.copy_(representation.var(dim=0, correction=0))
         self.updates.fill_(self.memory)
 
     def forward(self, representation: Tensor) -> Tensor:
-        """Standardise a representation (B, n_features); in training mode, the batch first updates the moments.
+        """Standardise a representation, (B, n_features); in training mode, the batch first updates the moments.
 
-        Where several processes share a batch, the moments are those of the whole batch.
+        If several processes share a batch, the moments are those of the whole batch.
         """
         if self.training:
             self._update_moments(representation.detach())
@@ -90,34 +91,36 @@ class RunningStandardisation(nn.Module):
         before = self.mean.clone()
         self.mean.lerp_(mean_rows(representation), share)
         spread = mean_rows((representation - before) * (representation - self.mean))
-        self.variance.lerp_(spread, share).clamp_(min=0)  # below it by rounding where a feature is constant
+        self.variance.lerp_(spread, share).clamp_(min=0)  # rounding may make it negative if a feature is constant
 
 
 class DeepRC(nn.Module):
-    """Classify repertoires by attention over their sequences.
+    """The network that classifies repertoires by attention over their sequences.
 
     Parameters
     ----------
     n_outputs
-        T, the number of outputs of all tasks together.
+        Number of outputs of all tasks together, T.
     embedding
-        The sequence encoder: `convolution` (the paper's), `lstm`, or a registered one, see `deeprc.encoders`.
+        Name of the sequence encoder: `convolution` (as in the paper), `lstm`, or a registered one, see
+        `deeprc.encoders`.
     n_kernels, kernel_size, convolution_gain
         Settings of the encoder, see `EncoderSettings`: `n_kernels` is D.
     gene_units, gene_names
-        G, and the V and J genes that the network knows; see `GeneEmbedding`. With G = 0 the network reads no genes.
+        Number of units of a gene's embedding, G, and the V and J genes that the network knows; see `GeneEmbedding`.
+        With G = 0 the network reads no genes.
     n_key_layers, key_units
-        Number of SELU layers of the key network h2, and d_k, the units of each layer. Without layers the values are the
-        keys, so `key_units` must be S, `n_kernels` + 2 `gene_units`.
+        Number of SELU layers of the key network h2, and number of units of each layer, d_k. Without layers the values
+        are the keys, so `key_units` must be S = `n_kernels` + 2 `gene_units`.
     n_heads, beta, learn_beta
-        H, the inverse temperature of the attention, and whether it is learned; see `HopfieldPooling`.
+        Number of heads, H, inverse temperature of the attention, and whether it is learned; see `HopfieldPooling`.
     standardise
-        Bring the repertoire representation to mean 0 and variance 1 before o; see `RunningStandardisation`.
+        Whether the representation of a repertoire is scaled to mean 0 and variance 1 before o; see
+        `RunningStandardisation`.
     n_output_layers, output_units
-        Number of layers of the output network o, and units of each but the last. The last layer is linear, those before
-        it are SELU layers.
-    implementation, precision
-        How the motif convolution is computed, see `motif_convolution`.
+        Number of layers of the output network o, and number of units of each layer but the last. The last layer is
+        linear, the others are SELU layers. implementation, precision
+            Implementation and precision of the motif convolution, see `motif_convolution`.
     """
 
     def __init__(
@@ -176,25 +179,25 @@ class DeepRC(nn.Module):
         self.readings: Readings | None = None
 
     def attach_readings(self, readings: Sequence[Reading], digests: Sequence[str] = ()) -> None:
-        """Let these readings add to the outputs, with gains of 1; none leaves the network as it is.
+        """Let readings add to the outputs, with gains of 1; without readings, nothing changes.
 
         Parameters
         ----------
         readings
             The readings.
         digests
-            The digests of the repertoires from which they learned; see `Readings`.
+            Digests of the repertoires from which the readings learned; see `Readings`.
         """
         if readings:
             self.readings = Readings(readings, self.n_outputs, digests).to(self.pooling.queries.device)
 
     @property
     def gene_names(self) -> GeneNames | None:
-        """The genes that the network knows, for `Collator`; None where it reads none."""
+        """Genes that the network knows, for `Collator`; None if it reads no genes."""
         return None if self.gene_embedding is None else self.gene_embedding.names
 
     def embed_genes(self, batch: RepertoireBatch) -> Tensor:
-        """Return the embeddings of the V and J genes, which follow h1's part of the representations, (N, 2 G).
+        """Return the embeddings of the V and J genes, (N, 2 G), which follow the numbers of h1 in the representations.
 
         Raises
         ------
@@ -233,13 +236,13 @@ class DeepRC(nn.Module):
         return torch.cat(parts) if parts else self.pooling.queries.new_zeros((0, len(self.pooling.queries)))
 
     def _fused_weights(self, sequences: SequenceBatch) -> NetworkWeights | None:
-        """Return the weights if one pass over these sequences computes what the operations of `attend` state."""
+        """Return the weights if the compiled pass may compute these sequences instead of the operations of `attend`."""
         scales = (sequences.residue_scale, sequences.position_scale)
         if sequences.device.type != "cpu" or any(scale.requires_grad for scale in scales):
             return None
         modules = (self.embedding, self.key_network, *self.key_network)
         if any(module._forward_hooks or module._forward_pre_hooks for module in modules):
-            return None  # somebody wants to see the operations one by one
+            return None  # a hook needs the operations one by one
         kernels = self.embedding.fused_weights()
         if kernels is None:
             return None
@@ -266,16 +269,16 @@ class DeepRC(nn.Module):
         batch
             The sequences of B repertoires.
         top_fraction, top_number
-            Attention-based subsampling: all sequences are scored without gradients. Gradients flow through those with
-            the highest attention only, this fraction of each repertoire and at most this number.
+            Fraction and largest number of the sequences of each repertoire that attention-based subsampling keeps. All
+            sequences are scored without gradients, and gradients flow only through the kept ones, which have the
+            highest attention.
         unattended
-            What happens to the others. `dropped` leaves them out of the softmax, as in the paper. `constant` keeps them
-            as a part of it without gradients, so that the outputs are those of all sequences; this takes N S numbers of
-            memory.
+            Treatment of the other sequences. `dropped` leaves them out of the softmax, as in the paper. `constant`
+            keeps them in the softmax without gradients, so that the outputs are those of all sequences; this needs
+            memory for N S numbers.
         logit_noise
-            Standard deviation of normal noise added to the attention logits, a regulariser.
-        generators
-            Source of each repertoire's noise; on the batch's device.
+            Standard deviation of normal noise that is added to the attention logits, as a regulariser. generators
+                Random generator of each repertoire's noise, on the device of the batch.
         """
         constant = None
         if top_fraction < 1 or top_number is not None:
@@ -289,7 +292,7 @@ class DeepRC(nn.Module):
         return self.combine(pooled, batch.reading_scores)
 
     def combine(self, pooled: Tensor, reading_scores: Tensor | None) -> Tensor:
-        """Return the outputs, (B, T), from the heads' averages, (B, H, S), and the readings' scores, (B, Q, T).
+        """Return the outputs, (B, T), from the averages of the heads, (B, H, S), and the scores of readings, (B, Q, T).
 
         Raises
         ------
@@ -308,7 +311,7 @@ class DeepRC(nn.Module):
     def _reduce(
         self, batch: RepertoireBatch, fraction: float, max_rows: int | None, unattended: Unattended
     ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
-        """Return the sequences that attention keeps, and the others if they are a constant part."""
+        """Return the sequences that attention keeps, and a summary of the others if they stay in the softmax."""
         if unattended == "dropped":
             rows, bounds = top_rows(self.score(batch), batch.offsets, fraction, max_rows)
             return batch.take(rows, bounds), None
@@ -318,12 +321,12 @@ class DeepRC(nn.Module):
 
 
 def chunk_size(device: torch.device) -> int:
-    """Return how many sequences to score at a time."""
+    """Return the number of sequences that are scored at a time on a device."""
     return 65_536 if device.type == "cpu" else 131_072
 
 
 def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """Return normal noise for the logits, (N, H), of repertoires with these offsets; of each from its own generator."""
+    """Return normal noise for the logits, (N, H); each repertoire, see `offsets`, has its own generator."""
     noise = torch.zeros_like(logits)
     for generator, (first, last) in zip(generators, pairwise(offsets.tolist()), strict=True):
         noise[first:last].normal_(generator=generator)
@@ -331,7 +334,7 @@ def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Gene
 
 
 def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
-    """Return a linear layer with variance 1 / fan-in, which self-normalising SELU layers need."""
+    """Return a linear layer whose initial weights have variance 1 / fan-in, as self-normalising SELU layers need."""
     layer = nn.Linear(in_features, out_features)
     nn.init.normal_(layer.weight, std=in_features**-0.5)
     nn.init.zeros_(layer.bias)

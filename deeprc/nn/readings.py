@@ -1,13 +1,14 @@
-"""Readings of a whole repertoire besides the attention: each gives every output a score, to which sequences contribute.
+"""Readings: parts of the network that score a whole repertoire beside the attention.
 
 The attention finds patterns that some sequences of a repertoire share. Signals that are in all sequences, or in single
-ones, need other averages. A reading is learned from the training repertoires before the first update, and is constant
-from then on; the network learns its gain. The outputs of the network are
+ones, need other averages. A reading gives each output a score, which is a sum over sequences. It is learned from the
+training repertoires before the first update, and is constant from then on; only its gain is learned by the updates. The
+outputs of the network are
 
     o(attention) + sum over readings r of gain_r * score_r.
 
-A reading has seen the labels of the training repertoires, so its scores of them look surer than those of new ones. So
-the network learns from cross-fitted scores: those of a reading that was learned without the repertoire.
+A reading has seen the labels of the training repertoires, so it separates them better than new ones. So the network
+learns from cross-fitted scores: the score of a repertoire is then that of a reading that was learned without it.
 
 Letters: N sequences of one repertoire, B repertoires, Q readings, T outputs.
 """
@@ -36,14 +37,14 @@ def as_array(tensor: Tensor) -> NDArray[Any]:
 
 
 class Reading(nn.Module):
-    """One reading of repertoires. Its numbers are buffers, which the weights of the network include."""
+    """Base class of readings. The numbers of a reading are buffers, which are saved with the weights of the network."""
 
     name: ClassVar[str]
-    """What configurations, files and tables call it."""
+    """Name of the reading in configurations, files and tables."""
 
     @abstractmethod
     def contributions(self, repertoire: Repertoire) -> Floats:
-        """Return what each sequence of a repertoire adds to the scores, (N, T); the sum over the sequences is `score`.
+        """Return the contribution of each sequence of a repertoire to the scores, (N, T); their sum is `score`.
 
         Raises
         ------
@@ -52,7 +53,7 @@ class Reading(nn.Module):
         """
 
     def score(self, repertoire: Repertoire) -> Floats:
-        """Return the scores of a repertoire, (T,); 0 says nothing about an output. That of no sequence is 0.
+        """Return the scores of a repertoire, (T,). A score of 0 is no evidence; an empty repertoire has scores of 0.
 
         Raises
         ------
@@ -63,7 +64,7 @@ class Reading(nn.Module):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what `from_description` needs besides the buffers, in a form that JSON can hold."""
+        """Return what `from_description` needs beside the buffers, as values for JSON."""
 
     @classmethod
     @abstractmethod
@@ -73,11 +74,10 @@ class Reading(nn.Module):
         Parameters
         ----------
         description
-            What `describe` returned, read from a file.
-        n_outputs
-            T.
-        where
-            The file and the key, with which error messages begin.
+            Result of `describe`, read from a file. n_outputs
+                Number of outputs, T.
+            where
+                File and key of the description; error messages begin with them.
 
         Raises
         ------
@@ -87,30 +87,28 @@ class Reading(nn.Module):
 
     @abstractmethod
     def check(self, where: str) -> None:
-        """Raise InputError if the buffers, read from a file, hold numbers that compiled code must not see."""
+        """Raise InputError if the buffers, read from a file, have numbers that would crash compiled code."""
 
 
 class Readings(nn.Module):
-    """The readings of a network, with their learned gains, and the cross-fitted scores of what they learned from.
+    """The readings of a network, with their gains and the cross-fitted scores of the repertoires they learned from.
 
-    A repertoire from which the readings learned has its cross-fitted scores wherever it is met: in training, and in any
-    prediction. It is known by its content.
+    A repertoire from which the readings learned gets its cross-fitted scores in training and in every prediction. It is
+    recognised by the digest of its content.
 
     Parameters
     ----------
     readings
-        The readings, at least one, each with a name of its own.
-    n_outputs
-        T.
-    digests
-        The digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
+        The readings, at least one, with different names. n_outputs
+            Number of outputs, T.
+        digests
+            Digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
 
     Attributes
     ----------
     gains
-        What the scores are multiplied by, (Q, T); they start at 1.
-    known_sizes, known_scores
-        The numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
+        Factors of the scores, (Q, T); they start at 1. known_sizes, known_scores
+            Numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
     """
 
     known_sizes: Tensor
@@ -127,7 +125,7 @@ class Readings(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the readings, in the order of their gains."""
+        """Names of the readings, in the order of their gains."""
         return tuple(self.members)
 
     def __iter__(self) -> Iterator[Reading]:
@@ -135,25 +133,25 @@ class Readings(nn.Module):
 
     @torch.no_grad()
     def remember(self, dataset: RepertoireDataset, scores: Floats) -> None:
-        """Keep the cross-fitted scores of the repertoires from which the readings learned, (B, Q, T)."""
+        """Store the cross-fitted scores, (B, Q, T), of the repertoires from which the readings learned."""
         at = [self._index_of[repertoire.digest()] for repertoire in dataset]
         self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
         self.known_scores[at] = torch.from_numpy(scores).to(self.known_scores)
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Return what the readings add to the outputs, (B, T), from their scores, (B, Q, T)."""
+        """Return the part of the outputs through the readings, (B, T), from their scores, (B, Q, T)."""
         return (scores * self.gains).sum(dim=1)
 
     def score(self, repertoire: Repertoire) -> Floats:
-        """Return the scores of a repertoire, (Q, T), cross-fitted if the readings learned from it."""
+        """Return the scores of a repertoire, (Q, T); they are cross-fitted if the readings learned from it."""
         known = self._known(repertoire)
         return np.stack([reading.score(repertoire) for reading in self]) if known is None else known
 
     def contributions(self, repertoire: Repertoire) -> Floats:
-        """Return what each sequence adds to the outputs through each reading, (Q, N, T).
+        """Return the contribution of each sequence to the outputs through each reading, (Q, N, T).
 
-        If the readings learned from the repertoire, the difference between the cross-fitted score and the sum of what
-        the sequences add is shared equally by all sequences.
+        If the readings learned from the repertoire, the difference between the cross-fitted score and the sum of the
+        contributions is shared equally by all sequences.
         """
         parts = np.stack([reading.contributions(repertoire) for reading in self])
         known = self._known(repertoire)
@@ -162,25 +160,25 @@ class Readings(nn.Module):
         return np.asarray(parts * as_array(self.gains).astype(np.float64)[:, None])
 
     def _known(self, repertoire: Repertoire) -> Floats | None:
-        """Return the cross-fitted scores of a repertoire from which the readings learned, (Q, T)."""
+        """Return the cross-fitted scores of a repertoire, (Q, T); None if the readings did not learn from it."""
         if not bool((self.known_sizes == len(repertoire)).any()):
-            return None  # so that large new repertoires need no digest
+            return None  # no known repertoire has this size, so no digest is computed
         index = self._index_of.get(repertoire.digest())
         return None if index is None else as_array(self.known_scores[index]).astype(np.float64)
 
     def check(self, where: str) -> None:
-        """Raise InputError if a reading's buffers, read from a file, hold what compiled code must not see."""
+        """Raise InputError if buffers, read from a file, have numbers with which compiled code would crash."""
         for reading in self:
             reading.check(f"{where}: readings: {reading.name}")
 
 
 class ReadingScores:
-    """The scores of all repertoires of a dataset, computed when they are asked for.
+    """The scores of all repertoires of a dataset, each computed when it is needed first.
 
     Parameters
     ----------
     readings
-        The readings.
+        Readings that score the repertoires.
     dataset
         The repertoires.
     """
@@ -192,11 +190,11 @@ class ReadingScores:
         self._copies: dict[torch.device, Tensor] = {}
 
     def at(self, positions: Tensor) -> Tensor:
-        """Return the scores of the repertoires at some positions, (B, Q, T) float32, on the device of the positions."""
+        """Return the scores of the repertoires at these positions, (B, Q, T) float32, on the positions' device."""
         if positions.device.type == "cpu":
             self._compute(positions.tolist())
             return self._table[positions]
-        if positions.device not in self._copies:  # a recorded graph reads it, so it stays where it is
+        if positions.device not in self._copies:  # made once per device, because a recorded graph reads this memory
             self._compute(range(len(self._dataset)))
             self._copies[positions.device] = self._table.to(positions.device)
         return self._copies[positions.device][positions]

@@ -1,9 +1,8 @@
-"""Which sequences of each repertoire take part: drawn at random, or kept because attention ranks them highest.
+"""Choice of sequences of each repertoire: at random, or those that have the highest attention.
 
-Each function has two forms that choose the same rows: one compiled for the CPU, and one of tensors for other devices,
-which never waits for the device: where the host does not know the number of rows, shapes or `total` fix it, and rows
-beyond the last offset belong to no repertoire.
-Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
+Each function has two forms that choose the same rows: one compiled for the CPU, and one with tensors for other devices.
+In the second form the host never waits for the device. So shapes or `total` fix the number of rows, and rows beyond the
+last offset belong to no repertoire. Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from deeprc.hopfield.segments import segment_ids
 __all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
 
 COMPILED_CODE = threading.Lock()
-"""Lock held while compiled code draws or looks up: not every threading layer of numba serves two threads at once."""
+"""Lock for parallel compiled code: not every threading layer of numba allows two threads to call it at once."""
 
-_ROUNDING = 1e-6  # keeps the end of the last stratum at the repertoire's
+_ROUNDING = 1e-6  # so that rounding does not put the end of the last stratum beyond the repertoire
 
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Draw up to `max_rows` sequences of each repertoire at random, without replacement.
 
     The sequences of a repertoire are treated as a ring, which is cut at a random point into `max_rows` strata of
-    consecutive sequences. One sequence is drawn from each stratum. So every sequence has the same probability, and from
-    a file sorted by abundance the samples vary less than simple random ones. The draw depends on the key alone and is
-    the same on every device.
+    consecutive sequences. One sequence is drawn from each stratum. So every sequence has the same probability, and if
+    the file is sorted by abundance, these samples vary less than simple random ones. The draw depends only on the key
+    and is the same on every device.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None =
     keys
         Random numbers, one per repertoire, (B,) int64.
     total
-        Number of rows to return; None is the number drawn, for which CUDA makes the host wait.
+        Number of rows to return; None takes the number of drawn rows, and then the host waits for a CUDA device.
 
     Returns
     -------
@@ -85,7 +84,7 @@ def _draw_rows(
 
 
 def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Draw what `_draw_rows` draws, on any device and without copying numbers to the host."""
+    """Draw the same rows as `_draw_rows`, on any device, without copying numbers to the host."""
     drawn = offsets.diff()
     owner = segment_ids(offsets, total).clamp_(max=len(sizes) - 1)
     stratum = torch.arange(total, device=sizes.device) - offsets.index_select(0, owner)
@@ -99,7 +98,7 @@ def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: i
 
 
 def _uniform_tensor(keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return `uniform` of each pair of int64, float64."""
+    """Return a uniform random number in float64 for each pair of key and number, int64, as `uniform` does."""
     golden, *factors = (value - 2**64 for value in (GOLDEN, MIX_1, MIX_2))  # the same bits, with a sign
     z = keys + (numbers + 1) * golden
     for bits, factor in zip((30, 27), factors, strict=True):
@@ -115,8 +114,8 @@ def _shifted(values: Tensor, bits: int) -> Tensor:
 def top_rows(logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
-    With several heads, the maximum of each head over the repertoire is subtracted from its logits, and a sequence ranks
-    by the highest of its differences. Of equal sequences the first one is chosen.
+    With several heads, the maximum of each head over the repertoire is subtracted from its logits, and a sequence is
+    ranked by its highest difference. Among equal sequences the first ones are chosen.
 
     Parameters
     ----------
@@ -149,7 +148,7 @@ def _kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
 
 @njit(nogil=True)
 def _element(values: NDArray[np.float64], k: int) -> float:
-    """Return the k-th smallest value, from 0; the values are reordered, and none may be NaN.
+    """Return the k-th smallest value, with k from 0; it changes the order of the values, and none may be NaN.
 
     This is Hoare's selection. numpy's partition would take ten seconds to compile.
     """
@@ -189,14 +188,14 @@ def _top_rows(
             highest = -np.inf
             for n in range(first, last):
                 if logits[n, h] > highest or np.isnan(logits[n, h]):
-                    highest = logits[n, h]  # NaN stays: nothing is above it
+                    highest = logits[n, h]  # NaN stays, because no number is above it
             for n in range(last - first):
                 above = logits[first + n, h] - highest
-                score[n] = np.inf if np.isnan(above) else max(score[n], above)  # no number compares with NaN
+                score[n] = np.inf if np.isnan(above) else max(score[n], above)  # comparisons with NaN are false
         for n in range(last - first):
             work[n] = score[n]
         threshold = _element(work, len(score) - keep)
-        equals, at = keep, bounds[b]  # of those at the threshold, the first ones fill up
+        equals, at = keep, bounds[b]  # rows at the threshold are taken from the first on until `keep` is reached
         for n in range(last - first):
             equals -= score[n] > threshold
         for n in range(last - first):
@@ -210,7 +209,7 @@ def _top_rows(
 def _top_rows_by_tensors(
     logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Choose the top rows without copying numbers to the host: the size of the result follows from the shapes alone."""
+    """Choose the top rows without copying numbers to the host; the shapes alone determine the size of the result."""
     N, B = len(logits), len(offsets) - 1
     if N == 0:
         return offsets.new_empty(0), offsets
@@ -219,7 +218,7 @@ def _top_rows_by_tensors(
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
         highest = [by_head[_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
-        ceiling = torch.stack(highest, dim=1)  # (B, H); of an empty repertoire it is never used
+        ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
     order = _descending(score, owner)
@@ -235,7 +234,7 @@ def _top_rows_by_tensors(
 def _descending(score: Tensor, owner: Tensor) -> Tensor:
     """Return the rows (N,) sorted by repertoire and, in it, by falling score (N,).
 
-    Two stable sorts: atomic maxima over a few repertoires would make a GPU's threads wait for each other.
+    This takes two stable sorts, because with atomic maxima over a few repertoires the threads of a GPU would collide.
     """
     by_score = torch.sort(score, descending=True, stable=True).indices
     return by_score.index_select(0, torch.sort(owner.index_select(0, by_score), stable=True).indices)

@@ -1,4 +1,4 @@
-"""`SequenceBatch`: the sequences that the network reads together, the one form in which they reach its kernels.
+"""Batches of sequences in the form that the network and its compiled kernels read.
 
 Letters: N sequences, R residues.
 """
@@ -17,9 +17,9 @@ __all__ = ["BatchArrays", "SequenceBatch", "move"]
 
 
 class SequenceBatch(NamedTuple):
-    """Sequences that lie anywhere in one array of residues, without padding, and the factors of their features.
+    """Sequences in one array of residues, anywhere and without padding, with the scales of their features.
 
-    Functions that numba compiles take the same tuple of numpy arrays, see `arrays`.
+    Functions that numba compiles take the same fields as numpy arrays, see `arrays`.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class SequenceBatch(NamedTuple):
     position_scale
         Factor of each sequence's positional features, (N,) float32: 1 divided by that standard deviation.
     max_length
-        Upper limit of the lengths, which the host knows without a look at them.
+        Upper limit of the lengths, a number that the host knows without reading the lengths from the device.
     """
 
     residues: Tensor
@@ -47,16 +47,16 @@ class SequenceBatch(NamedTuple):
 
     @property
     def n_sequences(self) -> int:
-        """The number of sequences, N; `len` counts the fields, as of any tuple."""
+        """Number of sequences, N; `len` would count the fields of the tuple."""
         return len(self.starts)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.residues.device
 
     def take(self, rows: Tensor | slice) -> SequenceBatch:
-        """Return the sequences of these rows, (n,) int64 or a slice; the residues stay where they are."""
+        """Return the sequences of these rows, (n,) int64 or a slice; the residues are not copied."""
         return SequenceBatch(
             self.residues,
             self.starts[rows],
@@ -67,9 +67,9 @@ class SequenceBatch(NamedTuple):
         )
 
     def compact(self) -> SequenceBatch:
-        """Return the sequences end to end in an array of residues that holds no others."""
+        """Return the sequences end to end in a new array of residues, without residues of other sequences."""
         ends = self.starts + self.lengths
-        if len(ends) > 0 and torch.equal(ends[:-1], self.starts[1:]):  # they lie end to end already
+        if len(ends) > 0 and torch.equal(ends[:-1], self.starts[1:]):  # they are end to end already
             first = self.starts[0]
             return self._replace(residues=self.residues[first : ends[-1]].clone(), starts=self.starts - first)
         offsets = torch.zeros(len(self.lengths) + 1, dtype=torch.int64, device=self.device)
@@ -79,13 +79,13 @@ class SequenceBatch(NamedTuple):
         return self._replace(residues=residues, starts=offsets[:-1])
 
     def to(self, device: torch.device) -> SequenceBatch:
-        """Return the sequences on another device, where only their own residues are kept."""
+        """Return the sequences on another device, with their own residues only."""
         if device == self.device:
             return self
         return self.compact().apply(lambda tensor: move(tensor, device))
 
     def apply(self, change: Callable[[Tensor], Tensor]) -> SequenceBatch:
-        """Return the sequences with each of the tensors changed by a function."""
+        """Return the sequences with a function applied to each tensor."""
         residues, starts, lengths, residue_scale, position_scale = map(change, self.tensors())
         return SequenceBatch(residues, starts, lengths, residue_scale, position_scale, self.max_length)
 
@@ -94,13 +94,13 @@ class SequenceBatch(NamedTuple):
         return self[:5]
 
     def with_scales_like(self, weight: Tensor) -> SequenceBatch:
-        """Return the sequences with the scales in the type of `weight`, contiguous and without gradients."""
+        """Return the sequences with scales in the type of `weight`, contiguous and without gradients."""
         scales = (self.residue_scale.detach().to(weight), self.position_scale.detach().to(weight))
         scaled = SequenceBatch(self.residues, self.starts, self.lengths, *scales, self.max_length)
         return scaled.apply(Tensor.contiguous)
 
     def arrays(self) -> BatchArrays:
-        """Return the numpy arrays that share the tensors' memory; the tensors must be on the CPU, without gradients."""
+        """Return numpy arrays that share the memory of the tensors, which must be on the CPU and without gradients."""
         residues, starts, lengths, residue_scale, position_scale = (tensor.numpy() for tensor in self.tensors())
         return BatchArrays(residues, starts, lengths, residue_scale, position_scale, self.max_length)
 
@@ -108,8 +108,9 @@ class SequenceBatch(NamedTuple):
 class BatchArrays(NamedTuple):
     """The fields of a `SequenceBatch` as numpy arrays, for functions that numba compiles.
 
-    A function that writes to an array of a tuple in a parallel loop must read it before the loop, and as an attribute.
-    An array that is unpacked from the tuple, or read in the loop, is a local one for numba, which drops the writes.
+    A function that writes to an array of such a tuple in a parallel loop must get the array before the loop, as an
+    attribute. If an array is unpacked from the tuple, or got within the loop, numba takes it for a local one and drops
+    the writes.
     """
 
     residues: NDArray[np.uint8]
@@ -121,5 +122,5 @@ class BatchArrays(NamedTuple):
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on another device; it passes through pinned memory to CUDA, so that the host need not wait."""
+    """Copy a tensor to another device; to CUDA it goes through pinned memory, so that the host need not wait."""
     return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)

@@ -1,6 +1,7 @@
-"""The sequences that attention-based subsampling leaves out of an update, as a constant part of the softmax.
+"""The sequences that attention-based subsampling does not choose, as a constant part of the softmax of an update.
 
-Letters: N sequences of all repertoires, n attended ones, B repertoires, H heads, S numbers that represent a sequence.
+Letters: N sequences of all repertoires, n attended (chosen) ones, B repertoires, H heads, S numbers that represent a
+sequence.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from deeprc.hopfield.segments import segment_attention, segment_logsumexp
 
 __all__ = ["UnattendedSequences", "summarise_unattended"]
 
-_NOWHERE = -1e9  # logit of a sequence that takes no part; its exponential is 0, and sums of nothing else are finite
+_NOWHERE = -1e9  # logit of an excluded sequence: its exponential is 0, and unlike -inf it leads to no NaN
 
 
 @dataclass(frozen=True)
 class UnattendedSequences:
-    """What the unattended sequences of each repertoire contribute to the average over all sequences; a constant.
+    """Summary of the unattended sequences of each repertoire: their constant part of the average over all sequences.
 
     Attributes
     ----------
     logsumexp
         Logarithm of the sum of the exponentials of their logits, (B, H).
     pooled
-        Average of their representations by attention, (B, H, S).
+        Average of their representations with the attention weights, (B, H, S).
     """
 
     logsumexp: Tensor
@@ -38,11 +39,11 @@ class UnattendedSequences:
         Parameters
         ----------
         pooled
-            The average over the attended sequences, (B, H, S).
+            Average over the attended sequences, (B, H, S).
         logits
             Logits of the attended sequences, (n, H).
         offsets
-            Offsets of the repertoires in them, (B + 1,).
+            Offsets of the repertoires in the attended sequences, (B + 1,).
         """
         both = (part.clamp(min=2 * _NOWHERE) for part in (segment_logsumexp(logits, offsets), self.logsumexp))
         attended, unattended = both  # finite for an empty repertoire, too
@@ -54,17 +55,17 @@ class UnattendedSequences:
 def summarise_unattended(
     values: Tensor, logits: Tensor, offsets: Tensor, rows: Tensor, bounds: Tensor
 ) -> UnattendedSequences:
-    """Return what is left of all sequences without the attended ones.
+    """Return the summary of all sequences except the attended ones.
 
     Parameters
     ----------
     values, logits, offsets
         Representations (N, S) and logits (N, H) of all sequences, and the offsets of the repertoires in them, (B + 1,).
     rows, bounds
-        The attended sequences, (n,), and the offsets of the repertoires in them, (B + 1,), from
+        Rows of the attended sequences, (n,), and offsets of the repertoires in them, (B + 1,), from
         `deeprc.nn.sampling.top_rows`.
     """
-    belongs = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill up
+    belongs = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill the tensor
     attended = torch.zeros(len(logits), dtype=torch.int32, device=rows.device).index_add(0, rows, belongs.int()) > 0
     others = logits.masked_fill(attended[:, None], _NOWHERE)
     return UnattendedSequences(segment_logsumexp(others, offsets), segment_attention(others, values, offsets))

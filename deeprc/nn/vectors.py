@@ -1,7 +1,7 @@
-"""Layers of a few units as vectors of LLVM, for use in functions that numba compiles; all numbers are float32.
+"""Layers of a few units in LLVM vectors, for functions that numba compiles; all numbers are float32.
 
-numba turns loops into vector instructions where it can prove that arrays do not overlap, which it rarely can; these say
-what they mean. LLVM fits the vectors of `TILE` numbers to the processor at hand.
+numba turns loops into vector instructions only if it can prove that arrays do not overlap, which it rarely can. So
+these functions use vectors of `TILE` numbers explicitly. LLVM adapts them to the processor.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from deeprc.nn.motif_convolution.cpu import TILE
 
 __all__ = ["add_outer_product", "add_row", "linear_layer", "selu_gradient", "selu_layer", "selu_row"]
 
-_ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805  # of SELU
+_ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805  # constants of SELU
 _LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
-_LOWEST = -87.0  # exp of it is the smallest float32 of full precision
+_LOWEST = -87.0  # its exponential is about the smallest float32 of full precision
 
 _INDEX, _LANE = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), TILE)
@@ -33,7 +33,7 @@ def _data(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any, at:
 
 
 def _row(build: ir.IRBuilder, pointer: Any, row: Any = None) -> Any:
-    """Return the pointer to a row of TILE numbers, the first one without a number."""
+    """Return the pointer to a row of TILE numbers; without `row`, to the first one."""
     if row is not None:
         pointer = build.gep(pointer, [build.mul(row, ir.Constant(_INDEX, TILE))])
     return build.bitcast(pointer, _VECTOR.as_pointer())
@@ -78,13 +78,13 @@ def _selu(build: ir.IRBuilder, x: Any) -> Any:
     power = build.bitcast(build.shl(exponent, ir.Constant(integers, [23] * TILE)), _VECTOR)
     below = _multiply_add(build, power, q, build.fsub(power, _number(1.0)))
     negative, positive = build.fmul(below, _number(_SCALE * _ALPHA)), build.fmul(x, _number(_SCALE))
-    return build.select(build.fcmp_ordered("<", x, _number(0.0)), negative, positive)  # what is no number stays so
+    return build.select(build.fcmp_ordered("<", x, _number(0.0)), negative, positive)  # NaN stays NaN
 
 
 def _weighted_sum(build: ir.IRBuilder, inputs: Any, n_in: Any, weight: Any, start: Any) -> Any:
     """Return the vector start + sum of inputs[i] weight[i] over i < n_in.
 
-    Two sums are kept, of even and odd i: an addition need not wait for the one before.
+    Even and odd i have separate sums, so that an addition need not wait for the one before.
     """
     totals = [cgutils.alloca_once_value(build, value) for value in (start, _number(0.0))]
 
@@ -143,7 +143,7 @@ def linear_layer(_: Any, inputs: Any, n_in: Any, weight: Any, output: Any) -> _I
 
 @intrinsic
 def selu_gradient(_: Any, gradient: Any, activation: Any, total: Any) -> _Intrinsic:
-    """Turn the gradient of SELU's result into that of its argument, and add it to a total, (TILE,) each."""
+    """Replace the gradient of SELU's result by that of its argument, and add this to a total, (TILE,) each."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         of_result, result, sum_so_far = (

@@ -1,4 +1,4 @@
-"""How many repertoires are needed: learning curves, a permutation test of the whole pipeline, and studies in plan."""
+"""Estimate how many repertoires are needed: learning curves, a test of the whole pipeline, and planned studies."""
 
 from deeprc.power.learning_curve import LearningCurve, PowerOptions, measure_learning_curve
 from deeprc.power.planning import PlannedStudy, SearchRule, SimulatedStudy, simulate_study

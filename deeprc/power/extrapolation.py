@@ -26,11 +26,11 @@ class PowerLaw:
     Attributes
     ----------
     ceiling
-        The AUC that is approached with more and more repertoires, 0.5 to 1.
+        AUC that the law approaches with more and more repertoires, 0.5 to 1.
     loss
-        By how much a law with one repertoire is below the ceiling, at least 0.
+        Difference between the ceiling and the AUC with one repertoire, at least 0.
     exponent
-        How fast it is approached.
+        Exponent of the number of repertoires: how fast the AUC approaches the ceiling.
     """
 
     ceiling: float
@@ -42,7 +42,7 @@ class PowerLaw:
         return float(self.ceiling - self.loss * n**-self.exponent)
 
     def n_for(self, auc: float) -> float:
-        """Return the number of repertoires with which an AUC is reached; infinity where it never is."""
+        """Return the number of repertoires with which an AUC is reached; infinity if it never is."""
         if self.auc(1) >= auc:
             return 1.0
         if auc >= self.ceiling or self.loss <= 0:
@@ -57,7 +57,7 @@ def fit_power_law(n: Floats, auc: Floats, weights: Floats) -> PowerLaw:
     Parameters
     ----------
     n, auc, weights
-        The numbers of repertoires, the AUC with each, and the weight of each, (S,); S is at least 1.
+        Number of repertoires, AUC with this number, and weight of this AUC, (S,) each; S is at least 1.
     """
     scale = float(n.max())  # powers of n / max n are of similar size, whatever n is
 
@@ -85,7 +85,7 @@ def _fit_lines(exponents: Floats, n: Floats, auc: Floats, weights: Floats) -> tu
     loss = np.maximum(loss, 0.0)
     ceiling = mean_y + loss * mean_x
     bounded = np.clip(ceiling, _CHANCE, 1.0)
-    refitted = np.maximum(((bounded[:, None] - auc) * x) @ w / ((x**2) @ w), 0.0)  # of a ceiling that is given
+    refitted = np.maximum(((bounded[:, None] - auc) * x) @ w / ((x**2) @ w), 0.0)  # loss for a given ceiling
     loss = np.where(bounded == ceiling, loss, refitted)
     residuals = bounded[:, None] - loss[:, None] * x - auc
     return bounded, loss, (residuals**2) @ w

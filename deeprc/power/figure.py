@@ -1,4 +1,4 @@
-"""The picture of learning curves, and that of a simulated study."""
+"""Draw figures of learning curves and of a simulated study."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["learning_curve_figure", "study_figure"]
 
 @uses_matplotlib
 def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
-    """Return the AUC by the size of the cohort: measured values with 95% intervals, and the fitted laws."""
+    """Return a figure of the AUC by the size of the cohort: measured values with 95% intervals, and fitted laws."""
     figure, axes = _axes()
     for i, curve in enumerate(curves):
         colour = COLOURS[i % len(COLOURS)]
@@ -56,7 +56,7 @@ def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
 
 @uses_matplotlib
 def study_figure(found: SimulatedStudy) -> Figure:
-    """Return the AUC of each method on each simulated cohort, with the 95% interval that such a study would report."""
+    """Return a figure of the AUC of each method on each simulated cohort, with the 95% interval of such a study."""
     from matplotlib.figure import Figure
 
     methods = list(dict.fromkeys(found.table["method"]))

@@ -22,7 +22,7 @@ _TABLE, _PICTURE, _JOBS = "power.tsv", "power.png", "jobs"
 
 
 def jobs_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return where the outcomes of the jobs are kept."""
+    """Return the folder with the outcomes of the jobs."""
     return Path(folder) / _JOBS
 
 
@@ -32,7 +32,7 @@ def check_power_folder(folder: str | os.PathLike[str], *, resume: bool) -> None:
     Raises
     ------
     InputError
-        If the folder holds anything but what is to be continued, or if matplotlib is missing.
+        If the folder holds anything but an earlier call that is continued, or matplotlib is missing.
     """
     if find_spec("matplotlib") is None:
         raise InputError("the picture needs matplotlib: pip install 'deeprc[plots]'")

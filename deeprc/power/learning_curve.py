@@ -1,8 +1,8 @@
-"""How the AUC of a method grows with the number of repertoires, and whether its pipeline finds anything at all.
+"""Measure how the AUC of a method grows with the number of repertoires, and whether its pipeline finds anything.
 
-Test folds stay whole, and smaller and smaller shares of the donors of the other folds are learned from. An inverse
-power law is fitted to the AUCs. Its interval is from a bootstrap of the donors who are tested, whose spread is
-multiplied by what common training repertoires of the folds add (`overlap_factor`).
+Test folds stay whole. From the other folds, smaller and smaller shares of the donors are learned from. An inverse power
+law is fitted to the AUCs. Its interval comes from a bootstrap of the tested donors, whose spread is widened because
+folds have training repertoires in common (`overlap_factor`).
 
 Letters: B repertoires, F folds, S numbers of repertoires, P permutations.
 """
@@ -44,7 +44,7 @@ SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
 _MIN_CLASS = 5
 _N_BOOTSTRAPS = 400
 _MIN_VARIANCE = 1e-6
-_MULTIPLES = (2, 4, 8)  # of the cohort, at which the law is shown
+_MULTIPLES = (2, 4, 8)  # multiples of the cohort at which the law is shown
 _QUANTILES = (0.025, 0.975)
 
 Floats = NDArray[np.float64]
@@ -52,18 +52,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class PowerOptions:
-    """How a learning curve is measured.
+    """Options of the measurement of a learning curve.
 
     Attributes
     ----------
     benchmark
-        Folds, donors, seed and where the jobs run.
+        Options of the folds, the donors, the seed and the workers.
     n_draws
-        The number of random orders of the donors for each share below 1.
+        Number of random orders of the donors for each share below 1.
     n_permutations
-        The number of permutations of the labels; 0: no test.
+        Number of permutations of the labels; 0: no test.
     auc
-        The AUC for which the number of repertoires is asked.
+        AUC for which the needed number of repertoires is estimated.
 
     Raises
     ------
@@ -103,11 +103,11 @@ class LearningCurve:
     law
         The inverse power law of the measured AUCs.
     target_auc, n_needed
-        An AUC, and the size of the cohort that reaches it: by the law, and its 95% interval. Infinity where it is not
-        reached.
+        An AUC, and the size of the cohort that reaches it: the estimate by the law, and the limits of its 95% interval.
+        Infinity if it is not reached.
     p_value, n_permutations
-        The share of the labellings, true and permuted, whose AUC with all repertoires is as high; NaN without
-        permutations.
+        Share of the labellings, true and permuted, whose AUC with all repertoires is at least as high as the true one,
+        NaN without permutations; and the number of permutations.
     """
 
     method: str
@@ -143,14 +143,14 @@ class LearningCurve:
 
 
 def _count(n: float, smallest: float) -> str:
-    """Return a number of repertoires as text; below the smallest that was measured, nothing is known."""
+    """Return a number of repertoires as text; numbers below the smallest measured one are not given."""
     if n < smallest:
         return f"fewer than {np.ceil(smallest):,.0f}"
     return "no number of" if np.isinf(n) or n > 1e7 else f"{np.ceil(n):,.0f}"
 
 
 class _Tested(NamedTuple):
-    """Scores of one whole cross-validation: for each fold the positions of its repertoires, and their scores."""
+    """Scores of one whole cross-validation: for each fold the indices of its repertoires, and their scores."""
 
     rows: list[NDArray[np.int64]]
     scores: list[Floats]
@@ -171,20 +171,20 @@ def measure_learning_curve(
     Parameters
     ----------
     cohort, target, methods
-        As of `deeprc.benchmark`; the target has two classes.
+        As in `deeprc.benchmark`; the target has two classes.
     output
-        A folder that keeps the outcome of every job; None keeps nothing.
+        Folder that keeps the outcome of every job; None keeps nothing.
     options
-        Shares, permutations, folds, and where the jobs run.
+        Options of the learning curve; None: the defaults.
     resume
-        Continue what the folder holds.
+        Whether to continue an earlier call that wrote to this folder.
     progress
-        Called after every job.
+        Function that is called after every job.
 
     Raises
     ------
     InputError
-        If anything the user gave cannot be used, or if a fit fails.
+        If an argument cannot be used, or a fit fails.
     """
     options = PowerOptions() if options is None else options
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
@@ -215,7 +215,7 @@ def measure_learning_curve(
 
 
 def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], options: PowerOptions) -> SubsampledPlan:
-    """Return the plan with all donors."""
+    """Return the plan that keeps all donors."""
     how = options.benchmark
     fold_of, _, labels, task = labelled_folds(dataset, target, how)
     if task.kind != "binary":
@@ -234,7 +234,7 @@ def _smallest_class(plan: SubsampledPlan, share: float) -> int:
 
 
 def _permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
-    """Return plans with permuted labels, each with folds that are divided anew by its labels."""
+    """Return plans with permuted labels; the folds of each plan are divided again by its labels."""
     known = np.flatnonzero(plan.fold_of >= 0)
     if not options.n_permutations:
         return []
@@ -263,7 +263,7 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], how: BenchmarkOpti
 
 
 def _by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int, str], _Tested]:
-    """Return the scores of each plan and method."""
+    """Return the scores of each cross-validation, by the id of its plan and the name of its method."""
     found: dict[tuple[int, str], _Tested] = {}
     for fit, outcome in zip(fits, outcomes, strict=True):
         tested = found.setdefault((id(fit.plan), fit.method.name), _Tested([], []))
@@ -292,7 +292,7 @@ def _curve(
     weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
     law = fit_power_law(n_learned, auc, weights)
     laws = [fit_power_law(n_learned, each, weights) for each in resampled if np.isfinite(each).all()]
-    scale = whole.n_folds / (whole.n_folds - 1)  # of a cohort, by the repertoires that are learned from
+    scale = whole.n_folds / (whole.n_folds - 1)  # size of a cohort, divided by the number of repertoires to learn from
     rows = [
         ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
         for n, value, own, runs in zip(n_learned, auc, resampled.T, by_share, strict=True)
@@ -315,7 +315,7 @@ def _curve(
 
 
 def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, plan: SubsampledPlan) -> Floats:
-    """Return the AUCs of bootstrap samples of donors, (n, S), whose spread is that of folds with common donors."""
+    """Return the AUCs of bootstrap samples of donors, (n, S), spread like those of folds with common donors."""
     donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
     draws = [_mean_aucs(by_share, plan.labels, _draw_donors(donors, rng)) for _ in range(_N_BOOTSTRAPS)]
@@ -341,7 +341,7 @@ def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray
 def _mean_aucs(by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64]) -> Floats:
     """Return the AUC for each number of repertoires, (S,): the mean over runs of the mean over folds.
 
-    A repertoire counts as often as `times` says, (B,); folds with one class only are left out.
+    `times` (B,) says how often a repertoire counts. Folds with one class only are left out.
     """
     means = []
     for runs in by_share:

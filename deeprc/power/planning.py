@@ -1,4 +1,4 @@
-"""What a study may find that has no data yet: by the rule of the search for motifs, and by simulation.
+"""Estimate what a planned study may find, by the rule of the search for motifs and by simulation.
 
 The repertoires of the positive class have a motif in a share of their sequences, the witness rate, and the background
 has it by chance. Sequences have independent residues, and all positive repertoires carry the signal. So real studies
@@ -36,7 +36,7 @@ _CLEAR = 5.0  # correlation times the square root of the number of training repe
 _MOTIF = "LDRNTV"
 _MAX_LENGTH = len(_MOTIF)
 _MIN_DEPTH = 1_000
-_MIN_TRAINING = 40  # repertoires, with which the search begins
+_MIN_TRAINING = 40  # smallest number of training repertoires for the search
 _ROUNDING = 1e-9
 _SHORT = {"overrides.n_updates": 500, "overrides.evaluate_every": 50, "overrides.n_sequences": 1000}
 _TARGET = "status=positive"
@@ -49,9 +49,9 @@ class PlannedStudy:
     Attributes
     ----------
     n_repertoires, depth
-        The number of repertoires, and of sequences in each.
+        Number of repertoires, and number of sequences in each.
     witness_rate
-        The share of the sequences of a positive repertoire that carry the signal.
+        Share of the sequences of a positive repertoire that carry the signal.
     motif_length
         The number of residues of the motif: 2 to 6.
     positive_share
@@ -91,7 +91,7 @@ class PlannedStudy:
 
     @cached_property
     def background_rate(self) -> float:
-        """How often the motif is in a sequence by chance."""
+        """Expected number of occurrences of the motif in a sequence by chance."""
         background = IndependentBackground()
         total = sum(background.weights.values())
         shares = [background.weights[residue] / total for residue in self.motif]
@@ -120,7 +120,7 @@ class PlannedStudy:
         Parameters
         ----------
         max_sequences
-            The number of sequences of all repertoires; the depth is at least 1,000.
+            Largest number of sequences of all repertoires together; the depth stays at least 1,000.
         """
         depth = max(_MIN_DEPTH, max_sequences // self.n_repertoires)
         if depth >= self.depth:
@@ -134,15 +134,15 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class SearchRule:
-    """What the search for motifs needs, without any simulation: a motif is clear if its correlation is about 5 / √n.
+    """The rule of the search for motifs, without a simulation: a motif is clear if its correlation is at least 5 / √n.
 
-    n is the number of training repertoires. The correlation is that of the share of sequences with the motif with the
-    label, if repertoires differ by chance and by the signal only.
+    n is the number of training repertoires. The correlation is that between the label and the share of sequences with
+    the motif, if repertoires differ only by chance and by the signal.
 
     Attributes
     ----------
     study
-        The study.
+        Planned study.
     """
 
     study: PlannedStudy
@@ -154,12 +154,12 @@ class SearchRule:
 
     @property
     def correlation(self) -> float:
-        """The expected correlation."""
+        """The expected correlation of the motif with the label."""
         return _correlation(self.study)
 
     @property
     def needed_correlation(self) -> float:
-        """The correlation from which a motif is clear."""
+        """The smallest correlation of a clear motif."""
         return float(_CLEAR / self.n_training**0.5)
 
     @property
@@ -169,13 +169,13 @@ class SearchRule:
 
     @property
     def n_needed(self) -> int:
-        """The number of repertoires from which the motif is clear at this depth and witness rate."""
+        """The smallest number of repertoires with which the motif is clear at this depth and witness rate."""
         n_training = max((_CLEAR / self.correlation) ** 2, _MIN_TRAINING)
         return math.ceil(n_training * self.study.n_folds / (self.study.n_folds - 2) - _ROUNDING)
 
     @property
     def rate_needed(self) -> float:
-        """The witness rate from which the motif is clear with so many repertoires; NaN if none is."""
+        """The smallest witness rate with which the motif is clear in so many repertoires; NaN if there is none."""
         if not SearchRule(replace(self.study, witness_rate=1.0)).is_clear:
             return float("nan")
         low, high = 1e-12, 1.0
@@ -218,12 +218,12 @@ def _correlation(study: PlannedStudy) -> float:
 
 @dataclass(frozen=True)
 class SimulatedStudy:
-    """The results of a planned study's simulated cohorts.
+    """The results of the simulated cohorts of a planned study.
 
     Attributes
     ----------
     study, simulated
-        The study, and what was simulated in its place: the same, or with fewer sequences.
+        Planned study, and the study that was simulated in its place: the same, or one with fewer sequences.
     table
         One row for each method and simulated cohort: `method`, `cohort`, `auc` (the mean of the test folds), `auc_low`
         and `auc_high` (the 95% interval that such a study would report).
@@ -265,17 +265,17 @@ def simulate_study(
     Parameters
     ----------
     study
-        The study.
+        Planned study.
     methods
-        Names of methods, as of `deeprc.benchmark`. `known-recipe` is the ceiling of all methods.
+        Names of methods, as in `deeprc.benchmark`. `known-recipe` is the ceiling of all methods.
     n_cohorts
-        The number of simulated cohorts.
+        Number of simulated cohorts.
     max_sequences
-        Larger studies are shrunk to so many sequences, see `PlannedStudy.shrink`.
+        Largest number of sequences of a cohort; larger studies are shrunk, see `PlannedStudy.shrink`.
     output, resume, progress
-        As of `deeprc.power.measure_learning_curve`.
+        As in `deeprc.power.measure_learning_curve`.
     options
-        Seed and where the jobs run; the folds are those of the study.
+        Options of the seed and the workers; the folds are those of the study.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def simulate_study(
     simulated = study.shrink(max_sequences)
     own = replace(options, folds=study.n_folds, group_by=None)
     plans = [_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
-    header = new_header(plans[0], own, _TARGET)  # more cohorts continue what fewer began
+    header = new_header(plans[0], own, _TARGET)  # a later call with more cohorts continues one with fewer
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)
@@ -317,7 +317,7 @@ def _plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> 
 
 
 def _train_shortly(method: Method) -> Method:
-    """Return a method; of a network, one with a short training, whose start from motifs has most of the AUC already."""
+    """Return a method; a network gets a short training, because its start from motifs has most of the AUC already."""
     if method.name != "deeprc":
         return method
     return replace(method, estimator=with_setting(method.estimator, _SHORT))

@@ -1,4 +1,4 @@
-"""Cross-validations that learn from a part of the donors, and how their jobs are run.
+"""Cross-validations that learn from a part of the donors, and the runner of their jobs.
 
 Letters: B repertoires.
 """
@@ -40,7 +40,7 @@ class SubsampledPlan(NestedPlan):
     share
         The share of the donors of each class that are kept, in the training and in the validation fold.
     draw
-        Which of several random orders of the donors; a smaller share of one order is a part of a larger one.
+        Index of a random order of the donors; of one order, a smaller share is a part of a larger share.
     """
 
     share: float = 1.0
@@ -58,7 +58,7 @@ class SubsampledPlan(NestedPlan):
         return len(split.train) + len(split.validation)
 
     def _keep(self, rows: Integers) -> Integers:
-        """Return some of the repertoires: all of the first donors of each class; a donor's class is the first label."""
+        """Return all repertoires of the first donors of each class; a donor's class is the first label."""
         donors = np.arange(len(self.labels)) if self.groups is None else self.groups
         known, first = np.unique(donors, return_index=True)
         order = np.random.default_rng([self.seed, self.draw]).permutation(len(known))
@@ -77,7 +77,7 @@ class SubsampledPlan(NestedPlan):
 
 
 class Fit(NamedTuple):
-    """A method that is fitted for one fold of a plan, with its search of settings."""
+    """The fit of a method for one fold of a plan, with its search of settings."""
 
     plan: NestedPlan
     method: Method
@@ -117,7 +117,7 @@ class _Runner:
         self.n_total = 0
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Run jobs; an error ends everything, and what has ended so far is kept."""
+        """Run jobs; an error ends the call, and the outcomes so far are kept."""
         waiting: dict[str, Job] = {}
         for job in jobs:
             known = self.store.get(job)
@@ -158,7 +158,7 @@ def with_seed(method: Method, seed: int) -> Method:
 
 
 def new_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
-    """Return what the store of jobs writes about itself, from the first plan."""
+    """Return the header of the store of jobs, from the first plan."""
     methods = {method.name: {"label": method.label, "kind": method.kind} for method in plan.methods}
     return {
         "deeprc": package_version("deeprc"),

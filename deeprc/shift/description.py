@@ -1,7 +1,7 @@
-"""Repertoires as features that can be compared between cohorts, without sequences and without labels.
+"""Describe repertoires by features that can be compared between cohorts, without sequences and without labels.
 
-A share p is compared as 2 arcsin(sqrt(p)), whose sampling variance is 1/n of n sequences whatever p is; a size by its
-logarithm.
+A share p is compared as 2 arcsin(sqrt(p)), whose sampling variance is 1/n for n sequences, whatever p is. A size is
+compared by its logarithm.
 
 Letters: B repertoires, F features.
 """
@@ -43,22 +43,22 @@ ASPECTS = (
     *("chain", "V genes", "J genes", "junction lengths", "residues"),
     *("depth", "counts", "clonality", "dropped rows"),
 )
-"""What the features are about. The first explain those behind them, so reasons are given in this order."""
+"""Aspects of repertoires, to which the features belong. Earlier ones explain later ones, so reasons have this order."""
 
 FLOORS: Mapping[Scale, float] = {"share": 0.02, "log": 0.05, "number": 0.05}
-"""A standard deviation that is added to those of all features, so that no repertoire is far for next to nothing."""
+"""Standard deviation that is added to that of each feature, by its scale, so that tiny differences do not count."""
 
 _GENE_ASPECTS = {"v_call": "V genes", "j_call": "J genes"}
 _GENES = {"v_call": "V gene", "j_call": "J gene"}
 _MEAN_LENGTH, _LENGTH_DEVIATION = "mean junction length", "standard deviation of junction lengths"
 _LARGEST, _DROPPED = "share of the largest clone", "rows dropped when files were read"
-_MIN_SHARE = 1e-3  # of a gene, in the mean over training repertoires
+_MIN_SHARE = 1e-3  # smallest share of a gene that is a feature, in the mean over training repertoires
 _READ_BY = ("file format", "column of the counts", "column of the junctions")
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature: what it is about, its name, and the scale on which it is compared."""
+    """A feature: its aspect, its name, and the scale on which it is compared."""
 
     aspect: str
     name: str
@@ -74,13 +74,13 @@ class Description:
     features
         The F features.
     values
-        Their values on the features' scales, (B, F); NaN where a repertoire does not tell.
+        Values of the features on their scales, (B, F); NaN if the value of a repertoire is unknown.
     noise
-        The sampling variance of the values, (B, F): what they vary by because the sequences are a sample.
+        Sampling variance of the values, (B, F), which they have because the sequences are a sample.
     read_by
-        How the files were read, (B,) texts, by the name of the property; without texts if the container does not say.
+        How the files were read, texts (B,) by the name of the property; empty if the container does not say.
     examples
-        The most frequent thing that a feature counts together with others, (B,) texts, by the feature's name.
+        Most frequent gene of a feature that counts several genes together, texts (B,) by the feature's name.
     """
 
     features: tuple[Feature, ...]
@@ -124,7 +124,7 @@ def learn_vocabulary(dataset: RepertoireDataset) -> dict[str, tuple[str, ...]]:
 
 
 def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...]:
-    """Return the features that `describe` gives with a vocabulary.
+    """Return the features that `describe` gives for a vocabulary.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]
 
 
 def _shares(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> Description:
-    """Describe the shares of things that were counted, (B, F), among n each, (B, 1) or (B, F)."""
+    """Describe shares: counts, (B, F), divided by the number n in which they were counted, (B, 1) or (B, F)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(n > 0, to_scale("share", counts / n), np.nan)
         noise = np.where(n > 0, 1 / n, np.nan) + np.zeros_like(values)
@@ -252,7 +252,7 @@ def _sizes(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) ->
     names = ("clonality", "share_of_largest", "log_hill_2")
     clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_mean_count = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # the squared coefficient of variation, over n
+        of_mean_count = np.maximum(np.exp(-clonal[2]) - 1 / kept, 0)  # squared coefficient of variation, by n
     read = np.array([[each.report.rows_read] for each in profiles], float)
     dropped = np.array([[sum(each.report.dropped.values())] for each in profiles], float)
     is_known = np.array([[bool(each.report.format)] for each in profiles])

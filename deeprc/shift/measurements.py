@@ -1,4 +1,4 @@
-"""What is counted in the sequences of each repertoire, once for a container: lengths, residues by position, hashes.
+"""Count lengths, residues by position and hashes of the sequences of each repertoire, once for a container.
 
 Letters: B repertoires, N sequences of a repertoire, P positions, H hashes.
 """
@@ -23,7 +23,7 @@ from deeprc.progress import track
 __all__ = ["MAX_SKETCH", "POSITIONS", "Measurements", "measure_repertoires"]
 
 MAX_SKETCH = 1024
-"""The number of smallest hashes of junctions that are kept of a repertoire: a random sample of its junctions."""
+"""The number of smallest hashes of junctions that are kept for a repertoire: a random sample of its junctions."""
 
 _N_FIRST, _N_LAST = 6, 5
 
@@ -40,7 +40,7 @@ _N_LETTERS = len(AMINO_ACIDS)
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is counted in B repertoires.
+    """The counts of B repertoires.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Measurements:
 
 
 def measure_repertoires(dataset: RepertoireDataset) -> Measurements:
-    """Return what is counted in the repertoires of a dataset; the cache keeps it for the whole container."""
+    """Return the counts of the repertoires of a dataset; the cache keeps them for the whole container."""
     arrays = cached(dataset, "shift", {"version": _VERSION}, _measure_all)
     bounds = [arrays["sketch_offsets"][row : row + 2].tolist() for row in dataset.rows]
     return Measurements(

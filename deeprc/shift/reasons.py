@@ -10,17 +10,17 @@ from deeprc.shift.reference import Deviations, Reference
 __all__ = ["MAX_REASONS", "name_reasons"]
 
 MAX_REASONS = 3
-"""The number of aspects that are named of one repertoire, at most."""
+"""Largest number of aspects that are named for one repertoire."""
 
 _GENES = ("V genes", "J genes")
 _OF_SEQUENCES = ("chain", *_GENES)
 
 
 def name_reasons(reference: Reference, description: Description, deviations: Deviations) -> list[list[tuple[str, str]]]:
-    """Return for each repertoire the aspects in which it is beyond the level, and what is unusual in each, in words.
+    """Return for each repertoire the aspects in which it is beyond the level, and a text about each.
 
-    An aspect is described by the feature that deviates most. At most `MAX_REASONS` aspects are named, the farthest
-    ones; they are in the order of `ASPECTS`, in which the first explain those behind them.
+    The text describes the feature of the aspect that deviates most. At most `MAX_REASONS` aspects are named, the
+    farthest ones, in the order of `ASPECTS`, in which earlier ones explain later ones.
     """
     found = []
     for row in range(len(description)):
@@ -41,7 +41,7 @@ def name_reasons(reference: Reference, description: Description, deviations: Dev
 
 
 def _describe(reference: Reference, column: int, value: float, example: str) -> str:
-    """Say what the value of a feature is, and what it is in training repertoires."""
+    """Return a text that says what the value of a feature is, and what it is in training repertoires."""
     feature = reference.features[column]
     now, low, high, middle = (
         from_scale(feature.scale, each)

@@ -1,10 +1,10 @@
-"""What is usual among training repertoires, and how far other repertoires are from it.
+"""Learn what is usual among training repertoires, and measure how far other repertoires are from it.
 
-Each feature is compared with its mean over the training repertoires, in standard deviations that hold how much
-repertoires differ and what sampling adds. An aspect, such as the V genes, gives its largest deviation and, if it has
-many features, their root mean square. Each of these statistics is divided by its 95% quantile among training
-repertoires, and the largest is the distance of a repertoire. All training repertoires are measured so against the
-others, without those of their own donor. This says which distance 5% of them exceed: the level.
+Each feature is compared with its mean over the training repertoires, in standard deviations that include the
+differences between repertoires and the sampling. An aspect, such as the V genes, gives its largest deviation and, if it
+has many features, their root mean square. Each of these statistics is divided by its 95% quantile among training
+repertoires, and the largest is the distance of a repertoire. Each training repertoire is measured in the same way
+against the others, without those of its own donor. The distance that 5% of them exceed is the level.
 
 Letters: B repertoires, F features, A statistics.
 """
@@ -35,31 +35,31 @@ LEVEL = 0.05
 """The share of training repertoires that are beyond the level, each measured against those of other donors."""
 
 MIN_DONORS = 8
-"""Fewer donors do not say what is usual."""
+"""Smallest number of donors that can say what is usual."""
 
 _FORMAT, _VERSION = "deeprc-shift", 1
-_MIN_FOR_RMS = 9  # features of an aspect
-_MIN_FOR_QUANTILE = 39  # donors; of fewer, the level is a limit of a log-normal distribution
+_MIN_FOR_RMS = 9  # smallest number of features of an aspect that has a root mean square
+_MIN_FOR_QUANTILE = 39  # number of donors; with fewer, the level is a limit of a log-normal distribution
 _USUAL = (2.5, 97.5)  # percentiles that are called usual
-_MIN_LIMIT = 1.0  # of a statistic: a standard deviation
-_LARGEST = 1e9  # number of a file
-_SMALLEST = 1e-3  # distance whose logarithm is taken
+_MIN_LIMIT = 1.0  # smallest limit of a statistic, in standard deviations
+_LARGEST = 1e9  # largest number in a file
+_SMALLEST = 1e-3  # smallest distance whose logarithm is taken
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Deviations:
-    """How far B repertoires are from what is usual.
+    """The deviations of B repertoires from what is usual.
 
     Attributes
     ----------
     z
-        The deviations of the features in standard deviations, (B, F); NaN where a repertoire does not tell.
+        Deviation of each feature in standard deviations, (B, F); NaN if the feature is unknown.
     of_aspects
-        The largest statistic of each aspect divided by its limit, (B,), by the name of the aspect.
+        Largest statistic of each aspect divided by its limit, (B,), by the name of the aspect.
     distance
-        The largest of these, (B,).
+        Distance of each repertoire: the largest of these, (B,).
     """
 
     z: Floats
@@ -69,23 +69,24 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Reference:
-    """What is usual among training repertoires; it holds no sequence, no label and no id.
+    """A description of what is usual among training repertoires; it holds no sequence, no label and no id.
 
     Attributes
     ----------
     vocabulary
-        The names of the genes that are features, by field.
+        Names of the genes that are features, by field.
     features, centre, spread, error, low, high
-        The F features; their means, variances between repertoires, variances of the means, and 95% of the repertoires.
+        The F features, and for each the mean, the variance between repertoires, the variance of the mean, and the
+        limits of the middle 95% of the repertoires.
     limits
-        The 95% quantile of each statistic, by its name.
+        95% quantile of each statistic, by its name.
     distances
-        The distances of the training repertoires, each measured without those of its donor and its own part in the
-        limits, sorted.
+        Distances of the training repertoires, sorted. Each is measured without the repertoires of its donor, and
+        without its own part in the limits.
     level
-        The distance that 5% of training repertoires exceed.
+        Distance that 5% of training repertoires exceed.
     n_donors
-        The number of donors, or of repertoires if donors are not known.
+        Number of donors, or of repertoires if donors are not known.
     read_by
         How the files were read: the values that occur, by the name of the property.
     """
@@ -107,9 +108,9 @@ class Reference:
     def of(
         cls, description: Description, vocabulary: Mapping[str, Sequence[str]], donors: NDArray[np.int64] | None = None
     ) -> Reference | None:
-        """Learn from training repertoires, (B,), what is usual; None if they are of fewer than `MIN_DONORS` donors.
+        """Return what is usual among training repertoires, (B,); None if they have fewer than `MIN_DONORS` donors.
 
-        `donors` are the donors' numbers, (B,); None: each repertoire is of another one.
+        `donors` is the index of each repertoire's donor, (B,); None: each repertoire has its own donor.
         """
         donor_of = np.arange(len(description)) if donors is None else np.unique(donors, return_inverse=True)[1]
         n_donors = len(np.unique(donor_of))
@@ -143,7 +144,7 @@ class Reference:
         )
 
     def deviations(self, description: Description) -> Deviations:
-        """Return how far repertoires that are described by this reference's vocabulary are from what is usual."""
+        """Return the deviations of repertoires, which are described with the vocabulary of this reference."""
         assert description.features == self.features
         centre, spread, error = (np.array(each) for each in (self.centre, self.spread, self.error))
         z = _standardise(description.values, description.noise, centre, spread, error, _floors(self.features))
@@ -161,7 +162,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over repertoires of each feature, (F,): their number, values, squared values, and sampling variances."""
+    """Sums over repertoires, (F,) each: their number, values minus `origin`, squares of these, sampling variances."""
 
     n: Floats
     values: Floats
@@ -178,7 +179,7 @@ class _Sums:
         return cls(n, *_sums(description.values, description.noise, origin), origin)
 
     def without(self, description: Description, rows: NDArray[np.bool_]) -> _Sums:
-        """Return the sums without some repertoires, (B,)."""
+        """Return the sums without some repertoires, `rows` (B,)."""
         values = description.values[rows]
         less = _sums(values, description.noise[rows], self.origin)
         n = self.n - (~np.isnan(values)).sum(axis=0)
@@ -214,7 +215,7 @@ def _standardise(
 def _statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
     """Return the statistics of each aspect, (B,), by their names, such as "V genes:max"."""
     found: dict[str, Floats] = {}
-    deviation = np.nan_to_num(np.abs(z))  # a feature that is not known says nothing
+    deviation = np.nan_to_num(np.abs(z))  # an unknown feature does not count
     for aspect in ASPECTS:
         columns = np.flatnonzero([each.aspect == aspect for each in features])
         if len(columns):
@@ -246,7 +247,7 @@ def upper_limit(distances: Floats, n_donors: int) -> float:
     """Return the distance that another repertoire exceeds with a probability of 5%.
 
     From 39 donors on, it is a quantile of the distances: the one that one more of n exchangeable values exceeds with at
-    most this probability. Of fewer, it is the prediction limit of a log-normal distribution.
+    most this probability. With fewer donors, it is the prediction limit of a log-normal distribution.
     """
     n = len(distances)
     if n_donors >= _MIN_FOR_QUANTILE:

@@ -30,9 +30,9 @@ SKETCHES_FILE = "sketches.safetensors"
 """The name of the file in a run directory."""
 
 _FORMAT, _VERSION = "deeprc-sketches", 1
-_MAX_HASHES, _MIN_SKETCH = 1 << 18, 128  # in all sketches of a run, about 2 MB; in one
-_MIN_OVERLAP, _MIN_ODDS_RATIO = 0.1, 10.0  # as `deeprc check` asks of repertoires that share far more than chance
-_MAX_COMPARED = 2000  # repertoires whose pairs give the usual overlap
+_MAX_HASHES, _MIN_SKETCH = 1 << 18, 128  # largest number in all sketches of a run, about 2 MB; smallest in one
+_MIN_OVERLAP, _MIN_ODDS_RATIO = 0.1, 10.0  # the same limits as in `deeprc check`
+_MAX_COMPARED = 2000  # number of repertoires whose pairs give the usual overlap
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ class Copy:
     Attributes
     ----------
     repertoire_id
-        The id of the training repertoire.
+        Id of the training repertoire.
     overlap
-        The share of the smaller one's junctions that the other one also has.
+        Share of the smaller one's junctions that the other one also has.
     usual
-        The overlap of the median pair of training repertoires, or with the median training repertoire.
+        Overlap of the median pair of training repertoires, or of the new one with the median training repertoire: the
+        larger.
     """
 
     repertoire_id: str
@@ -61,13 +62,13 @@ class Sketches:
     Attributes
     ----------
     repertoire_ids
-        Their ids.
+        Ids of the training repertoires.
     hashes
-        The smallest hashes of each, uint64, sorted.
+        Smallest hashes of each repertoire, uint64, sorted.
     is_sampled
-        Whether a repertoire has more hashes than these.
+        Whether each repertoire has more hashes than these.
     usual
-        The overlap of the median pair of repertoires.
+        Overlap of the median pair of repertoires.
     """
 
     repertoire_ids: tuple[str, ...]
@@ -88,7 +89,7 @@ class Sketches:
         return cls(ids, tuple(hashes), tuple(is_sampled), median_overlap(blocks, len(chosen)))
 
     def find_copies(self, dataset: RepertoireDataset) -> list[Copy | None]:
-        """Return for each new repertoire the training repertoire that it shares far more with than chance explains.
+        """Return for each new repertoire the training repertoire with which it shares far more than chance explains.
 
         The overlap must be above 10%, of at least 10 junctions, and its odds ten times those of the median pair of
         training repertoires and of the median training repertoire with the new one.
@@ -130,7 +131,7 @@ def write_sketches(folder: Path, sketches: Sketches) -> None:
 
 @dataclass(frozen=True)
 class _State:
-    """What the metadata of the file hold besides format and version."""
+    """The state that the file holds beside the tensors."""
 
     format: str
     version: int

@@ -1,4 +1,4 @@
-"""What a run keeps of its training repertoires to tell how other repertoires differ from them."""
+"""Summarise the training repertoires of a run, to measure how other repertoires differ from them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["TrainingSummary", "read_summary", "summarise_training", "write_summa
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What is known of the training and validation repertoires of a model.
+    """A summary of the training and validation repertoires of a model.
 
     Attributes
     ----------
     reference
-        What is usual among them; None for a run of an earlier version, or of few donors.
+        What is usual among them; None for a run of an earlier version, or with few donors.
     sketches
-        What recognises them; None where they are not kept.
+        Hashes that recognise copies of them; None if they are not kept.
     digests
-        The digest of each one's content, by its id; empty where ids are not known.
+        Digest of the content of each repertoire, by its id; None or empty if ids are not known.
     """
 
     reference: Reference | None = None
@@ -38,14 +38,14 @@ class TrainingSummary:
 def summarise_training(
     dataset: RepertoireDataset, donors: NDArray[np.int64] | None, *, keep_sketches: bool = True
 ) -> TrainingSummary:
-    """Summarise the training and validation repertoires of a model; `donors` as those of `Reference.of`."""
+    """Summarise the training and validation repertoires of a model; `donors` are those of `Reference.of`."""
     vocabulary = learn_vocabulary(dataset)
     reference = Reference.of(describe(dataset, vocabulary), vocabulary, donors) if len(dataset) else None
     return TrainingSummary(reference, Sketches.of(dataset) if keep_sketches and len(dataset) else None)
 
 
 def write_summary(folder: Path, summary: TrainingSummary) -> None:
-    """Write what there is of a summary into a run directory."""
+    """Write the existing parts of a summary into a run directory."""
     if summary.reference is not None:
         write_reference(folder, summary.reference)
     if summary.sketches is not None:
@@ -53,7 +53,7 @@ def write_summary(folder: Path, summary: TrainingSummary) -> None:
 
 
 def read_summary(folder: Path) -> TrainingSummary:
-    """Read what a run directory has of a summary, without the digests.
+    """Read the parts of a summary that a run directory has, without the digests.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Known specificities: which sequences of a table are in a database of receptors with known antigens."""
+"""Find the sequences of a table in databases of receptors with known antigens."""
 
 from deeprc.specificity.annotate import ADDED_COLUMNS, Annotation, annotate_sequences
 from deeprc.specificity.databases import read_database, read_databases, read_sequences

@@ -45,19 +45,19 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Annotation:
-    """What is known of the sequences of a table.
+    """A table of sequences with their known antigens.
 
     Attributes
     ----------
     table
-        The table with `ADDED_COLUMNS`: how the best matches agree with the sequence, and what they are specific for.
+        Table with `ADDED_COLUMNS`: how the best matches agree with the sequence, and what they are specific for.
     organisms
         One row for each organism of the databases that any sequence matches: `antigen_organism`; the number of
         different sequences of the table that match an entry exactly (`n_exact`) and with at most one substitution
-        (`n_within_one`), of `n_tested`. With a cohort also, for both, how many would by chance (`expected_exact`),
-        `p_exact` and `q_exact`, and the smallest p-values are first.
+        (`n_within_one`), of `n_tested`. With a cohort, both numbers also have the number that is expected by chance
+        (`expected_exact`), `p_exact` and `q_exact`, and the smallest p-values are first.
     n_matched, n_tested
-        The number of different sequences that match any entry, and of all.
+        Number of different sequences that match any entry, and of all different sequences.
     """
 
     table: pd.DataFrame
@@ -81,7 +81,7 @@ class Annotation:
 
 
 class _Pairs(NamedTuple):
-    """p pairs of a sequence of the table and a chain of a database, and how they agree (index of `_MATCHES`)."""
+    """p pairs of a sequence of the table and a chain of a database, and the index of their match in `_MATCHES`."""
 
     rows: Integers
     entries: Integers
@@ -91,23 +91,23 @@ class _Pairs(NamedTuple):
 def annotate_sequences(
     table: pd.DataFrame, database: pd.DataFrame, *, cohort: RepertoireDataset | None = None
 ) -> Annotation:
-    """Return what is known of the receptors in a table, and for which organisms they are enriched.
+    """Return the known antigens of the receptors in a table, and the organisms for which they are enriched.
 
-    A sequence matches an entry if both have the same residues between the conserved ones, or one other residue. It is
-    said whether both have the same V gene.
+    A sequence matches an entry if the residues between the conserved ones are the same, or differ in one place. The
+    match says whether both have the same V gene.
 
-    With a cohort, the number of matches is compared with that of clones of the cohort that as many repertoires carry,
-    with the same V gene and length. The sequences of the table are taken as independent; the p-value is the probability
-    of at least as many matches.
+    With a cohort, the number of matches is compared with that of clones of the cohort that have the same V gene, the
+    same length, and about as many carriers. The sequences of the table are taken as independent; the p-value is the
+    probability of at least as many matches.
 
     Parameters
     ----------
     table
-        A column `junction_aa` (or `cdr3_aa`) and, if known, `v_call`.
+        Table with a column `junction_aa` (or `cdr3_aa`) and, if known, `v_call`.
     database
-        One or more databases, see `read_database`.
+        Receptors of one or more databases, see `read_database`.
     cohort
-        The cohort that the table comes from.
+        Cohort from which the table comes.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def annotate_sequences(
 
 
 def _match(sequences: Sequences, v_calls: pd.Series, database: pd.DataFrame) -> _Pairs:
-    """Return all pairs of sequences, (n,), and entries that agree but for at most one residue."""
+    """Return all pairs of sequences, (n,), and entries that differ in at most one residue."""
     texts, first = np.unique(database["cdr3_aa"].to_numpy(str), return_inverse=True)
     search = NeighbourSearch(CloneSet(Sequences.encode(texts.tolist())))
     table = search.make_table(search.clones.sequences.arrays([]), np.ones(len(texts), bool))
@@ -182,7 +182,7 @@ def _join_names(names: pd.Series) -> str:
 
 
 def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFrame:
-    """Return how many of n sequences match an entry of each organism, the most frequent organisms first."""
+    """Return the number of n sequences that match an entry of each organism, the most frequent organisms first."""
     names = database["antigen_organism"].to_numpy(object)[pairs.entries]
     frame = pd.DataFrame({"row": pairs.rows, "antigen_organism": names, "match": pairs.matches})
     frame = frame[frame["antigen_organism"] != ""]
@@ -198,7 +198,7 @@ def _count_organisms(pairs: _Pairs, n: int, database: pd.DataFrame) -> pd.DataFr
 def _compare(
     organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
 ) -> pd.DataFrame:
-    """Return the organisms with what is expected by chance, p-values and q-values; the smallest p-values first."""
+    """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first."""
     junctions = _possible_junctions(different)
     background = draw_background(cohort, without=list(junctions))
     names = organisms["antigen_organism"].tolist()
@@ -223,7 +223,7 @@ def _compare(
 def _strata(
     different: pd.DataFrame, junctions: Mapping[str, int], background: Background, cohort: RepertoireDataset
 ) -> tuple[Strata, Strata]:
-    """Return what the sequences of the table and the clones of the background are compared by."""
+    """Return the strata of the sequences of the table and of the clones of the background."""
     owners = np.array(list(junctions.values()), np.int64)
     n_carriers = count_carriers(cohort, CloneSet(Sequences.encode(list(junctions))), owners)
     calls = background.sequences.genes.get("v_call")
@@ -240,7 +240,7 @@ def _strata(
 def _possible_junctions(different: pd.DataFrame) -> dict[str, int]:
     """Return the junctions that a container may have for each sequence, with the index of the sequence.
 
-    Only the residues between the conserved ones are compared, and these are C, and F or W.
+    Only the residues between the conserved ones are compared. The conserved ones are C, and F or W.
     """
     found: dict[str, int] = {}
     for row, (text, own) in enumerate(zip(different["text"], different["own"].astype(str), strict=True)):
@@ -261,7 +261,7 @@ def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:
 
 def at_least(n: int, rates: NDArray[np.float64]) -> float:
     """Return the probability that at least n of independent events with these probabilities happen."""
-    fewer = np.zeros(n + 1)  # of 0, 1, ... n - 1 events, and of n or more
+    fewer = np.zeros(n + 1)  # probabilities of 0, 1, ... n - 1 events, and of n or more
     fewer[0] = 1.0
     for rate in rates.tolist():
         moved = fewer[:-1] * rate

@@ -25,14 +25,14 @@ __all__ = ["Background", "Strata", "count_carriers", "draw_background", "match_r
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_MAX_CLONES = 300_000  # of each publicity
+_MAX_CLONES = 300_000  # largest number of clones of each publicity
 _N_PRIVATE = 1_000_000
-_TRUST = 50.0  # clones by which the rate of the coarser stratum counts
+_TRUST = 50.0  # number of clones for which the rate of the coarser stratum counts
 _SEED = 0
 
 
 class Strata(NamedTuple):
-    """What a sequence is compared by: its V gene (index of a name), its length, and its publicity, (n,) each."""
+    """The strata of sequences: V gene (index of a name), length, and publicity, (n,) each."""
 
     v_gene: Integers
     length: Integers
@@ -52,7 +52,10 @@ def publicity_of(n_carriers: Integers) -> Integers:
 
 
 def count_carriers(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
-    """Return how many repertoires carry any clone of each sequence, (n,); `owners` are the clones' sequences, (c,)."""
+    """Return the number of repertoires that carry any clone of each sequence, (n,).
+
+    `owners` is the index of each clone's sequence, (c,).
+    """
     found = np.zeros(1 + int(owners.max(initial=-1)), np.int64)
     for carried in clones.find_in(dataset):
         found[np.unique(owners[carried])] += 1
@@ -62,7 +65,7 @@ def count_carriers(dataset: RepertoireDataset, clones: CloneSet, owners: Integer
 def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
     """Return clones of each publicity of a cohort, drawn at random; a clone is a junction here.
 
-    `without` are junctions that are left out: those of the table, which are to be compared with the others.
+    `without` are junctions that are left out: those of the table, which are compared with the others.
     """
     rng = np.random.default_rng(_SEED)
     shared = shared_clones(dataset)
@@ -85,17 +88,17 @@ def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) 
 
 
 def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]) -> Floats:
-    """Return how often background clones like each sequence of the table match each organism, (n, A).
+    """Return the share of background clones like each sequence of the table that match each organism, (n, A).
 
-    The rate of a stratum is drawn towards that of the coarser one, without its V gene, and this one towards that of all
-    clones of this publicity.
+    The share of a stratum is drawn towards that of the coarser stratum without the V gene, and this one towards that of
+    all clones of its publicity.
 
     Parameters
     ----------
     of_table, of_background
-        What n sequences and m clones are compared by.
+        Strata of the n sequences of the table, and of the m clones of the background.
     hits
-        Which clones of the background match which organism, (m, A).
+        Whether each clone of the background matches each organism, (m, A).
     """
     rates = np.broadcast_to((hits.sum(axis=0) + 1.0) / (len(hits) + 1.0), (len(of_table.length), hits.shape[1]))
     levels = (
@@ -118,7 +121,7 @@ def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]
 
 
 def _index_of(keys: Integers, rows: Integers) -> Integers:
-    """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 where it is none."""
+    """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 if it is not among them."""
     spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
     scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)
     codes, wanted = (keys + 1) @ scale, (rows + 1) @ scale

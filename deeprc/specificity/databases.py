@@ -36,18 +36,18 @@ HOSTS = {
     "human": ("homosapiens", "homo sapiens", "human", "ncbitaxon_9606", "9606"),
     "mouse": ("musmusculus", "mus musculus", "mouse", "ncbitaxon_10090", "10090"),
 }
-"""What databases call the animal whose receptors they list."""
+"""The names in databases of the animal whose receptors they list."""
 
 _LETTERS = "[ACDEFGHIKLMNPQRSTVWY]+"
 _MOSTLY = 0.5
 _MIN_RESIDUES = 3
 _MAX_BYTES = 1 << 30
-_CONTROLS = r"[\x00-\x1f\x7f-\x9f]+"  # would steer a terminal
+_CONTROLS = r"[\x00-\x1f\x7f-\x9f]+"  # control characters would steer a terminal
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """The columns of one chain of a receptor: the first of each that is there and not empty counts."""
+    """The columns of one chain of a receptor; of several, the first that exists and is not empty counts."""
 
     sequence: tuple[str, ...]
     v_call: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Format:
-    """The columns of a database; a file is of the first format of which it has `marks`."""
+    """The columns of a database; a file has the first format whose `marks` are all among its columns."""
 
     name: str
     marks: tuple[str, ...]
@@ -138,13 +138,13 @@ def read_database(path: str | Path, *, host: str | None = "human") -> pd.DataFra
         with the columns `junction_aa` (or `cdr3_aa`), `v_call` and at least one of `antigen_organism`, `antigen` and
         `epitope`.
     host
-        `human` or `mouse`: receptors of other animals are left out. None: all are kept. Receptors of which the file
-        does not say it are kept.
+        `human` or `mouse`: receptors of other animals are left out. None: all are kept. Receptors whose animal the file
+        does not name are kept.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each chain, with `COLUMNS`; what is not known is "".
+        One row for each chain, with `COLUMNS`; an unknown value is "".
 
     Raises
     ------
@@ -174,7 +174,7 @@ def read_databases(paths: Iterable[str | os.PathLike[str]], *, host: str | None 
 
 
 def read_sequences(path: str | Path) -> pd.DataFrame:
-    """Read a table of sequences, whose cells stay the texts that they are.
+    """Read a table of sequences, with all cells as texts.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def read_sequences(path: str | Path) -> pd.DataFrame:
 
 
 def between_conserved_residues(sequences: pd.Series) -> pd.Series:
-    """Return CDR3s without the conserved residues, from junctions or from CDR3s, whichever most of them are.
+    """Return CDR3s without the conserved residues, from junctions or from CDR3s: the majority says which they are.
 
     Sequences that are too short, or have other letters than the 20 amino acids, become "".
     """
@@ -193,7 +193,7 @@ def between_conserved_residues(sequences: pd.Series) -> pd.Series:
     is_valid = texts.str.fullmatch(_LETTERS)
     is_junction = texts.str.match("C.*[FW]$")
     if is_valid.any() and (is_junction & is_valid).sum() >= _MOSTLY * is_valid.sum():
-        texts = texts.str[1:-1]  # of each: some junctions end otherwise
+        texts = texts.str[1:-1]  # of each sequence, because some junctions end otherwise
     return texts.where(is_valid & (texts.str.len() >= _MIN_RESIDUES), "")
 
 
@@ -204,7 +204,7 @@ def normalise_calls(calls: pd.Series) -> pd.Series:
 
 
 def _read_table(path: Path) -> pd.DataFrame:
-    """Read a table of texts; rows have as many fields as the header, but for empty ones at the end."""
+    """Read a table of texts; rows have as many fields as the header, apart from empty ones at the end."""
     header, text = read_text(path, _MAX_BYTES)
     is_tabs = header.delimiter == "\t"
     file = io.StringIO(text, newline="")
@@ -272,7 +272,7 @@ def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | 
 
 
 def _first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
-    """Return for each row the first of some columns that is there and not empty; "" where none is."""
+    """Return for each row the first value of some columns that exists and is not empty; otherwise ""."""
     found = pd.Series("", index=table.index, dtype=object)
     for name in names:
         if name in table:

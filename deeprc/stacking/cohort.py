@@ -40,18 +40,18 @@ def fit_stack(
     cohort
         A container made by `deeprc preprocess`, or a dataset.
     target
-        What is predicted, of two classes; see `deeprc.tasks.parse_tasks`.
+        Target with two classes; see `deeprc.tasks.parse_tasks`.
     output
-        The file to write; None writes nothing.
+        File to write; None writes nothing.
     group_by
-        Repertoires with equal values of this column of the metadata are of one donor; no fold separates them.
+        Column of the metadata. Repertoires with equal values are of one donor; no fold separates them.
     stack
-        The unfitted stack; None: `Stack()`.
+        Unfitted stack; None: `Stack()`.
 
     Raises
     ------
     InputError
-        If anything the user gave cannot be used; nothing is written then.
+        If an argument cannot be used; nothing is written then.
     """
     stack = Stack() if stack is None else stack
     stack.check_parameters()
@@ -88,8 +88,8 @@ def prediction_columns(stack: Stack) -> list[str]:
 def predict_with_stack(stack: Stack, dataset: RepertoireDataset) -> pd.DataFrame:
     """Return the predictions for repertoires, one row each, in their order.
 
-    `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is what a member adds to the
-    log-odds; their sum and the stack's intercept are the log-odds.
+    `probability` and `log_odds` are those of the positive class. `contribution=MEMBER` is the part of the log-odds that
+    a member adds; the sum of these parts and of the stack's intercept is the log-odds.
 
     Raises
     ------

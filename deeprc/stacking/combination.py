@@ -22,8 +22,8 @@ Floats = NDArray[np.float64]
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
 
-_MAX_P_VALUE = 0.05  # of a member's AUC: others cannot be told from guessing
-_MAX_DEVIATION = 4.0  # standard deviations from the mean that a score counts
+_MAX_P_VALUE = 0.05  # largest p-value of a member's AUC; with a larger one it cannot be told from guessing
+_MAX_DEVIATION = 4.0  # largest standardised score that counts, in standard deviations from the mean
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Combination:
     Attributes
     ----------
     centres, scales
-        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is infinite where all scores are
+        Mean and standard deviation of each member's cross-fitted scores, (M,). A scale is infinite if all scores are
         equal up to rounding, so these count 0.
     weights
-        The weight of each member's standardised score, (M,), 0 or more.
+        Weight of each member's standardised score, (M,), 0 or more.
     intercept
-        The log-odds of a repertoire with mean scores.
+        Log-odds of a repertoire with mean scores.
     """
 
     centres: Floats
@@ -47,7 +47,7 @@ class Combination:
     intercept: float
 
     def contributions(self, scores: Floats) -> Floats:
-        """Return what each member adds to the log-odds of each repertoire, (B, M), from its scores, (B, M)."""
+        """Return the part of the log-odds of each repertoire that each member adds, (B, M), from its scores, (B, M)."""
         return self.weights * _standardise(scores, self.centres, self.scales) + 0.0  # no -0.0
 
     def log_odds(self, scores: Floats) -> Floats:
@@ -55,7 +55,7 @@ class Combination:
         return np.asarray(self.intercept + self.contributions(scores).sum(axis=1))
 
     def variance_shares(self, scores: Floats) -> Floats:
-        """Return which share of the variance of the log-odds each member's contributions have, (M,); their sum is 1.
+        """Return the share of each member's contributions in the variance of the log-odds, (M,); their sum is 1.
 
         It is the covariance of the contributions with the log-odds, divided by the variance of the log-odds.
         """
@@ -72,16 +72,16 @@ def _standardise(scores: Floats, centres: Floats, scales: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A combination, and what it gives for repertoires that it was fitted without.
+    """A fitted combination, and its cross-fitted log-odds.
 
     Attributes
     ----------
     combination
-        The combination that was fitted to all repertoires.
+        Combination that was fitted to all repertoires.
     strength
-        The strength of its penalty, with the lowest cross-entropy over the folds.
+        Strength of its penalty, with the lowest cross-entropy over the folds.
     log_odds
-        The log-odds of each repertoire by a combination that was fitted without its fold, (B,).
+        Log-odds of each repertoire by a combination that was fitted without its fold, (B,).
     """
 
     combination: Combination
@@ -100,11 +100,11 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
     Parameters
     ----------
     scores
-        The score of each repertoire by each member that was fitted without its fold, (B, M).
+        Score of each repertoire by each member, fitted without the repertoire's fold, (B, M).
     positive
-        The labels, (B,).
+        Whether each repertoire is positive, (B,).
     fold_of
-        The fold of each repertoire, (B,).
+        Index of the fold of each repertoire, (B,).
     """
     held_out = np.zeros((len(STRENGTHS), len(positive)))
     for fold in range(1 + int(fold_of.max())):
@@ -112,7 +112,7 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
         for row, strength in enumerate(STRENGTHS):
             held_out[row, outside] = _solve(scores[~outside], positive[~outside], strength).log_odds(scores[outside])
     entropies = (np.logaddexp(0, held_out) - positive * held_out).mean(axis=1)
-    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # of equal ones the strongest penalty
+    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # of equal ones, the strongest penalty
     return Fitted(_solve(scores, positive, STRENGTHS[best]), STRENGTHS[best], held_out[best])
 
 

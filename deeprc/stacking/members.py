@@ -30,18 +30,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Training:
-    """What the members learn from.
+    """The repertoires and labels from which the members learn.
 
     Attributes
     ----------
     X, y
-        The repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
+        Repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
     fold_of
-        The fold of each repertoire, (B,).
+        Index of the fold of each repertoire, (B,).
     groups
-        Repertoires with equal numbers are of one donor, (B,); None: each is its own.
+        Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
     seed
-        Decides random draws of settings.
+        Seed of random draws of settings.
     """
 
     X: RepertoireDataset
@@ -58,11 +58,11 @@ class Member:
     Attributes
     ----------
     name
-        The method's name.
+        Name of the method.
     models
-        The fitted estimators, whose scores are averaged.
+        Fitted estimators, whose scores are averaged.
     centre, scale
-        The units of the score; see `deeprc.calibration.measure_units`.
+        Units of the score; see `deeprc.calibration.measure_units`.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Member:
 
 
 def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
-    """Return the score of each repertoire, (B,); by DeepRC its calibrated log-odds, which can be averaged."""
+    """Return the score of each repertoire, (B,); for DeepRC its calibrated log-odds, which can be averaged."""
     scores = np.asarray(model.decision_function(X), np.float64)
     if not isinstance(model, DeepRCClassifier):
         return scores
@@ -86,7 +86,7 @@ def score_with(model: BaseEstimator, X: RepertoireDataset) -> Floats:
 
 
 def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
-    """Fit a method to repertoires; return it with the score of each by a model that was fitted without its fold, (B,).
+    """Fit a method to repertoires; return it with the cross-fitted score of each repertoire, (B,).
 
     A method with a search space takes the setting with the highest AUC over the folds, and is then fitted to all
     repertoires. A method that stops early by validation repertoires, as DeepRC does, is neither searched nor fitted

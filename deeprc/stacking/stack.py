@@ -43,7 +43,7 @@ MEMBERS = ("deeprc", "logistic", "gapped-logistic", "svm-minmax", "public-clones
 """The methods that a stack consists of, by their names in `deeprc benchmark`."""
 
 _NETWORK = "deeprc"
-_MIN_UNITS = 3  # of repertoires per class, and of donors: one to fit, one to stop early, one to score
+_MIN_UNITS = 3  # smallest number of repertoires of a class, and of donors: to fit, to stop early and to score
 
 Floats = NDArray[np.float64]
 _logger = logging.getLogger(__name__)
@@ -68,27 +68,28 @@ class Stack(BinaryClassifier):
     n_folds
         Number of folds; fewer if a class is in fewer different repertoires, or in fewer groups.
     config, overrides, device
-        Of DeepRC, see `deeprc.training.estimator.DeepRCClassifier`; without `config` that of the preset.
+        Configuration of DeepRC, changes of it, and device, see `deeprc.training.estimator.DeepRCClassifier`; without
+        `config`, the configuration is that of the preset.
     seed
         Seed of every member that draws random numbers.
 
     Attributes
     ----------
     classes_
-        (2,) labels in sorted order.
+        Labels of the two classes in sorted order, (2,).
     combination_
-        The weights of the members, in the order of `member_names_`.
+        Weights of the members, in the order of `member_names_`.
     member_names_
-        Names of the members that the cohort can serve, (M,) text.
+        Names of the members that can be fitted to the cohort, (M,) text.
     member_aucs_
         AUC of each member's cross-fitted scores, (M,), the mean over the folds.
     auc_
         AUC of the whole stack, the mean over the folds: each fold is scored by members that were fitted without it, and
         weights that were fitted to the cross-fitted scores of the others.
     importance_
-        How much of the variance of the stack's cross-fitted log-odds comes from each member, (M,); they sum to 1.
+        Share of the variance of the stack's cross-fitted log-odds that comes from each member, (M,); the sum is 1.
     target_
-        The name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; else "".
+        Name of the target, if `deeprc.stacking.cohort.fit_stack` has fitted the stack; otherwise "".
     """
 
     calibrates_itself = True
@@ -135,7 +136,7 @@ class Stack(BinaryClassifier):
             getattr(method.estimator, "check_parameters", lambda: None)()
 
     def prepare(self, X: RepertoireDataset) -> None:
-        """Compute and cache what the members need and what does not depend on labels."""
+        """Compute and cache the results that the members need and that do not depend on labels."""
         for method in self._usable_methods(X):
             if hasattr(method.estimator, "prepare"):
                 method.estimator.prepare(X)
@@ -174,7 +175,7 @@ class Stack(BinaryClassifier):
     def _folds(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
-        """Return the fold of each repertoire, (B,): as many folds as asked for, or fewer, each with both classes."""
+        """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
         label, digests = positive.astype(np.int64), repertoire_digests(X)
         different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
         if min(different) < _MIN_UNITS:
@@ -214,7 +215,7 @@ class Stack(BinaryClassifier):
         return methods
 
     def _usable_methods(self, X: RepertoireDataset) -> list[Method]:
-        """Return the members that a cohort can serve."""
+        """Return the members that can be fitted to a cohort."""
         methods = self._methods()
         reasons = [_reason_against(method, X) for method in methods]
         for method, reason in zip(methods, reasons, strict=True):
@@ -233,9 +234,10 @@ class Stack(BinaryClassifier):
         return pd.DataFrame(scores, index=pd.Index(X.repertoire_ids, name="repertoire_id"))
 
     def contributions(self, X: RepertoireDataset) -> pd.DataFrame:
-        """Return what each member adds to the log-odds of each repertoire: a row per repertoire, a column per member.
+        """Return the part of the log-odds of each repertoire that each member adds.
 
-        The log-odds are the sum of the contributions and `combination_.intercept`.
+        There is a row per repertoire and a column per member. The log-odds are the sum of the contributions and
+        `combination_.intercept`.
         """
         scores = self.member_scores(X)
         return pd.DataFrame(self.combination_.contributions(scores.to_numpy()), scores.index, scores.columns)
@@ -295,7 +297,7 @@ class Stack(BinaryClassifier):
 
 
 def _reason_against(method: Method, X: RepertoireDataset) -> str:
-    """Return why a cohort cannot serve a method, or ""."""
+    """Return the reason why a method cannot be fitted to a cohort, or ""."""
     try:
         method.estimator.check_cohort(X)
     except InputError as error:

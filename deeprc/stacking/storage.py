@@ -1,6 +1,6 @@
-"""The members of a stack as arrays and JSON values, and back.
+"""Convert the members of a stack to arrays and JSON values, and back.
 
-A member's classes are those of `deeprc.benchmarking.methods`: a file names a method, never code.
+The classes of members are those of `deeprc.benchmarking.methods`: a file names a method, never code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_MEMBERS = ("stack", "sheet-columns")
 def allowed_members() -> list[str]:
     """Return the names of the methods that a stack may have.
 
-    A method that knows what was simulated is none, nor is the control of the sheet, which may read the label.
+    Left out are methods that know what was simulated, and the control of the sheet, which may read the label.
     """
     return [name for name, entry in METHODS.items() if entry.kind != "truth" and name not in _NO_MEMBERS]
 
@@ -42,7 +42,7 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
             own, values = model._state()
             arrays |= {f"{_prefix(m, i)}{name}": array for name, array in own.items()}
             parameters = model.get_params(deep=False)
-            if "device" in parameters:  # who loads it may have another one
+            if "device" in parameters:  # the machine that loads it may have another device
                 parameters["device"] = "auto"
             models.append({"parameters": parameters, "values": values})
         arrays[f"units.{m}"] = np.array([member.centre, member.scale])
@@ -51,7 +51,7 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
 
 
 def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[Member]:
-    """Return the members that `store_members` described.
+    """Return the members from the arrays and values of `store_members`.
 
     Raises
     ------

@@ -17,9 +17,9 @@ __all__ = ["permute_residues", "shuffle_negatives"]
 
 
 def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Generator) -> RepertoireBatch:
-    """Permute a random share of the residues within their sequence.
+    """Permute a random share of the residues within each sequence.
 
-    Every residue is chosen with probability `share`; the chosen ones of a sequence are permuted among themselves.
+    Every residue is chosen with probability `share`; the chosen residues of a sequence exchange their positions.
     """
     sequences = batch.sequences.compact()
     residues = sequences.residues.numpy().copy()
@@ -31,16 +31,15 @@ def permute_residues(batch: RepertoireBatch, share: float, rng: np.random.Genera
 
 
 def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: np.random.Generator) -> RepertoireBatch:
-    """Exchange sequences at random among the negative repertoires, each of which keeps its size.
+    """Exchange sequences at random between negative repertoires; each repertoire keeps its size.
 
     Parameters
     ----------
     batch
-        The sequences.
-    negative
-        Which repertoires belong to the negative class, (B,).
-    rng
-        Source of the random permutation.
+        Batch of B repertoires. negative
+            Whether each repertoire belongs to the negative class, (B,).
+        rng
+            Random generator of the permutation.
     """
     sizes = batch.offsets.diff().numpy()
     rows = np.flatnonzero(np.repeat(negative, sizes))

@@ -1,4 +1,4 @@
-"""Moving average of the weights over the updates. The average is validated and stored; training changes the weights."""
+"""Moving average of the weights over the updates. The averaged weights are the ones that are validated and saved."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from deeprc.nn.network import DeepRC
 
 __all__ = ["AveragedNetwork"]
 
-_CONSTANT = ("readings.members.", "readings.known_")  # numbers that no update changes
+_CONSTANT = ("readings.members.", "readings.known_")  # prefixes of tensors that no update changes
 
 
 class AveragedNetwork:
-    """A network whose weights follow another one's as an exponential moving average.
+    """A network whose weights are the exponential moving average of another network's weights.
 
-    After t updates the average keeps min(memory, (1 + t) / (10 + t)) of itself, so that it soon forgets the start.
+    At update t the average keeps the share min(memory, (1 + t) / (10 + t)) of itself, so that it soon forgets the
+    start.
 
     Parameters
     ----------
     network
-        The network that is trained.
-    memory
-        Share of itself that the average keeps in each update. With 0 the average is the network itself.
+        Network that is trained. memory
+            Largest share of itself that the average keeps in an update. With 0 the average is the network itself.
     """
 
     def __init__(self, network: DeepRC, memory: float) -> None:
         self.memory = memory
         self.network = network if memory == 0 else copy.deepcopy(network).eval().requires_grad_(False)
         self._learning = network
-        self._updates = torch.zeros((), device=network.pooling.queries.device)  # there, so that a graph can record it
+        self._updates = torch.zeros((), device=network.pooling.queries.device)  # a CUDA graph records it
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Set the average to the weights as they are."""
+        """Set the average to the present weights."""
         if self.memory:
             self.network.load_state_dict(self._learning.state_dict())
             self._updates.zero_()
@@ -58,11 +58,11 @@ class AveragedNetwork:
                 average.copy_(learning[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that a checkpoint must hold; none if the average is the network itself."""
+        """Return the tensors of the average for a checkpoint; none if the average is the network itself."""
         return {"updates": self._updates, **self.network.state_dict()} if self.memory else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Set the average to what `tensors` returned."""
+        """Set the average to tensors that `tensors` returned."""
         if self.memory:
             self._updates.copy_(tensors["updates"])
             self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != "updates"})

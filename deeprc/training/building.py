@@ -1,4 +1,4 @@
-"""Build a network with random initial weights."""
+"""Construction of a network with random initial weights."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from deeprc.training.draws import Purpose, make_generator
 __all__ = ["MAX_WEIGHTS", "build_network"]
 
 MAX_WEIGHTS = 500_000_000
-"""Largest number of weights of a network; training keeps about six numbers of 32 bits for each."""
+"""Largest number of weights of a network; training needs about six numbers of 32 bits for each weight."""
 
 
 def build_network(
     config: Config, tasks: Sequence[Task], *, seed: int, device: torch.device, genes: GeneNames | None = None
 ) -> DeepRC:
-    """Return a new network for these tasks, with random weights that follow from the seed and without readings.
+    """Return a new network for these tasks, without readings; the seed determines its random weights.
 
-    On the device `meta` the network has shapes without numbers. `genes` are those that the network knows; they are
-    needed where `gene_units` is not 0.
+    On the device `meta` the network has shapes but no numbers. `genes` are the genes that the network knows; they are
+    needed if `gene_units` is not 0.
 
     Raises
     ------

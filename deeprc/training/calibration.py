@@ -1,4 +1,4 @@
-"""Calibrate a trained model on the validation repertoires, and choose the cutoff of the positive class.
+"""Calibration of a trained model on the validation repertoires, with the cutoff of the positive class.
 
 Letters: B repertoires, T outputs.
 """
@@ -37,10 +37,10 @@ _logger = logging.getLogger(__name__)
 
 
 def calibrate_model(model: TrainedModel, validation: Fold) -> TrainedModel:
-    """Return the model with probabilities calibrated by validation repertoires, if its configuration asks for it.
+    """Return the model with probabilities calibrated on validation repertoires, if its configuration has `calibrate`.
 
-    What readings add to the outputs of validation repertoires is cross-fitted. Outputs, attention and contributions
-    stay the same.
+    The scores of readings for the validation repertoires are cross-fitted. Outputs, attention and contributions do not
+    change.
     """
     if not model.config.training.calibrate or all(task.kind == "regression" for task in model.tasks):
         return model
@@ -76,7 +76,7 @@ def calibrate_tasks(
 
 
 def fit_task(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64]) -> Calibration:
-    """Return the calibration that fits a task's outputs, (B, its outputs), to known labels, (B,)."""
+    """Return the calibration that fits the outputs of one task, (B, its outputs), to known labels, (B,)."""
     if task.kind == "regression":
         return IDENTITY
     if task.kind == "multiclass":
@@ -88,9 +88,9 @@ def fit_task(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64
 def mean_calibration(tasks: Sequence[Task]) -> Calibration:
     """Return the calibration of the mean output of several models, from their tasks.
 
-    The slope is the harmonic mean. If the models' calibrated log-odds agree, the mean output has the same log-odds,
-    however different the scales of the outputs are. The cutoff is that of the mean of the outputs at which each model
-    begins to call the positive class. So what all models just call, they call together.
+    The slope is the harmonic mean. So if the calibrated log-odds of all models are equal, those of the mean output are
+    the same, even if the scales of the outputs differ. For the cutoff, the outputs from which each model calls the
+    positive class are averaged. So a repertoire at the cutoff of every model is at the cutoff of the ensemble.
     """
     each = [task.calibration for task in tasks]
     slope = harmonic_mean([one.slope for one in each])
@@ -100,12 +100,12 @@ def mean_calibration(tasks: Sequence[Task]) -> Calibration:
 
 
 def describe_calibration(tasks: Sequence[Task]) -> list[dict[str, float]]:
-    """Return the calibration of each task, in a form that JSON can hold."""
+    """Return the calibration of each task, as values for JSON."""
     return [asdict(task.calibration) for task in tasks]
 
 
 def with_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: str) -> tuple[Task, ...]:
-    """Return the tasks with the calibration that a file's state describes; models of earlier versions have none.
+    """Return the tasks with the calibration in the state of a file; files of earlier versions have none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Weights and checkpoints as safetensors files: no pickle, and never half-written."""
+"""Weights and checkpoints as safetensors files, without pickle and never half-written."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FREE = ("losses.since_evaluation",)
 """Names of vectors that may have any size."""
 
 _KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
-"""How a safetensors header calls the types that networks and optimisers have."""
+"""Names in a safetensors header of the types that networks and optimisers have."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON-able state into one file, aside first, then renamed."""
+    """Write tensors and a state of JSON values into one file, under a temporary name first."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(to_plain(state))
     metadata = {"state": text, "digest": _digest(contiguous, text)}
@@ -37,16 +37,15 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
 def load_tensors(
     path: Path, expected: Callable[[dict[str, Any], Collection[str]], Mapping[str, Tensor]] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote, on the CPU.
+    """Return the tensors, on the CPU, and the state that `save_tensors` wrote.
 
     Parameters
     ----------
     path
-        The file.
-    expected
-        Returns, from the state and the tensors' names, tensors of the shapes and types that the file must have, perhaps
-        on the device `meta`. They are compared with the file's header, before anything else is read; a vector
-        whose name is in `FREE` may have any size. Without it every tensor is read as it is.
+        Path of the file. expected
+            Function of the state and the names of the tensors. It returns tensors with the shapes and types that the
+            file must have, perhaps on the device `meta`. They are compared with the header of the file before anything
+            else is read; a vector whose name is in `FREE` may have any size. None: tensors are not checked.
 
     Raises
     ------
@@ -65,7 +64,7 @@ def load_tensors(
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
-    if metadata.get("digest", "") not in ("", _digest(tensors, text)):  # which files of earlier versions lack
+    if metadata.get("digest", "") not in ("", _digest(tensors, text)):  # files of earlier versions have no digest
         raise InputError(f"{path}: is damaged: its numbers are not those that were written")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
@@ -74,7 +73,7 @@ def load_tensors(
 
 
 def _digest(tensors: Mapping[str, Tensor], state: str) -> str:
-    """Return a hash of what a file holds, by which damage is seen; whoever wants to can write another one."""
+    """Return a hash of the content of a file, which shows damage by accident, but not a change on purpose."""
     parts = hashlib.blake2b(state.encode(), digest_size=16)
     for name in sorted(tensors):
         parts.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
@@ -100,7 +99,7 @@ def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's state as named tensors: `<parameter number>.<name>`."""
+    """Return the state of the optimiser as tensors with the names `<index of the parameter>.<name>`."""
     states = optimizer.state_dict()["state"]
     return {
         f"{number}.{name}": torch.as_tensor(value) for number, state in states.items() for name, value in state.items()
@@ -108,7 +107,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimiser the state that `optimizer_tensors` returned."""
+    """Set the state of the optimiser to tensors that `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, name = key.split(".", 1)

@@ -1,4 +1,4 @@
-"""Test motifs in other repertoires than those in which they were found.
+"""Tests of motifs in other repertoires than those in which they were found.
 
 Letters: B repertoires, n of them with a label, P permutations.
 """
@@ -34,15 +34,15 @@ def confirm_motifs(
 ) -> list[EnrichedMotif]:
     """Return the motifs that are associated with the label in other repertoires, in the same direction.
 
-    The share of sequences that hold a motif is correlated with the label as in `find_enriched_motifs`, and with 999
-    permutations of the labels among donors of about the same size, see `permute_labels`. A motif is confirmed if the
-    correlation with permuted labels is as large in at most 5% of the permutations, divided by the number of motifs
-    (Bonferroni).
+    The share of sequences with a motif is correlated with the label as in `find_enriched_motifs`, and with 999
+    permutations of the labels among donors of about the same size, see `permute_labels`. The p-value is the share of
+    permutations in which the correlation is at least as large. A motif is confirmed if its p-value is at most 5%
+    divided by the number of motifs (Bonferroni).
 
     Parameters
     ----------
     motifs
-        The motifs; each is tested by itself.
+        Motifs, each of which is tested alone.
     fold, tasks
         The other repertoires with their labels and donors, and the tasks of the labels.
     seed
@@ -56,7 +56,7 @@ def confirm_motifs(
 def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.random.Generator) -> float:
     """Return the share of permutations in which the correlation is at least as large, in the motif's direction.
 
-    The labels as they are count as one of the permutations.
+    The true labels count as one of the permutations.
     """
     slices = output_slices(tasks)
     index = next(i for i, part in enumerate(slices) if motif.output < part.stop)
@@ -72,6 +72,6 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
 
 
 def _share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
-    """Return the share of each repertoire's sequences that hold a motif, (n,); none may be empty."""
+    """Return the share of sequences with a motif in each repertoire, (n,); no repertoire may be empty."""
     carrying = find_carriers(dataset, motif.kmer_offsets, motif.code)
     return np.asarray(count_flagged(carrying, offsets_of(dataset.n_sequences)) / dataset.n_sequences)

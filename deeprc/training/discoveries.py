@@ -13,32 +13,31 @@ from deeprc.training.kmer_correlations import standardise
 __all__ = ["N_PERMUTATIONS", "FalseDiscoveries"]
 
 N_PERMUTATIONS = 2000
-"""Number of permutations of the labels that a rate of some k-mers needs."""
+"""Number of permutations of the labels for the false discovery rates."""
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-12  # of equal correlations
+_ROUNDING = 1e-12  # correlations that differ by less are equal
 
 
 class FalseDiscoveries:
-    """The share of chance findings among k-mers that correlate with a label at least as strongly as a given one.
+    """False discovery rates: the share of chance findings among k-mers that are at least as correlated as a given one.
 
-    It is the mean number of such k-mers with permuted labels, divided by their number with the labels as they are (the
-    false discovery rate of Benjamini and Hochberg). Where several k-mers go with the label, each needs less evidence
-    than if it were alone. k-mers whose rate is at most the level are taken, and the number that is expected by chance
-    is counted again among the others (the adaptive rate of Benjamini, Krieger and Yekutieli). Without any signal, some
-    k-mer reaches the level with a probability of about the level.
+    The rate is the mean number of such k-mers with permuted labels, divided by their number with the true labels (the
+    false discovery rate of Benjamini and Hochberg). If several k-mers are associated with the label, each needs less
+    evidence than if it were alone. k-mers with a rate of at most the level are significant. Then the number that is
+    expected by chance is counted again, only among the other k-mers (the adaptive rate of Benjamini, Krieger and
+    Yekutieli). Without any signal, the probability that some k-mer reaches the level is about the level.
 
     Parameters
     ----------
     frequencies
-        Of each k-mer in each repertoire, (B, n).
-    labels
-        Labels of the repertoires as they are, and permutations of them, (B, 1 + P); see `permute_labels`.
+        Frequency of each k-mer in each repertoire, (B, n). labels
+            True labels of the repertoires, and permutations of them, (B, 1 + P); see `permute_labels`.
     weights
         Weights of the repertoires, (B,).
     level
-        Largest rate of a k-mer that is taken.
+        Largest rate of a significant k-mer.
 
     Attributes
     ----------
@@ -55,21 +54,21 @@ class FalseDiscoveries:
         taken = np.zeros(len(observed), np.bool_)
         while True:
             self._permuted = np.sort(permuted[~taken], axis=None)
-            self._lowest = np.minimum.accumulate(self._share(self._observed))  # a stronger k-mer has no higher rate
+            self._lowest = np.minimum.accumulate(self._share(self._observed))  # stronger k-mers have no higher rate
             again = self.rate(self.correlation) <= level
             if (taken == again).all():
                 return
             taken = again
 
     def rate(self, correlation: Floats) -> Floats:
-        """Return the rates of k-mers that have these correlations."""
+        """Return the rates of k-mers with these correlations."""
         strength = np.abs(correlation)
         weaker = np.searchsorted(self._observed, strength + _ROUNDING, side="right")
         lowest = np.concatenate([[1.0], self._lowest])[weaker]
         return np.asarray(np.minimum(lowest, self._share(strength)))
 
     def _share(self, strength: Floats) -> Floats:
-        """Return how many k-mers are as strong by chance, divided by how many are, at least one."""
+        """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
         by_chance = len(self._permuted) - np.searchsorted(self._permuted, strength - _ROUNDING)
         seen = len(self._observed) - np.searchsorted(self._observed, strength - _ROUNDING)
         return np.asarray((1 + by_chance) / self._n_labels / np.maximum(seen, 1))

@@ -1,4 +1,4 @@
-"""The random choices of a training: each is a hash of the seed, its use, and the index of the update.
+"""Random numbers of a training, from generators that are seeded by seed, purpose and index of the update.
 
 So an interrupted and resumed training makes the same choices as an uninterrupted one, and several processes that train
 together need not exchange their draws. Letters: B repertoires of an update.
@@ -17,7 +17,7 @@ __all__ = ["Draws", "Purpose", "make_generator"]
 
 
 class Purpose(IntEnum):
-    """What a random choice is for."""
+    """Purpose of a random choice."""
 
     EPOCHS = 0
     SAMPLES = 1
@@ -29,13 +29,13 @@ class Purpose(IntEnum):
 
 
 def make_generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
-    """Return the source of the random numbers for a purpose, such as those of the update with an index."""
+    """Return the random generator for a purpose and an index, such as that of the update."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, int(purpose), *index))))
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What each update draws.
+    """The random choices of each update.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Draws:
     n_repertoires
         Number of training repertoires.
     batch_size
-        B.
+        Number of repertoires of an update, B.
     """
 
     seed: int
@@ -52,7 +52,7 @@ class Draws:
     batch_size: int
 
     def positions(self, update: int) -> NDArray[np.int64]:
-        """Return the indices of an update's repertoires, (B,): epochs in random order, end to end."""
+        """Return the indices of the repertoires of an update, (B,); every epoch has its own random order."""
         n = self.n_repertoires
         at = np.arange(update * self.batch_size, (update + 1) * self.batch_size)
         epochs = {int(epoch) for epoch in at // n}
@@ -60,10 +60,10 @@ class Draws:
         return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
 
     def keys(self, update: int) -> NDArray[np.int64]:
-        """Return the keys from which an update draws the sequences of its repertoires, (B,)."""
+        """Return the keys with which an update draws the sequences of its repertoires, (B,)."""
         return make_generator(self.seed, Purpose.SAMPLES, update).integers(2**63, size=self.batch_size)
 
     def noise(self, update: int, device: torch.device) -> list[torch.Generator]:
-        """Return the source of the noise of each repertoire of an update, on a device."""
+        """Return the random generator of the noise of each repertoire of an update, on a device."""
         seeds = make_generator(self.seed, Purpose.NOISE, update).integers(2**62, size=self.batch_size)
         return [torch.Generator(device).manual_seed(int(seed)) for seed in seeds]

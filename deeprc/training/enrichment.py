@@ -1,4 +1,4 @@
-"""Search for gapped k-mers that are associated with a label: a few passes over the repertoires, permutation tests.
+"""Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
 
 Letters: B repertoires, N sequences of all repertoires, M k-mers of one pattern (one tuple of offsets), T outputs of the
 network, P permutations, n candidates, W residues that a motif spans.
@@ -40,8 +40,8 @@ LEVEL = 0.01
 Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MAX_CANDIDATES = 500  # of one output that are compared with each other
-_MAX_NOTED = 2000  # k-mers of each pattern that are remembered, those with the strongest correlations
+_MAX_CANDIDATES = 500  # candidates of one output that are compared with each other
+_MAX_NOTED = 2000  # k-mers of each pattern that are kept as candidates, those with the strongest correlations
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,16 @@ class EnrichedMotif:
     Attributes
     ----------
     letters
-        Amino-acid indices, (W,); -1 where any residue may stand.
+        Amino-acid indices, (W,); -1 stands for any residue.
     output
-        Index of the output with which the motif is associated, among the outputs of all tasks.
-    correlation
-        Correlation of the motif's frequency with the output's label: with 1 for members of the class and 0 for others,
-        or with the number's rank. It is negative where the motif is rarer. Sequences that hold a motif found earlier
-        for the same output are left out.
-    p_value
-        Probability that the strongest of all k-mers has such a correlation if labels have nothing to do with sequences;
-        computed from the same sequences as the correlation. Of an overdispersed k-mer it may be a smaller false
-        discovery rate.
+        Index of the output with which the motif is associated, among the outputs of all tasks. correlation
+            Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0
+            for others, or the rank of a number. It is negative if the motif is rarer in members. Sequences with a motif
+            that was found earlier for the same output are left out.
+        p_value
+            Probability that the strongest of all k-mers has at least this correlation if labels are independent of
+            sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
+            discovery rate, if that is smaller.
     """
 
     letters: tuple[int, ...]
@@ -71,12 +70,12 @@ class EnrichedMotif:
 
     @property
     def n_residues(self) -> int:
-        """Number of residues that the motif names."""
+        """Number of fixed residues of the motif."""
         return len(self.kmer_offsets)
 
     @property
     def kmer_offsets(self) -> tuple[int, ...]:
-        """Offsets of the residues that the motif names."""
+        """Offsets of the fixed residues of the motif."""
         return tuple(offset for offset, letter in enumerate(self.letters) if letter != ANY)
 
     @property
@@ -89,25 +88,25 @@ class EnrichedMotif:
 
     @property
     def pattern(self) -> str:
-        """The motif as text, with a point for any residue."""
+        """Text of the motif, with a point for any residue."""
         return "".join("." if letter == ANY else AMINO_ACIDS[letter] for letter in self.letters)
 
 
 @dataclass(frozen=True)
 class MotifLimits:
-    """How many motifs are searched for, and what a motif must show.
+    """Largest number of motifs, and the evidence that a motif must have.
 
     Attributes
     ----------
     max_motifs
-        Largest number of motifs, of all outputs together.
-    min_donors
-        A task whose labels are of fewer donors has no motifs. Neither has a class with fewer than 10 donors in it, or
-        fewer than 10 outside.
-    level
-        Largest p-value.
-    doubtful_level
-        Where no output of any task has a motif, each output has its strongest one if its p-value is at most this.
+        Largest number of motifs of all outputs together. min_donors
+            Smallest number of donors with a label: a task with fewer has no motifs. A class also has no motifs if fewer
+            than 10 donors belong to it, or fewer than 10 do not.
+        level
+            Largest p-value of a motif.
+        doubtful_level
+            Largest p-value of a doubtful motif. If no output of any task has a motif, the strongest k-mer of each
+            output is returned if its p-value is at most this level.
     """
 
     max_motifs: int
@@ -117,7 +116,7 @@ class MotifLimits:
 
 
 def enumerate_kmer_offsets(k: int, span: int) -> list[tuple[int, ...]]:
-    """Return all offsets that k residues can have within `span` positions, the first of them at 0."""
+    """Return all offsets that k residues can have within `span` positions; the first offset is 0."""
     return [(0, *others) for others in combinations(range(1, span), k - 1)]
 
 
@@ -133,28 +132,27 @@ def find_enriched_motifs(
 
     The frequency of each k-mer (occurrences per sequence) is correlated with the label: with membership in the positive
     class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, have a
-    smaller weight. The same is done with permuted labels, which stay among repertoires of about the same size. The
+    smaller weight. The same is done with labels that are permuted among repertoires of about the same size. The
     strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all
     k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
 
-    A motif of few repertoires cannot be the strongest of all. So k-mers that vary more than counting explains, which is
-    known without labels, are also tested among themselves, see `FalseDiscoveries`. If there are such k-mers, all
-    p-values are multiplied by two.
+    A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
+    repertoires than counting explains, which is known without labels, are also tested alone, see `FalseDiscoveries`. If
+    there are such k-mers, all p-values are multiplied by two.
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
-    strongest one when the sequences with a motif chosen before are left out. So shifted and shortened forms of one
-    motif count once, and a variant counts if it has sequences of its own. Each output is searched alone.
+    strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
+    count once, and a variant counts if it has sequences of its own. Each output is searched alone.
 
     Parameters
     ----------
     fold
-        The repertoires to learn from, and no others, with their labels and donors. Empty repertoires tell nothing.
-    tasks
-        The tasks that the labels belong to.
-    patterns
-        Offsets of the k-mers' residues, each as in `deeprc.datasets.kmers.count_kmers`.
-    limits
-        How many motifs to return, and from which p-value on.
+        Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored. tasks
+            Tasks of the labels.
+        patterns
+            Offsets of the residues of k-mers, each as in `deeprc.datasets.kmers.count_kmers`.
+        limits
+            Largest number of motifs, and largest p-values.
     seed
         Seed of the permutations.
     """
@@ -177,7 +175,7 @@ def find_enriched_motifs(
 def _searches(
     target: SearchTarget, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
-    """Return a search for each output of a target, after the pass with the labels as they are and permuted."""
+    """Return a search for each output of a target, after the first pass, with the true and the permuted labels."""
     columns = target.permute_labels(N_PERMUTATIONS, rng)  # (n, T', 1 + P)
     searches = [_Search(target.take([i]), patterns, level) for i in range(len(target.outputs))]
     weights = target.weigh()
@@ -196,7 +194,7 @@ def _searches(
 
 
 def _take_in_turn(found: Sequence[Sequence[EnrichedMotif]], max_motifs: int) -> list[EnrichedMotif]:
-    """Return the best motif of each output, then the second of each, and so on; each pattern once.
+    """Return the best motif of each output, then the second best of each, and so on; each pattern only once.
 
     Within a round, the motif with the smallest p-value comes first.
     """
@@ -214,11 +212,10 @@ class _Search:
     Parameters
     ----------
     target
-        The output, with the repertoires and the numbers that frequencies are correlated with, (B, 1).
-    patterns
-        Offsets of the k-mers' residues.
-    level
-        Largest p-value.
+        The output, with its repertoires and the values that frequencies are correlated with, (B, 1). patterns
+            Offsets of the residues of k-mers.
+        level
+            Largest p-value of a motif.
     """
 
     def __init__(self, target: SearchTarget, patterns: Sequence[Sequence[int]], level: float) -> None:
@@ -230,16 +227,16 @@ class _Search:
         self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, target.n_donors)
 
     def note_strongest(self, index: int, r: NDArray[np.float32]) -> None:
-        """Remember the k-mers of a pattern with the strongest correlations, from those of all, (M,)."""
+        """Keep the k-mers of a pattern with the strongest correlations; `r` has those of all k-mers, (M,)."""
         size = np.abs(r)
         kept = min(_MAX_NOTED, len(size))
         code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
         self._noted.append(Candidates(np.full(kept, index), code, r[code].astype(np.float64), np.zeros(kept, np.bool_)))
 
     def test_overdispersed(self, kmers: OverdispersedKmers, rng: np.random.Generator) -> None:
-        """Test k-mers that vary more than by chance among themselves; they and all k-mers get half of the level each.
+        """Test overdispersed k-mers alone; this test and the test of all k-mers get half of the level each.
 
-        This is for the first pass, before any motif is chosen.
+        Call it in the first pass, before any motif is chosen.
         """
         labels = self._target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
         self._discoveries = FalseDiscoveries(kmers.frequencies, labels, self._target.weigh(), self._level / 2)
@@ -248,16 +245,16 @@ class _Search:
         self._overdispersed, self._occurrences = found.take(order), kmers.occurrences.take(order)
 
     def strongest(self) -> EnrichedMotif:
-        """Return the motif with the lowest p-value after the first pass; to be called before `find_motifs`."""
+        """Return the motif with the lowest p-value after the first pass; call it before `find_motifs`."""
         every = Candidates.concatenate([*self._noted, self._overdispersed]).sort()
         best = int(self._p_values(every, every.correlation).argmin())
         return self._motif(every, best, every.correlation)
 
     def find_motifs(self, max_motifs: int) -> list[EnrichedMotif]:
-        """Return the motifs, best first; each further pass leaves out the sequences that hold a chosen motif."""
+        """Return the motifs, best first; each further pass leaves out the sequences with a chosen motif."""
         sizes = self._dataset.n_sequences
         starts = offsets_of(sizes)
-        explained = np.zeros(int(starts[-1]), bool)  # whether a sequence holds a chosen motif, (N,)
+        explained = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
         chosen: list[EnrichedMotif] = []
         while True:
             candidates = self._take_candidates()
@@ -273,13 +270,13 @@ class _Search:
                 self.note_strongest(statistics.pattern, statistics.r[0])
 
     def _take_candidates(self) -> Candidates:
-        """Return the noted k-mers whose p-value is at most the level, strongest first, and forget all noted ones."""
+        """Return the kept k-mers with a p-value of at most the level, strongest first, and forget all kept ones."""
         noted = Candidates.concatenate(self._noted).sort()
         self._noted = []
         return noted.take(self._p_values(noted, noted.correlation) <= self._level)
 
     def _p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
-        """Return the p-values of candidates if they had these correlations, (n,)."""
+        """Return the p-values that candidates have with these correlations, (n,)."""
         size = np.array([len(kmer_offsets) for kmer_offsets in self._patterns])[candidates.pattern]
         p = np.ones(len(size))
         for k in np.unique(size):
@@ -291,7 +288,7 @@ class _Search:
         return np.asarray(np.minimum(2 * p, 1))
 
     def _join_overdispersed(self, candidates: Candidates) -> tuple[Candidates, Occurrences]:
-        """Return the candidates and where they occur, and after them the overdispersed k-mers that are significant."""
+        """Return the candidates, followed by the significant overdispersed k-mers, and the occurrences of them all."""
         p = self._p_values(self._overdispersed, self._overdispersed.correlation)
         significant = np.flatnonzero(p <= self._level)
         others, found = self._overdispersed.take(significant), self._occurrences.take(significant)
@@ -308,23 +305,22 @@ class _Search:
         Parameters
         ----------
         candidates
-            The k-mers, strongest first; significant overdispersed ones are added to them.
-        explained
-            Whether each sequence holds a chosen motif, (N,); changed in place.
-        starts
-            Offsets of the repertoires' sequences, (B + 1,).
+            Candidate k-mers, strongest first; significant overdispersed ones are added to them. explained
+                Whether each sequence has a chosen motif, (N,); changed in place.
+            starts
+                Offsets of the repertoires in the sequences, (B + 1,).
         max_motifs
             Largest number of motifs.
         """
         candidates, found = self._join_overdispersed(candidates)
         if len(candidates) == 0:
             return [], True
-        if not found.looked_for[0]:  # it is too common to be compared with the others
+        if not found.looked_for[0]:  # the first one is too common to be compared with the others
             kmer_offsets = self._patterns[candidates.pattern[0]]
             explained |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
             return [self._motif(candidates, 0, candidates.correlation)], False
         n_repertoires, n = len(self._values), len(candidates)
-        cell = found.repertoire.astype(np.int64) * n + found.which  # of a table (B, n)
+        cell = found.repertoire.astype(np.int64) * n + found.which  # index in a table (B, n)
         n_free = np.diff(starts) - count_flagged(explained, starts)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():

@@ -42,7 +42,7 @@ _DESCRIBED = ("genes", "readings", "calibration")
 
 
 class DeepRCEstimator(RepertoireEstimator):
-    """What a classifier and a regressor by DeepRC share: parameters, training, outputs, saving."""
+    """Base class of DeepRC's classifier and regressor: parameters, training, outputs and saving."""
 
     uses_validation = True
     uses_groups = True
@@ -63,15 +63,15 @@ class DeepRCEstimator(RepertoireEstimator):
         self.device = device
 
     def check_parameters(self) -> None:
-        """Raise InputError where the configuration cannot be used."""
+        """Raise InputError if the configuration cannot be used."""
         load_config(self.config, self.overrides or {})
 
     def _task(self) -> Task:
-        """Return what is predicted."""
+        """Return the task that is predicted."""
         raise NotImplementedError
 
     def _train(self, train: Fold, validation: Fold, *, readings_use_validation: bool) -> None:
-        """Train on a fold; early stopping watches the other."""
+        """Train on one fold, with early stopping on the other."""
         config = load_config(self.config, self.overrides or {})
         if not readings_use_validation:
             config = replace(config, training=replace(config.training, readings_use_validation=False))
@@ -84,14 +84,14 @@ class DeepRCEstimator(RepertoireEstimator):
         )
 
     def _checked_share(self) -> float:
-        """Return the share of the repertoires that early stopping watches."""
+        """Return the share of repertoires that are used for early stopping; raise InputError if it is not valid."""
         share = self.validation_fraction
         if not 0 < share < 1:
             raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
         return share
 
     def _split(self, fold: Fold, n_held_out: int, *, stratify: bool) -> tuple[Fold, Fold]:
-        """Return what to learn from and what early stopping watches, two parts of a fold whose order is irrelevant."""
+        """Split a fold into one to learn from and one for early stopping, whatever the order of the repertoires."""
         fold = fold.ordered()
         strata = fold.labels[:, 0] if stratify else None
         if fold.groups is None:
@@ -125,7 +125,7 @@ class DeepRCEstimator(RepertoireEstimator):
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
         described = {name: values[f"{name}_"]["value"] for name in _DESCRIBED if f"{name}_" in values}
         own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
-        self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # of files of versions without them
+        self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # older files have none
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
         config = config_from_mapping(values["config_"]["value"], source="the estimator's file")
         tasks, device, where = (self._task(),), resolve_device(self.device), "the estimator's file"
@@ -136,14 +136,14 @@ class DeepRCEstimator(RepertoireEstimator):
 
 
 def _validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
-    """Return validation repertoires with their labels, (B,), and groups."""
+    """Return the fold of validation repertoires with labels, (B,), and groups."""
     return Fold(X, labels[:, None], validate_groups(X, groups, several=False))
 
 
 def _split_by_group(
     groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and about n rows of other groups to hold out."""
+    """Return the rows to learn from, and about `n_held_out` rows of other groups."""
     if strata is None:
         splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
     else:
@@ -154,32 +154,30 @@ def _split_by_group(
 
 
 class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
-    """Classify repertoires with DeepRC.
+    """A classifier of repertoires by DeepRC.
 
     Parameters
     ----------
     config
-        A preset's name or a YAML file.
-    overrides
-        `{"n_updates": 500, ...}`, changes of the configuration.
-    validation_fraction
-        Share of the repertoires given to `fit` that early stopping watches; at least one per class.
-    seed
-        The seed of the inner split, the network's start and the sampling.
-    device
-        `auto`, `cpu`, `cuda` ...
+        Name of a preset, or path of a YAML file. overrides
+            Changes of the configuration, such as `{"n_updates": 500}`.
+        validation_fraction
+            Share of the repertoires given to `fit` that are used for early stopping; at least one per class.
+        seed
+            Seed of the inner split, the initial weights and the sampling.
+        device
+            Name of the device: `auto`, `cpu`, `cuda` ...
 
     Attributes
     ----------
     classes_
-        (C,) labels in sorted order.
-    model_
-        The trained `deeprc.training.model.TrainedModel`, which `deeprc.interpretation` explains.
-    history_
-        One row per evaluation.
-    train_digests_, validation_digests_
-        The digests of the repertoires that were learned from, and of those that early stopping watched; see
-        `Repertoire.digest`. They are empty for an estimator that a version without them saved.
+        Labels in sorted order, (C,). model_
+            The trained `deeprc.training.model.TrainedModel`, for the functions of `deeprc.interpretation`.
+        history_
+            History of the training, one row per evaluation.
+        train_digests_, validation_digests_
+            Digests of the training repertoires, and of those for early stopping; see `Repertoire.digest`. They are
+            empty if an older version saved the estimator.
     """
 
     def fit(
@@ -192,12 +190,12 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         y_validation: ArrayLike | None = None,
         groups_validation: ArrayLike | None = None,
     ) -> DeepRCClassifier:
-        """Train on the repertoires X, (B,), with labels y, (B,), of any type; at least two per class.
+        """Train on the repertoires X, (B,), with labels y, (B,), of any type; each class needs at least two.
 
-        Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
-        latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
-        this share nor an inner fold separates them, and tests of motifs exchange labels between donors.
-        `groups_validation` are those of X_validation. The order of X does not matter.
+        Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Readings of the
+        network also learn from this share of X, but never from X_validation. Repertoires with equal `groups`, (B,), are
+        from one donor: they are never separated by a split, and tests of motifs permute labels between donors.
+        `groups_validation` are the groups of X_validation. The order of X does not matter.
 
         Raises
         ------
@@ -220,7 +218,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         return self
 
     def _index(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
-        """Return the number of each validation repertoire's class, (B,)."""
+        """Return the index of each validation repertoire's class, (B,)."""
         labels = np.asarray(y)
         if y is None or labels.shape != (len(X),):
             raise ValueError(f"y_validation: expected {len(X)} labels, found {'none' if y is None else labels.shape}")
@@ -230,16 +228,16 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         return np.searchsorted(self.classes_, labels)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the log-odds of the second of two classes, (B,); of more classes their logits, (B, C).
+        """Return the log-odds of the second of two classes, (B,), or the logits of more classes, (B, C).
 
-        They are those before calibration, as `deeprc.interpretation` explains them.
+        They are not calibrated, like the outputs that `deeprc.interpretation` explains.
         """
         outputs = self._outputs(X).double().numpy()
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     @property
     def min_probability(self) -> float:
-        """The probability from which the second of two classes is predicted: chosen by the validation repertoires."""
+        """Probability from which the second of two classes is predicted, chosen on the validation repertoires."""
         check_is_fitted(self)
         return self.model_.tasks[0].calibration.min_probability
 
@@ -254,16 +252,15 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
 
 
 class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
-    """Predict a number for each repertoire with DeepRC.
+    """A regressor by DeepRC, which predicts a number for each repertoire.
 
-    Parameters as of `DeepRCClassifier`.
+    The parameters are those of `DeepRCClassifier`.
 
     Attributes
     ----------
     mean_, scale_
-        Mean and scale of the training repertoires' numbers.
-    model_, history_, train_digests_, validation_digests_
-        As those of `DeepRCClassifier`.
+        Mean and standard deviation of the training labels. model_, history_, train_digests_, validation_digests_
+            Model, history and digests as in `DeepRCClassifier`.
     """
 
     def fit(
@@ -276,12 +273,12 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         y_validation: ArrayLike | None = None,
         groups_validation: ArrayLike | None = None,
     ) -> DeepRCRegressor:
-        """Train on the repertoires X, (B,), with numbers y, (B,); at least two different ones.
+        """Train on the repertoires X, (B,), with numbers y, (B,), of which at least two must differ.
 
-        Early stopping watches the validation repertoires, where they are given, and else a share of X. Only of the
-        latter do the network's readings learn, too. Repertoires with equal `groups`, (B,), are of one donor: neither
-        this share nor an inner fold separates them, and tests of motifs exchange labels between donors.
-        `groups_validation` are those of X_validation. The order of X does not matter.
+        Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Readings of the
+        network also learn from this share of X, but never from X_validation. Repertoires with equal `groups`, (B,), are
+        from one donor: they are never separated by a split, and tests of motifs permute labels between donors.
+        `groups_validation` are the groups of X_validation. The order of X does not matter.
 
         Raises
         ------

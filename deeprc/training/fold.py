@@ -1,4 +1,4 @@
-"""`Fold`: repertoires with their labels and donors.
+"""Folds: repertoires with their labels and donors.
 
 Letters: B repertoires.
 """
@@ -21,9 +21,10 @@ __all__ = ["Fold"]
 
 @dataclass(frozen=True)
 class Fold:
-    """Repertoires, their labels, (B, number of tasks) float64, NaN where missing, and their donors.
+    """Repertoires with their labels, (B, number of tasks) float64, NaN if missing, and their donors.
 
-    Repertoires with equal `groups`, (B,) int64, are of one donor. None: each repertoire is its own.
+    Repertoires with equal `groups`, (B,) int64, are from one donor. If `groups` is None, each repertoire has another
+    donor.
     """
 
     dataset: RepertoireDataset
@@ -31,15 +32,15 @@ class Fold:
     groups: NDArray[np.int64] | None = None
 
     def number_donors(self) -> NDArray[np.int64]:
-        """Return the index of each repertoire's donor, (B,): from 0, in the order in which donors first occur."""
+        """Return the index of each repertoire's donor, (B,), from 0, in the order in which donors first occur."""
         return np.arange(len(self.labels)) if self.groups is None else number_groups(self.groups)
 
     def take(self, rows: NDArray[np.int64]) -> Fold:
-        """Return some of the repertoires, rows (n,), in this order."""
+        """Return some of the repertoires, by their rows, (n,), in this order."""
         return Fold(self.dataset[rows], self.labels[rows], None if self.groups is None else self.groups[rows])
 
     def ordered(self) -> Fold:
-        """Return the repertoires that have a label, in an order that their content decides, see `canonical_order`."""
+        """Return the repertoires that have a label, in an order that depends on content only, see `canonical_order`."""
         rows = np.flatnonzero(~np.isnan(self.labels).all(axis=1))
         if len(rows):
             rows = rows[canonical_order(self.dataset[rows], self.labels[rows])]
@@ -47,7 +48,7 @@ class Fold:
 
     @classmethod
     def join(cls, folds: Sequence[Fold]) -> Fold:
-        """Return the repertoires of several folds of one container together."""
+        """Join several folds of one container."""
         labels = np.concatenate([fold.labels for fold in folds])
         groups = [fold.groups for fold in folds if fold.groups is not None]
         return cls(

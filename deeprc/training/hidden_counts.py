@@ -1,4 +1,4 @@
-"""Repertoires that the abundance scale log(count) hides: those whose counts are all 1, since log(1) is 0."""
+"""Checks for repertoires that the abundance scale log(count) hides: all their counts are 1, and log(1) is 0."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
 
 
 def with_visible_residues(config: Config, sides: Sequence[RepertoireDataset]) -> Config:
-    """Return the configuration in which the training and validation repertoires can be seen.
+    """Return the configuration with an abundance scale that does not hide training and validation repertoires.
 
-    Where no sequence has a count above 1, `abundance=none` takes the place of `log`, with a warning.
+    If no sequence has a count above 1, `abundance=none` replaces `log`, with a warning.
 
     Raises
     ------
     InputError
-        If `log` hides some repertoires only: the network would tell them by that, and not by their receptors.
+        If `log` hides only some repertoires: the network would recognise them by this, and not by their receptors.
     """
     if config.network.abundance != "log":
         return config

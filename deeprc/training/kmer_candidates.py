@@ -1,4 +1,4 @@
-"""Candidate motifs: k-mers that the search tests."""
+"""Candidates for motifs: k-mers that the search tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANY = -1
 
 @dataclass(frozen=True)
 class Candidates:
-    """k-mers that may be motifs.
+    """n k-mers that may be motifs.
 
     Attributes
     ----------
@@ -30,9 +30,8 @@ class Candidates:
     code
         Index of each k-mer among those of its pattern, (n,).
     correlation
-        Its correlation with the label, (n,).
-    overdispersed
-        Whether it was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
+        Correlation of each k-mer's frequency with the label, (n,). overdispersed
+            Whether each k-mer was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
     """
 
     pattern: Codes
@@ -45,16 +44,16 @@ class Candidates:
 
     @classmethod
     def none(cls) -> Candidates:
-        """Return no candidates."""
+        """Return an empty set of candidates."""
         return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
 
     def take(self, rows: NDArray[np.int64] | Flags) -> Candidates:
-        """Return some of the candidates."""
+        """Return some of the candidates, by their rows."""
         return Candidates(self.pattern[rows], self.code[rows], self.correlation[rows], self.overdispersed[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Candidates]) -> Candidates:
-        """Return the candidates of all parts, in their order."""
+        """Join the candidates of several parts, in their order."""
         columns = zip(*((part.pattern, part.code, part.correlation, part.overdispersed) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
@@ -69,14 +68,14 @@ class Candidates:
         return self.take(np.array([pair not in known for pair in pairs], np.bool_))
 
     def first_of_each_sign(self, max_of_sign: int) -> Candidates:
-        """Return at most so many candidates with a positive and with a negative correlation, the first ones."""
+        """Return the first `max_of_sign` candidates with a positive correlation, and as many with a negative one."""
         rank = np.zeros(len(self), np.int64)
         for sign in (self.correlation > 0, self.correlation <= 0):
             rank[sign] = np.arange(int(sign.sum()))
         return self.take(rank < max_of_sign)
 
     def letters(self, i: int, patterns: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return the amino-acid indices of one candidate, and `ANY` between them."""
+        """Return the amino-acid indices of candidate i, with `ANY` between them."""
         kmer_offsets = patterns[self.pattern[i]]
         code, letters = int(self.code[i]), [ANY] * (kmer_offsets[-1] + 1)
         for offset in reversed(kmer_offsets):

@@ -29,19 +29,19 @@ __all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 
 Floats = NDArray[np.float64]
 
-_CONSTANT = 1e-12  # length of a column that does not vary
-_MEMORY = 400_000_000  # bytes of the products with labels that are summed at a time; the peak is about twice that
+_CONSTANT = 1e-12  # a column with a smaller length is constant
+_MEMORY = 400_000_000  # bytes of the sums of products with labels in one pass; the peak of memory is about twice that
 
 
 class KmerStatistics(NamedTuple):
-    """What is known of the k-mers of one pattern; repertoires have weights.
+    """Weighted moments of the k-mers of one pattern, and their correlations with labels.
 
     Attributes
     ----------
     pattern
         Index of the pattern.
     r
-        Correlations of the k-mers' frequencies with the targets, (columns, M).
+        Correlation of each k-mer's frequency with each target, (columns, M).
     mean, variance
         Mean and variance of the frequencies, (M,).
     """
@@ -59,17 +59,16 @@ def correlate(
     weights: Floats,
     left_out: Flags | None = None,
 ) -> Iterator[KmerStatistics]:
-    """Yield for each pattern how the frequencies of its k-mers vary, and how they correlate with the targets.
+    """Yield for each pattern the moments of its k-mers' frequencies, and their correlations with the targets.
 
-    As many patterns are counted in one pass over the repertoires as the memory allows. The correlations are in memory
-    that the next pass uses again, because new memory takes longer than the sums.
+    Each pass over the repertoires counts as many patterns as the memory allows. The next pass overwrites the memory of
+    the correlations, because to allocate new memory takes longer than the sums.
 
     Parameters
     ----------
     dataset, patterns, left_out
-        See `iterate_frequencies`.
-    targets
-        One column for each label, as it is or permuted, (B, columns).
+        Repertoires, offsets and flags of sequences to ignore, see `iterate_frequencies`. targets
+            One column for each true or permuted label, (B, columns).
     weights
         Weights of the repertoires, (B,).
     """
@@ -107,17 +106,17 @@ def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
 
 
 def weigh_by_size(n_counted: Codes, sizes: Codes, donors: Codes) -> Floats:
-    """Return the weights of frequencies among `n_counted` sequences in repertoires of these sizes, (B,).
+    """Return the weight of each repertoire, (B,), when frequencies of k-mers are correlated with labels.
 
-    A frequency varies by chance, the more the fewer sequences there are, and between people, however many sequences
-    there are. The weight of a donor follows from a variance of 1/n + 1/m, where n is the number of sequences of the
-    donor and m the median of these numbers, so that neither part rules. The repertoires of a donor share this weight in
-    proportion to their sequences: it does not grow with the number of repertoires.
+    A frequency varies by chance, more if there are fewer sequences, and between people, even if there are many
+    sequences. So the weight of a donor is the inverse of 1/n + 1/m, where n is the number of sequences of the donor and
+    m the median of these numbers: then neither part dominates. The repertoires of a donor share this weight in
+    proportion to their sequences, so it does not grow with the number of repertoires.
 
     Parameters
     ----------
     n_counted, sizes
-        The numbers of sequences that count, and of all sequences, (B,).
+        Number of sequences that are counted, and of all sequences, in each repertoire, (B,) each.
     donors
         Index of each repertoire's donor, (B,).
     """
@@ -126,7 +125,7 @@ def weigh_by_size(n_counted: Codes, sizes: Codes, donors: Codes) -> Floats:
 
 
 def standardise(columns: Floats, weights: Floats) -> Floats:
-    """Return the columns, (B, n), less their weighted mean and with weighted length 1; a constant one becomes 0."""
+    """Subtract the weighted mean of each column, (B, n), and scale it to weighted length 1; constant ones become 0."""
     centred = columns - weights @ columns / weights.sum()
     length = np.sqrt(weights @ centred**2)
     return np.asarray(centred / np.where(length > _CONSTANT, length, np.inf))
@@ -134,12 +133,12 @@ def standardise(columns: Floats, weights: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Weighted sums over repertoires, from which correlations follow.
+    """Weighted sums over repertoires, from which correlations are computed.
 
     Attributes
     ----------
     total, squares
-        Sums of the k-mers' frequencies and of their squares, (M,).
+        Sums of the frequencies of k-mers and of their squares, (M,) each.
     products
         Sums of the products of frequencies and targets, (columns, M).
     """
@@ -150,7 +149,7 @@ class _Sums:
 
     @classmethod
     def zero(cls, products: NDArray[np.float32]) -> _Sums:
-        """Return sums of nothing, in the memory of the products, (columns, M)."""
+        """Return sums of 0; `products`, (columns, M), is used as memory."""
         products[:] = 0
         size = products.shape[1]
         return cls(np.zeros(size), np.zeros(size), products)
@@ -163,9 +162,9 @@ class _Sums:
         Parameters
         ----------
         frequencies, targets, weights
-            Their frequencies, (rows, M), weighted targets, (columns, rows), and weights.
-        scratch
-            Memory for as many numbers as there are products.
+            Frequencies of the repertoires, (rows, M), their weighted targets, (columns, rows), and their weights,
+            (rows,). scratch
+                Working memory with as many numbers as `products`.
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
@@ -176,7 +175,7 @@ class _Sums:
             np.add(self.products, added, out=self.products)
 
     def statistics(self, index: int, weight: float) -> KmerStatistics:
-        """Return the statistics, with the correlations in the memory of the products.
+        """Return the statistics; the correlations overwrite the products.
 
         Parameters
         ----------
@@ -193,7 +192,7 @@ class _Sums:
 
 @njit(parallel=True, nogil=True)
 def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats) -> None:
-    """Add the weighted sums and sums of squares of each column."""
+    """Add the weighted sum and sum of squares of each column of `rows`."""
     size = rows.shape[1]
     for block in numba.prange((size + 4095) // 4096):
         for i in range(len(rows)):
@@ -222,7 +221,7 @@ def _add_sparse_products(
     targets: NDArray[np.float32],
     products: NDArray[np.float32],
 ) -> None:
-    """Add the products of `SparseFrequencies` with each row's targets."""
+    """Add the products of `SparseFrequencies` with the targets of their rows."""
     for column in numba.prange(len(products)):
         i = 0
         while i < len(kmers):

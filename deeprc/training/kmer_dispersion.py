@@ -1,6 +1,7 @@
-"""Find overdispersed k-mers, which vary more between repertoires than counting explains, such as motifs of a subgroup.
+"""Search for overdispersed k-mers: their frequencies vary more between repertoires than counting explains.
 
-Labels are not used. So a later test of these few k-mers with labels needs no correction for all other k-mers.
+Motifs of a subgroup of donors are such k-mers. Labels are not used, so a later test of these few k-mers with labels
+needs no correction for all other k-mers.
 
 Letters: B repertoires, D donors, M k-mers of one pattern (one tuple of offsets), n k-mers of any pattern.
 """
@@ -25,26 +26,25 @@ __all__ = ["Dispersion", "OverdispersedKmers", "Sampling"]
 Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MIN_EXCESS = 6.0  # standard deviations by which the variance exceeds that of counting; see docs/experiments.md
-_MAX_MEAN = 0.01  # frequency of a k-mer; more common ones are germline residues
-_MIN_RESIDUES = 3  # pairs of residues are common, and so few that they can be tested all together
-_PASSED_ON = 0.5  # share of the excess variance of a part that belongs to a longer k-mer
-_MAX_LISTED = 2000  # k-mers that are looked for in sequences
-_MIN_CARRIERS = 4  # donors that share the variance, in effect; fewer cannot tell a label from chance
+_MIN_EXCESS = 6.0  # smallest excess of the variance over counting, in standard deviations; see docs/experiments.md
+_MAX_MEAN = 0.01  # largest mean frequency; more common k-mers are germline residues
+_MIN_RESIDUES = 3  # pairs of residues are common, and few enough to be tested with all k-mers
+_PASSED_ON = 0.5  # from this share on, the excess variance of a part is attributed to a longer k-mer
+_MAX_LISTED = 2000  # k-mers whose occurrences in sequences are searched
+_MIN_CARRIERS = 4  # smallest effective number of donors that share the variance; fewer agree with any label by chance
 _MAX_KEPT = 500  # k-mers that are tested
 _MAX_OCCURRENCES = 2_000_000
 
 
 class Sampling(NamedTuple):
-    """How precisely frequencies are known.
+    """Precision of frequencies, which depends on numbers of sequences and donors.
 
     Attributes
     ----------
     size
-        Number of sequences from which a frequency has, by counting alone, the mean of its sampling variances.
-    n_donors
-        Number of donors of equal weight that tell as much as these. Frequencies in repertoires of one donor may vary
-        together, so those repertoires count once.
+        Effective number of sequences: with it, counting alone gives the mean sampling variance of a frequency. n_donors
+            Effective number of donors, if all had equal weight. Frequencies in repertoires of one donor may vary
+            together, so these repertoires count once.
     """
 
     size: float
@@ -52,7 +52,7 @@ class Sampling(NamedTuple):
 
     @classmethod
     def of(cls, weights: Floats, sizes: Codes, donors: Codes) -> Sampling:
-        """Return the sampling of repertoires with these weights, numbers of sequences and donors, (B,); none is empty.
+        """Return the precision from weights, numbers of sequences and donors of repertoires, (B,) each; none is empty.
 
         The donors are numbered from 0.
         """
@@ -60,24 +60,24 @@ class Sampling(NamedTuple):
         return cls(total / float((weights / sizes).sum()), total**2 / float((np.bincount(donors, weights) ** 2).sum()))
 
     def relative_excess(self, mean: Floats, variance: Floats) -> Floats:
-        """Return the squared coefficient of variation of frequencies, less what counting adds, (M,); at least 0."""
+        """Return the squared coefficient of variation of frequencies, minus its part by counting, (M,); at least 0."""
         seen = mean > 0
         safe = np.where(seen, mean, 1)
         return np.where(seen, np.maximum(variance - mean / self.size, 0) / safe**2, 0)
 
     def excess(self, mean: Floats, variance: Floats, inherited: Floats) -> Floats:
-        """Return by how many standard deviations the variance of frequencies exceeds what is expected, (M,).
+        """Return the excess of the variance of frequencies over its expectation, in standard deviations, (M,).
 
         A count with mean m and a relative excess c has the variance m e, with e = 1 + c m. The ratio of the observed
-        variance and m has the mean e and, from D donors, at most the variance (2 e^2 + 1 / m) / D. It has this
-        variance if m is known and not estimated; rare k-mers, whose ratio is skewed, are so kept out.
+        variance and m has the mean e and, with D donors, at most the variance (2 e^2 + 1 / m) / D. This limit holds if
+        m is known and not estimated; it excludes rare k-mers, whose ratio has a skewed distribution.
 
         Parameters
         ----------
         mean, variance
             Mean and variance of the frequencies, (M,).
         inherited
-            The relative excess that is expected, (M,).
+            Expected relative excess, (M,).
         """
         count = np.where(mean > 0, mean, 1) * self.size
         expected = 1 + inherited * count
@@ -87,7 +87,7 @@ class Sampling(NamedTuple):
 
 @dataclass(frozen=True)
 class OverdispersedKmers:
-    """k-mers that vary more than counting explains, each in sequences of its own.
+    """n k-mers that vary more than counting explains, where each sequence counts for one k-mer only.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class OverdispersedKmers:
     frequencies
         Share of each repertoire's sequences that count for each k-mer, (B, n).
     occurrences
-        Where the k-mers occur, also in sequences that count for another one.
+        All occurrences of the k-mers, also in sequences that count for another k-mer.
     """
 
     pattern: Codes
@@ -111,7 +111,7 @@ class OverdispersedKmers:
 
 
 class _Listed(NamedTuple):
-    """k-mers of any pattern, with their relative excess that is expected and the priority by excess, (n,) each."""
+    """k-mers of any pattern, with their expected relative excess and their priority, (n,) each."""
 
     pattern: Codes
     code: Codes
@@ -123,14 +123,13 @@ class _Listed(NamedTuple):
 
 
 class Dispersion:
-    """How much the frequencies of k-mers vary between repertoires.
+    """The variation of k-mer frequencies between repertoires.
 
     Parameters
     ----------
     patterns
-        Offsets of the k-mers' residues.
-    weights, sizes, donors
-        Weights of the repertoires, their numbers of sequences and the indices of their donors, (B,); none may be empty.
+        Offsets of the residues of k-mers. weights, sizes, donors
+            Weight, number of sequences and donor index of each repertoire, (B,) each; no repertoire may be empty.
     """
 
     def __init__(self, patterns: Sequence[Sequence[int]], weights: Floats, sizes: Codes, donors: Codes) -> None:
@@ -139,19 +138,20 @@ class Dispersion:
         self._moments: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
 
     def note(self, statistics: KmerStatistics) -> None:
-        """Remember how the k-mers of one pattern vary."""
+        """Store the variation of the k-mers of one pattern."""
         self._moments[tuple(self._patterns[statistics.pattern])] = statistics.mean, statistics.variance
 
     def find_overdispersed(self, dataset: RepertoireDataset) -> OverdispersedKmers:
         """Return the k-mers of all patterns that vary more than counting and their parts explain.
 
-        A part of a k-mer lacks one of its residues. If a part varies, because it is a piece of a gene, so does every
-        k-mer that it is in; only what varies more than that is returned. But if one k-mer has at least half of the
-        excess variance of its part, the part varies because of this k-mer, and the part is not returned.
+        A part of a k-mer is the k-mer without one of its residues. If a part varies, for example as a piece of a gene,
+        every k-mer with this part varies, too; a k-mer is returned only if it varies more than that. But if one k-mer
+        has at least half of the excess variance of its part, the part varies because of this k-mer, and the part is not
+        returned.
 
-        The forms of one motif are in the same sequences. So each sequence counts for one k-mer, that with the largest
-        excess, and a k-mer whose remaining sequences do not vary is left out. So is one that varies because of fewer
-        than four donors: such a k-mer goes with any label by chance.
+        The forms of one motif are in the same sequences. So each sequence counts only for the k-mer with the largest
+        excess, and a k-mer is left out if its remaining sequences do not vary. A k-mer is also left out if it varies
+        because of fewer than four donors: it would be correlated with many labels by chance.
         """
         listed = self._list_kmers()
         found = find_occurrences(dataset, self._patterns, listed.pattern, listed.code, max_occurrences=_MAX_OCCURRENCES)
@@ -166,7 +166,7 @@ class Dispersion:
         return OverdispersedKmers(listed.pattern[kept], listed.code[kept], frequencies[:, kept], found.take(kept))
 
     def _list_kmers(self) -> _Listed:
-        """Return the k-mers that vary more than their parts explain, those that vary most first."""
+        """Return the k-mers that vary more than their parts explain, most variable first."""
         relative = {key: self._sampling.relative_excess(*moments) for key, moments in self._moments.items()}
         variances = {key: value * self._moments[key][0] ** 2 for key, value in relative.items()}
         passed_on = _find_passed_on(variances)
@@ -187,7 +187,7 @@ class Dispersion:
 def _known_parts(
     kmer_offsets: tuple[int, ...], known: Container[tuple[int, ...]]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the index of each residue that may be left out, and the offsets of the others, if they are known."""
+    """Yield the parts of a pattern that are known: the index of the residue that is left out, and the other offsets."""
     for left_out in range(len(kmer_offsets)):
         rest = kmer_offsets[:left_out] + kmer_offsets[left_out + 1 :]
         part = tuple(offset - rest[0] for offset in rest)
@@ -200,14 +200,13 @@ def _inherit(
     relative: Mapping[tuple[int, ...], Floats],
     variances: Mapping[tuple[int, ...], Floats],
 ) -> Floats:
-    """Return the largest relative excess of the parts of each k-mer of a pattern that do not pass it on to it, (M,).
+    """Return the relative excess that each k-mer of a pattern inherits from its parts, (M,), the largest of them.
 
     Parameters
     ----------
     kmer_offsets
-        The pattern.
-    relative, variances
-        Relative excess and excess variance of the k-mers of each pattern.
+        Pattern of the k-mers. relative, variances
+            Relative excess, and excess variance, of the k-mers of each pattern.
     """
     shape = (_N_LETTERS,) * len(kmer_offsets)
     own = variances[kmer_offsets].reshape(shape)
@@ -219,7 +218,7 @@ def _inherit(
 
 
 def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[int, ...], Flags]:
-    """Return for the k-mers of each pattern whether a longer one has at least half of their excess variance, (M,)."""
+    """Return whether a longer k-mer has at least half of the excess variance of each k-mer, (M,), by pattern."""
     largest = {key: np.zeros(len(values)) for key, values in variances.items()}
     for kmer_offsets, values in variances.items():
         for left_out, part in _known_parts(kmer_offsets, variances):
@@ -229,20 +228,20 @@ def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[i
 
 
 def _sum_by_donor(parts: Floats, donors: Codes) -> Floats:
-    """Return the sums over the repertoires of each donor, (D, n), of parts, (B, n)."""
+    """Return the sum of `parts`, (B, n), over the repertoires of each donor, (D, n)."""
     sums = np.zeros((int(donors.max(initial=-1)) + 1, parts.shape[1]))
     np.add.at(sums, donors, parts)
     return sums
 
 
 def _count_effective(parts: Floats) -> Floats:
-    """Return in how many equal parts, at least, each column is divided, (n,): (sum of parts)^2 / sum of squares."""
+    """Return the effective number of equal parts of each column, (n,): (sum of parts)^2 / sum of squares."""
     squares = (parts**2).sum(axis=0)
     return np.asarray(parts.sum(axis=0) ** 2 / np.where(squares > 0, squares, 1))
 
 
 def _count_once(found: Occurrences, n_repertoires: int, n: int) -> Codes:
-    """Return how many sequences of each repertoire count for each k-mer, (B, n): each for its first k-mer."""
+    """Return the number of sequences that count for each k-mer, (B, n); each sequence counts for its first k-mer."""
     order = np.lexsort((found.which, found.sequence))
     sequence = found.sequence[order]
     first = order[np.diff(sequence, prepend=-1) > 0]

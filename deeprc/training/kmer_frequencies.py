@@ -35,13 +35,13 @@ Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MAX_REPERTOIRES = 128  # in a block
-_MAX_SEQUENCES = 4_000_000  # in a block of several repertoires
-_SPARSE = 2  # a block with that many times fewer residues than there are k-mers is counted by its own k-mers only
+_MAX_REPERTOIRES = 128  # largest number in a block
+_MAX_SEQUENCES = 4_000_000  # largest number in a block, if it has several repertoires
+_SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
 class Block(NamedTuple):
-    """Some repertoires that follow each other, their sequences end to end.
+    """Some consecutive repertoires, with their sequences end to end.
 
     Attributes
     ----------
@@ -50,9 +50,8 @@ class Block(NamedTuple):
     residues
         Amino-acid indices, (R,) uint8.
     offsets
-        Sequence s is residues[offsets[s] : offsets[s + 1]], (N + 1,).
-    bounds
-        The b-th repertoire of the block has the sequences bounds[b] to bounds[b + 1], (B + 1,).
+        Offsets of the sequences in the residues, (N + 1,). bounds
+            Offsets of the repertoires in the sequences, (B + 1,).
     """
 
     rows: slice
@@ -62,14 +61,14 @@ class Block(NamedTuple):
 
 
 class SparseFrequencies(NamedTuple):
-    """The frequencies above 0 in a block of repertoires, sorted by k-mer and then by row.
+    """Frequencies above 0 in a block of repertoires, sorted by k-mer and then by row.
 
     Attributes
     ----------
     kmer
         Index of the k-mer of each frequency, (n,).
     row
-        Index of its repertoire in the block, (n,).
+        Index of the repertoire of each frequency in the block, (n,).
     value
         The frequencies, (n,).
     """
@@ -88,14 +87,14 @@ def count_kmers_of(kmer_offsets: Sequence[int]) -> int:
 
 
 def count_flagged(flags: Flags, starts: Codes) -> Codes:
-    """Return how many sequences of each repertoire have a flag, (B,); starts (B + 1,) are the repertoires' offsets."""
+    """Return the number of flagged sequences of each repertoire, (B,); `starts`, (B + 1,), are its offsets."""
     return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
 
 
 def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
-    """Yield the repertoires block by block, each limited in repertoires and in sequences.
+    """Yield the repertoires in blocks with a limited number of repertoires and of sequences.
 
-    The step advances by the number of sequences of each block that has been used.
+    After each block, the step advances by the number of its sequences.
     """
     first = 0
     while first < len(dataset):
@@ -112,23 +111,23 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
 def iterate_frequencies(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], step: Step, left_out: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
-    """Yield how often the k-mers of each pattern occur per sequence, block by block.
+    """Yield the frequencies of the k-mers of each pattern (occurrences per sequence), block by block.
 
     Parameters
     ----------
     dataset
         The repertoires.
     patterns
-        Offsets of the k-mers' residues from the first one, see `deeprc.datasets.kmers.count_kmers`.
-    step
-        Advances by the sequences.
-    left_out
-        A flag for each sequence of the dataset. Flagged sequences count neither as occurrences nor as sequences.
+        Offsets of the residues of k-mers from the first one, see `deeprc.datasets.kmers.count_kmers`. step
+            Step that advances by the number of sequences.
+        left_out
+            Whether each sequence of the dataset is ignored; None ignores none.
 
     Yields
     ------
-    The rows of the block's repertoires; the index of the pattern; and the frequencies, (rows, M) in memory that is used
-    again, or `SparseFrequencies` where the repertoires are so small that they hold few of all k-mers.
+    The rows of the repertoires of the block; the index of the pattern; and the frequencies, (rows, M). They are in
+    memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so small that they have only few
+    of all k-mers.
     """
     widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in patterns), default=0)
     memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
@@ -176,7 +175,7 @@ def _count(
     left_out: Flags,
     frequencies: NDArray[np.float32],
 ) -> None:
-    """Write the frequencies of the k-mers of each repertoire, (rows, M), without the sequences left out."""
+    """Write the frequencies of the k-mers of each repertoire, (rows, M), without the ignored sequences."""
     span = kmer_offsets[-1] + 1
     for b in numba.prange(len(frequencies)):
         row = frequencies[b]

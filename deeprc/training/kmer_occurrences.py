@@ -1,6 +1,6 @@
-"""Find the sequences in which given gapped k-mers occur.
+"""Search for the sequences in which given gapped k-mers occur.
 
-Letters: B repertoires, n k-mers that are looked for, m occurrences, M k-mers of one pattern (one tuple of offsets).
+Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (one tuple of offsets).
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, itera
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_MAX_OCCURRENCES = 10_000_000  # that are kept in memory
-_MAX_BEGINNINGS = 0.1  # share of the pairs of residues with which k-mers begin, above which pairs are not looked at
+_MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
+_MAX_BEGINNINGS = 0.1  # if more of the 400 pairs of first residues begin a k-mer, pairs are not checked first
 
 
 @dataclass(frozen=True)
 class Occurrences:
-    """Where k-mers occur.
+    """Occurrences of k-mers in sequences.
 
     Attributes
     ----------
     repertoire
         Index of the repertoire of each occurrence, (m,) int32.
     sequence
-        Index of its sequence among the sequences of all repertoires, (m,).
-    which
-        Index of its k-mer, (m,) int32.
-    looked_for
-        Whether each k-mer was looked for, (n,).
+        Index of the sequence of each occurrence among the sequences of all repertoires, (m,). which
+            Index of the k-mer of each occurrence, (m,) int32.
+        looked_for
+            Whether each k-mer was searched, (n,).
     """
 
     repertoire: NDArray[np.int32]
@@ -53,7 +52,7 @@ class Occurrences:
         return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
 
     def take(self, kmers: Codes) -> Occurrences:
-        """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in the order given."""
+        """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in this order."""
         index = np.full(len(self.looked_for), -1, np.int32)
         index[kmers] = np.arange(len(kmers))
         which = index[self.which]
@@ -61,7 +60,7 @@ class Occurrences:
         return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.looked_for[kmers])
 
     def append(self, other: Occurrences) -> Occurrences:
-        """Return the occurrences of both; the k-mers of the other come after those of this one."""
+        """Join two sets of occurrences; the k-mers of `other` follow those of this one."""
         return Occurrences(
             np.concatenate([self.repertoire, other.repertoire]),
             np.concatenate([self.sequence, other.sequence]),
@@ -78,20 +77,20 @@ def find_occurrences(
     *,
     max_occurrences: int | None = None,
 ) -> Occurrences:
-    """Find all occurrences of some k-mers; a k-mer with more occurrences than still fit is not looked for.
+    """Return all occurrences of some k-mers; a k-mer with more occurrences than still fit is not searched.
 
     Parameters
     ----------
     dataset
         The repertoires.
     patterns
-        Offsets of the k-mers' residues from the first one.
+        Offsets of the residues of k-mers from the first one.
     pattern
         Index of each k-mer's pattern, (n,).
     code
         Index of each k-mer among those of its pattern, (n,).
     max_occurrences
-        The occurrences that fit, all k-mers together; None: ten million.
+        Largest number of occurrences of all k-mers together; None is ten million.
     """
     starts = offsets_of(dataset.n_sequences)
     with open_step("search for motifs: where candidates occur, 2 passes", 2 * int(starts[-1])) as step:
@@ -119,7 +118,7 @@ def find_occurrences(
 def _count_occurrences(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes, step: Step
 ) -> tuple[Codes, Flags]:
-    """Return how often each k-mer occurs in each repertoire, (B, n), and whether a sequence holds any of them, (N,)."""
+    """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
     counts = np.zeros((len(dataset), len(code)), np.int64)
     starts = offsets_of(dataset.n_sequences)
     holding = np.zeros(int(starts[-1]), np.bool_)
@@ -131,7 +130,7 @@ def _count_occurrences(
 
 
 def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
-    """Return for each sequence of all repertoires whether it holds a k-mer."""
+    """Return whether each sequence of all repertoires has a k-mer."""
     starts = offsets_of(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
@@ -141,7 +140,7 @@ def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code:
 
 
 def _fit(counts: Codes, room: int) -> Flags:
-    """Return for each k-mer, in their order, whether its occurrences fit into the room that is left."""
+    """Return whether the occurrences of each k-mer, taken in their order, fit into the room that is left."""
     fitting = np.zeros(len(counts), np.bool_)
     for i, count in enumerate(counts):
         if count <= room:
@@ -153,7 +152,7 @@ def _fit(counts: Codes, room: int) -> Flags:
 def _tables(
     patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes
 ) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
-    """Yield the offsets of each pattern in use, and for each code the index of the k-mer or -1, (M,)."""
+    """Yield the offsets of each used pattern, and for each code the index of the k-mer or -1, (M,)."""
     for index in np.unique(pattern[pattern >= 0]):
         table = np.full(count_kmers_of(patterns[index]), -1, np.int32)
         table[code[pattern == index]] = np.flatnonzero(pattern == index)
@@ -161,9 +160,9 @@ def _tables(
 
 
 def _beginnings(table: NDArray[np.int32]) -> Flags:
-    """Return for each pair of first residues whether a k-mer of a table begins so, (400,); True if many do.
+    """Return whether a k-mer of a table begins with each pair of residues, (400,); all True if many pairs do.
 
-    To look at the pair first is faster where nearly all k-mers are passed over.
+    To check the first pair is faster if few pairs begin a k-mer.
     """
     begins = (table.reshape(_N_LETTERS**2, -1) >= 0).any(axis=1)
     return np.asarray(begins | (begins.mean() > _MAX_BEGINNINGS))
@@ -180,7 +179,7 @@ def _tally(
     counts: Codes,
     holding: Flags,
 ) -> None:
-    """Add how often each k-mer of a table occurs in each repertoire, (rows, n); flag the sequences that hold one."""
+    """Add the counts of each k-mer of a table in each repertoire, (rows, n); flag the sequences that have one."""
     for b in numba.prange(len(bounds) - 1):
         for s in range(bounds[b], bounds[b + 1]):
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
@@ -205,7 +204,7 @@ def _find(
 ) -> None:
     """Write the sequence and the k-mer of each occurrence, (m,) each; those of repertoire b begin at ends[b].
 
-    Only some sequences are looked at, those of repertoire b from bounds[b] to bounds[b + 1].
+    Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
     """
     for b in numba.prange(len(bounds) - 1):
         n = ends[b]
@@ -221,7 +220,7 @@ def _find(
 def _mark(
     residues: NDArray[np.uint8], offsets: Codes, kmer_offsets: tuple[int, ...], code: int, carrying: Flags
 ) -> None:
-    """Set the flag of each sequence that holds a k-mer."""
+    """Set the flag of each sequence that has a k-mer."""
     for s in numba.prange(len(carrying)):
         for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
             if kmer_code(residues, start, kmer_offsets) == code:

@@ -19,7 +19,7 @@ from deeprc.errors import InputError
 __all__ = ["LOGGERS", "Logger", "TensorBoardLogger", "attention_histograms", "check_logger", "open_logger"]
 
 LOGGERS = ("tensorboard",)
-"""The values of `logger`."""
+"""Allowed values of `logger`."""
 
 _FOLDER = "tensorboard"
 _TAGS = {
@@ -37,18 +37,17 @@ class Logger(Protocol):
         """Log numbers, and the values of histograms, (n,), by name, after this many updates."""
 
     def close(self) -> None:
-        """Write what is not written yet."""
+        """Write results that are not yet on the disk."""
 
 
 class TensorBoardLogger:
-    """Writes TensorBoard's event files.
+    """A logger that writes event files of TensorBoard.
 
     Parameters
     ----------
     folder
-        Folder of the files; files of an interrupted run stay.
-    update
-        Number of updates made before. Results of later updates in the folder are no longer shown.
+        Folder of the files; existing files of an interrupted run are kept. update
+            Number of updates made before. Results of later updates in the folder are no longer shown.
     """
 
     def __init__(self, folder: Path, *, update: int = 0) -> None:
@@ -58,7 +57,7 @@ class TensorBoardLogger:
         self._writer: Any = SummaryWriter(str(folder), purge_step=update + 1)
 
     def log(self, update: int, scalars: Mapping[str, float], histograms: Mapping[str, NDArray[np.float32]]) -> None:
-        """See `Logger.log`; the results are on the disk when this returns."""
+        """Log results as `Logger.log` does; they are on the disk when this returns."""
         for name, value in scalars.items():
             self._writer.add_scalar(_TAGS.get(name, name), value, update)
         for name, values in histograms.items():
@@ -67,7 +66,7 @@ class TensorBoardLogger:
         self._writer.flush()
 
     def close(self) -> None:
-        """See `Logger.close`."""
+        """Close the file as `Logger.close` does."""
         self._writer.close()
 
 
@@ -83,14 +82,13 @@ def check_logger(name: str | None) -> None:
 
 @contextmanager
 def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger | None]:
-    """Give the logger of a run directory, and close it at the end.
+    """Yield the logger of a run directory, and close it at the end.
 
     Parameters
     ----------
     name
-        One of `LOGGERS`; None gives None.
-    run
-        The run directory.
+        Name of the logger, one of `LOGGERS`; None yields None. run
+            Path of the run directory.
     update
         Number of updates that the training has made.
     """
@@ -106,9 +104,10 @@ def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger 
 
 
 def attention_histograms(logits: NDArray[np.float32], weights: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
-    """Return per head the logits, and the logarithms to base 10 of the weights that are not 0.
+    """Return the logits of each head, and the logarithms to base 10 of its weights that are not 0, by name.
 
-    Both (n, H), see `Trainer.validation_attention`; the names are TensorBoard's: `attention_logit/head_1`, ...
+    Logits and weights, (n, H) each, are from `Trainer.validation_attention`. The names are those in TensorBoard:
+    `attention_logit/head_1`, ...
     """
     histograms: dict[str, NDArray[np.float32]] = {}
     for head in range(logits.shape[1]):

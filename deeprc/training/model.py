@@ -1,4 +1,4 @@
-"""A trained model: a network, its configuration and tasks; and an ensemble of several models.
+"""Trained models: a network with its configuration and tasks, and an ensemble of several such models.
 
 Letters: N sequences of one repertoire, B repertoires, H heads, T outputs.
 """
@@ -42,12 +42,12 @@ __all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weight
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """What predicts: a `TrainedModel`, or an `Ensemble` of several.
+    """Base class of models: a `TrainedModel`, or an `Ensemble` of several.
 
     Attributes
     ----------
     tasks
-        What is predicted, with the scaling of numbers.
+        Tasks that are predicted, with the mean and scale of numbers.
     """
 
     tasks: tuple[Task, ...]
@@ -55,13 +55,13 @@ class Model(ABC):
     @property
     @abstractmethod
     def members(self) -> tuple[TrainedModel, ...]:
-        """The trained models that predict together; one that predicts alone is its own only member."""
+        """Trained models that predict together; a model that predicts alone is its own only member."""
 
     @property
     def units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The scale and shift, (members, T) both, that bring each member's outputs into the units of `tasks`.
+        """Scale and shift, (members, T) each, that bring the outputs of each member to the units of `tasks`.
 
-        Each model scales numbers as they are in its own training fold.
+        They are needed because each model standardises numbers by its own training fold.
         """
         own = [[task for task in member.tasks for _ in range(task.n_outputs)] for member in self.members]
         common = [task for task in self.tasks for _ in range(task.n_outputs)]
@@ -71,17 +71,17 @@ class Model(ABC):
 
     @property
     def reading_names(self) -> list[str]:
-        """The names of the readings that any member has, each once."""
+        """Names of the readings that at least one member has, each once."""
         of_members = [member.network.readings for member in self.members]
         return list(dict.fromkeys(name for readings in of_members if readings is not None for name in readings.names))
 
     @property
     def n_outputs(self) -> int:
-        """The number of outputs of all targets, T."""
+        """Number of outputs of all targets, T."""
         return sum(task.n_outputs for task in self.tasks)
 
     def labels(self, dataset: RepertoireDataset) -> NDArray[np.float64]:
-        """Return the labels, (B, number of tasks); all missing where the dataset lacks a target's column."""
+        """Return the labels, (B, number of tasks); all are missing if the dataset lacks the column of a target."""
         missing = np.full((len(dataset), 1), np.nan)
         columns = [
             labels([task], dataset.metadata) if task.column in dataset.metadata else missing for task in self.tasks
@@ -89,7 +89,7 @@ class Model(ABC):
         return np.concatenate(columns, axis=1)
 
     def outputs(self, dataset: RepertoireDataset) -> Tensor:
-        """Return the outputs before their activation, (B, T): of several members the mean, in common units.
+        """Return the outputs before their activation, (B, T); several members give their mean in common units.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Model(ABC):
         return torch.from_numpy(self.output_parts(dataset).outputs)
 
     def output_parts(self, dataset: RepertoireDataset) -> OutputParts:
-        """Return what `outputs` returns, with what of it comes through each reading.
+        """Return the same outputs as `outputs`, with the part of them that comes through each reading.
 
         The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
@@ -119,9 +119,9 @@ class Model(ABC):
         return OutputParts.stack(ranks.gather(rows), self.n_outputs)
 
     def score_sequences(self, dataset: RepertoireDataset, position: int) -> SequenceScores:
-        """Return attention and contributions of the sequences of `dataset[position]`.
+        """Return the attention and contributions of the sequences of `dataset[position]`.
 
-        Memory grows with the number of sequences, heads and outputs, not with the network's width.
+        Memory grows with the number of sequences, heads and outputs, not with the width of the network.
 
         Raises
         ------
@@ -134,24 +134,24 @@ class Model(ABC):
         return self.combine(scores)
 
     def combine(self, scores: Sequence[SequenceScores]) -> SequenceScores:
-        """Return the scores of all members together, from those of each; see `combine_scores`."""
+        """Return the scores of all members together from the scores of each; see `combine_scores`."""
         return scores[0] if len(self.members) == 1 else combine_scores(scores, *self.units)
 
 
 @dataclass(frozen=True)
 class TrainedModel(Model):
-    """A trained network, and how repertoires are presented to it.
+    """A trained network with its configuration and tasks.
 
     Attributes
     ----------
     tasks
-        What is predicted, with the training fold's scaling of numbers and the calibration of probabilities.
+        Tasks that are predicted, with the mean and scale of numbers in the training fold, and the calibration.
     network
         The network, ready for inference; it knows the names of the genes that it reads.
     config
-        Network and training: how sequences become batches, and what inference keeps, follow from it.
-    name
-        What messages call the model: its run directory.
+        Configuration of network and training. It determines how batches are made, and which sequences inference keeps.
+        name
+            Name of the model in messages: its run directory.
     """
 
     network: DeepRC
@@ -165,17 +165,17 @@ class TrainedModel(Model):
 
     @property
     def device(self) -> torch.device:
-        """The device that the network is on."""
+        """Device of the network."""
         return self.network.pooling.queries.device
 
     def inference(self, dataset: RepertoireDataset) -> Inference:
-        """Return the network as it reads the whole repertoires of a dataset: presented and averaged as in training."""
+        """Return an `Inference` of a dataset, which makes features and averages as in training."""
         readings = None if self.network.readings is None else ReadingScores(self.network.readings, dataset)
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
         return Inference(self.network, collator, self.config.training.averaged_fraction)
 
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
-        """Yield the outputs of one repertoire after the other, (T,)."""
+        """Yield the outputs of each repertoire, (T,), with their parts."""
         warn_of_hidden(dataset, self.config.network.abundance)
         inference = self.inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
@@ -183,19 +183,19 @@ class TrainedModel(Model):
             yield OutputParts(found.numpy(), _through_readings(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
-        """Raise InputError where the network gave numbers for a repertoire that are infinite or NaN."""
+        """Raise InputError if numbers that the network computed for a repertoire are infinite or NaN."""
         if not np.isfinite(numbers).all():
             raise InputError(
                 f"{self.name}: the network's weights give no finite numbers for {abbreviate(repertoire_id)}"
             )
 
     def check_scores(self, scores: SequenceScores) -> None:
-        """Raise InputError where a score of a sequence, or an output of its repertoire, is infinite or NaN."""
+        """Raise InputError if a score of a sequence, or an output of its repertoire, is infinite or NaN."""
         for numbers in (scores.logits, scores.weights, scores.contributions, scores.responses, scores.outputs):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write weights, what else the network needs, calibration, and the update that the weights are from."""
+        """Write the weights, the description of the network, the calibration, and the update at which it had them."""
         described = {**describe_network(self.network), "calibration": describe_calibration(self.tasks)}
         save_tensors(path, self.network.state_dict(), {"update": update, **described})
 
@@ -203,18 +203,18 @@ class TrainedModel(Model):
     def load(
         cls, path: Path, config: Config, tasks: Sequence[Task], *, device: torch.device, name: str = "the model"
     ) -> TrainedModel:
-        """Read what `save` wrote, of a model with this configuration and these tasks.
+        """Read a model with this configuration and these tasks that `save` wrote.
 
         Raises
         ------
         InputError
-            If the file is missing, damaged, or another network's.
+            If the file is missing or damaged, or has the weights of another network.
         """
         build = partial(rebuild_network, config, tasks, where=str(path))
         try:
             tensors, state = load_tensors(path, lambda state, _: build(state, device="meta").state_dict())
             network = build(state, device=device)
-        except RuntimeError as error:  # torch has no memory for it
+        except RuntimeError as error:  # not enough memory
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
         load_weights(network, tensors, str(path))
         return cls(with_calibration(tasks, state, str(path)), network.eval(), config, name)
@@ -222,7 +222,7 @@ class TrainedModel(Model):
 
 @torch.no_grad()
 def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
-    """Return what comes through each reading of the network, (T,), in the outputs of a repertoire."""
+    """Return the part of a repertoire's outputs that comes through each reading, (T,), by name."""
     scores, readings = inference.reading_scores(position), inference.network.readings
     if scores is None or readings is None:
         return {}
@@ -230,7 +230,7 @@ def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[
 
 
 def describe_network(network: DeepRC) -> dict[str, Any]:
-    """Return what `rebuild_network` needs besides configuration and tasks, in a form that JSON can hold."""
+    """Return what `rebuild_network` needs besides configuration and tasks, as values for JSON."""
     described: dict[str, Any] = {}
     if network.gene_names is not None:
         described["genes"] = network.gene_names.to_mapping()
@@ -247,13 +247,12 @@ def rebuild_network(
     Parameters
     ----------
     config, tasks
-        Those of the network.
-    described
-        What `describe_network` returned, read from a file.
-    device
-        The device; on `meta` the network has shapes without numbers.
-    where
-        The file, with which error messages begin.
+        Configuration and tasks of the network. described
+            Result of `describe_network`, read from a file.
+        device
+            Device of the network; on `meta` it has shapes but no numbers.
+        where
+            Name of the file; error messages begin with it.
 
     Raises
     ------
@@ -267,14 +266,14 @@ def rebuild_network(
 
 
 def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Give a network the weights of a file; InputError if compiled code could not use some of them."""
+    """Load weights from a file into a network; raise InputError if some of them would crash compiled code."""
     network.load_state_dict(tensors)
     if network.readings is not None:
         network.readings.check(where)
 
 
 def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:
-    """Return the names of the genes that a network knows; None where it reads none."""
+    """Return the names of the genes that a network knows; None if it reads no genes."""
     if not config.network.gene_units:
         return None
     if "genes" not in state:
@@ -288,22 +287,21 @@ def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneName
 
 @dataclass(frozen=True)
 class Ensemble(Model):
-    """Models that predict the same targets together: their outputs before calibration are averaged, as are numbers.
+    """Models that predict the same targets together: their outputs before calibration are averaged.
 
     Attributes
     ----------
     tasks
-        What is predicted; numbers are scaled by the mean of what the members scale by, and `mean_calibration` joins
-        their calibrations.
-    models
-        The members, at least one.
+        Tasks that are predicted. The mean and scale of numbers are the means over the members, and `mean_calibration`
+        joins the calibrations of the members. models
+            Members of the ensemble, at least one.
     """
 
     models: tuple[TrainedModel, ...]
 
     @classmethod
     def of(cls, models: Sequence[TrainedModel]) -> Ensemble:
-        """Return these models as one; they have the same tasks, but for the scaling of numbers."""
+        """Return the ensemble of models; their tasks must be equal except for scaling and calibration."""
         tasks = (
             replace(
                 same[0],
@@ -317,5 +315,5 @@ class Ensemble(Model):
 
     @property
     def members(self) -> tuple[TrainedModel, ...]:
-        """The models that predict together."""
+        """Models that predict together."""
         return self.models

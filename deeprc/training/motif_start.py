@@ -1,4 +1,4 @@
-"""Initialise a network from enriched motifs: kernels match them, attention and outputs depend on these kernels.
+"""Start of a network from enriched motifs: kernels match them, and attention and outputs depend on these kernels.
 
 Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T outputs, S numbers that represent a sequence.
 """
@@ -25,32 +25,32 @@ from deeprc.training.fold import Fold
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
-_ATTENTION = 4.0  # what a whole match adds to the attention logit
-_FALL = 3.0  # by how much a match lowers the unit that attention looks at
-_PENALTY = 1.0  # of the squared output weights, beside the sum of the repertoires' losses
-_MAX_STEPS = 200  # of the optimiser of the output weights
-_MAX_SPAN = 6  # residues that a motif spans
+_ATTENTION = 4.0  # amount that a whole match adds to the attention logit
+_FALL = 3.0  # amount by which a match lowers the unit that the query reads
+_PENALTY = 1.0  # factor of the squared output weights, which are added to the sum of the losses
+_MAX_STEPS = 200  # largest number of steps of the optimiser of the output weights
+_MAX_SPAN = 6  # largest number of positions that a motif spans
 _MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
-_RESIDUES = (2, 3, 4)  # numbers of residues that a motif names
+_RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
-_SAMPLED = 1000  # sequences of each repertoire from which the features' scale is estimated
+_SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
 def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed: int) -> list[EnrichedMotif]:
-    """Return the motifs with which `start_network` may start a network, best first; perhaps none.
+    """Return the motifs from which `start_network` may start a network, best first; the list may be empty.
 
-    Motifs name 2 to 4 residues within 6 positions, or within a kernel if that is narrower; see `find_enriched_motifs`.
-    A target whose labels are of fewer than 40 donors has none. Where no motif stands out, each output may have a
-    doubtful one: its p-value is above `LEVEL` and at most 0.5, and other repertoires have to confirm it.
+    Motifs have 2 to 4 fixed residues within 6 positions, or within a kernel if it is narrower; see
+    `find_enriched_motifs`. A target with labels for fewer than 40 donors has no motifs. If there is no significant
+    motif, each output may have a doubtful one: its p-value is above `LEVEL` and at most 0.5, and other repertoires have
+    to confirm it.
 
     Parameters
     ----------
     config
-        Its `seeded_start` is the largest share of kernels that start from motifs.
-    tasks
-        The tasks of the labels.
-    fold
-        The training repertoires, and no others, with their labels and donors.
+        Configuration; `seeded_start` is the largest share of kernels that start from motifs. tasks
+            Tasks of the labels.
+        fold
+            Training repertoires, and no others, with their labels and donors.
     seed
         Seed of the permutations of labels.
     """
@@ -67,11 +67,10 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
     Parameters
     ----------
     motifs
-        The motifs from which kernels start.
-    fold
-        The training repertoires with their labels and donors.
-    n_kernels
-        D.
+        Motifs from which kernels start. fold
+            Training repertoires with their labels and donors.
+        n_kernels
+            Number of kernels, D.
     """
     donors = fold.number_donors()
     n_donors = max((len(np.unique(donors[known])) for known in ~np.isnan(fold.labels.T)), default=0)
@@ -104,7 +103,7 @@ def start_network(
     *,
     top_fraction: float = 1.0,
 ) -> None:
-    """Change a new network in place so that it reads enriched motifs, and its readings; the rest remains as it was.
+    """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
 
     The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
     key layer sums the first features, and the first head's query reads this unit. A linear output of a standardised
@@ -114,15 +113,14 @@ def start_network(
     Parameters
     ----------
     network
-        The network; its encoder must have `starts_from_motifs` if there are motifs.
-    motifs
-        At most D motifs.
-    collator
-        The collator of the training repertoires; it has the scores of the network's readings.
+        The new network; its encoder must have `starts_from_motifs` if there are motifs. motifs
+            Motifs, at most D.
+        collator
+            Collator of the training repertoires, with the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     top_fraction
-        Fraction of the sequences that a prediction averages over.
+        Share of the sequences that a prediction averages over.
     """
     if not motifs and network.readings is None:
         return
@@ -134,7 +132,7 @@ def start_network(
 
 
 def _typical_scale(collator: Collator) -> float:
-    """Return the median factor of the one-hot features, among sequences whose factor is not 0."""
+    """Return the median factor of one-hot features over sequences whose factor is not 0."""
     every = np.arange(len(collator.dataset))
     scales = collator.sample(every, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
     seen = scales[scales > 0]
@@ -142,26 +140,26 @@ def _typical_scale(collator: Collator) -> float:
 
 
 def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
-    """Let one unit of each key layer read the first n features, and the first head attend where any of them matches.
+    """Let one unit of each key layer read the first n features, so that the first head attends to any match of them.
 
-    A feature has the value `full` in a sequence with its motif, and `none` in a sequence with no part of it.
+    A feature has the value `full` in a sequence with its motif, and `none` in a sequence without any residue of it.
 
     A match lowers the unit towards the lower bound of SELU, so that two matches count hardly more than one. If matches
-    added up, the few sequences with two would have fifty times the weight of the others, and their number is chance.
-    Without key layers there is no such unit, and matches do add up.
+    were summed, the few sequences with two would have fifty times the weight of the others, although their number is
+    chance. Without key layers there is no such unit, and matches are summed.
     """
-    step = full - none  # what a match adds to its kernel
+    step = full - none  # amount that a match adds to the feature
     layers = [layer for layer in network.key_network if isinstance(layer, nn.Linear)]
     query = network.pooling.queries[0, 0]  # (d_k,)
     beta = float(network.pooling.association.beta.flatten()[0])
-    query.zero_()  # its random start would be noise in every average
+    query.zero_()  # random initial numbers would be noise in every average
     if not layers:
         query[:n] = _ATTENTION / (beta * step)
         return
     first, *later = layers
     first.weight[0] = 0
     first.weight[0, :n] = -_FALL / step
-    first.bias[0] = 1 + _FALL * n * none / step  # the unit is 1 without a match
+    first.bias[0] = 1 + _FALL * n * none / step  # so that the unit is 1 without a match
     without, with_one = _selu(1.0), _selu(1.0 - _FALL)
     for layer in later:
         layer.weight[0] = 0
@@ -179,11 +177,11 @@ def _fit_output(
 ) -> None:
     """Start linear outputs as the regression of the training labels on the first n kernels and on the readings.
 
-    The representations of whole repertoires give the moments of the standardisation. A regression with an l2 penalty on
-    the first head's averages of the kernels that start from motifs, and on the readings' scores, gives their weights
-    and gains; all other weights are 0.
+    The moments of the standardisation are those of the representations of whole repertoires. A regression with an l2
+    penalty gives the weights of the kernels that start from motifs (averages of the first head) and the gains of the
+    readings; all other weights are 0.
     """
-    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # an empty repertoire tells nothing
+    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
     own = filled[ranks.share_by_size(collator.dataset.n_sequences[filled])]
     averages = track(Inference(network, collator, top_fraction).pooled(own.tolist()), "start of the network", len(own))
     pooled = ranks.gather([mean for mean, _ in averages])
@@ -212,10 +210,11 @@ def _fit_output(
 
 @torch.enable_grad()
 def _regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
-    """Fit the outputs to standardised features x (B, n) and to the readings' scores (B, Q, T).
+    """Fit the outputs as a regression on standardised features, (B, n), and on the scores of readings, (B, Q, T).
 
-    The penalty pulls weights towards 0, and gains towards 1, because scores are cross-fitted: on the whole they are
-    already right. A gain costs as much as the weight of a standardised feature that changes the outputs as it does.
+    The penalty pulls weights towards 0, and gains towards 1, because cross-fitted scores already have about the right
+    scale. The penalty of a gain equals that of the weight of a standardised feature with the same effect on the
+    outputs.
 
     Returns
     -------

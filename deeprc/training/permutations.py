@@ -1,4 +1,4 @@
-"""Permuted labels, and the null distribution of the strongest k-mer in a search for motifs.
+"""Permutations of labels, and the null distribution of the strongest k-mer in a search for motifs.
 
 Repertoires of one donor are not independent, so labels are permuted between donors, not between repertoires.
 
@@ -21,37 +21,35 @@ Floats = NDArray[np.float64]
 Sizes = NDArray[np.int64]
 
 N_PERMUTATIONS = 100
-_MIN_SPREAD = 1e-6  # a smaller spread of the highest strengths, as a share of their mean, is rounding
-_MAX_STRATA = 6  # of donors of about the same size, within which labels are permuted
+_MIN_SPREAD = 1e-6  # a smaller standard deviation of the highest strengths, relative to their mean, is rounding
+_MAX_STRATA = 6  # largest number of groups of donors with similar sizes, within which labels are permuted
 _MIN_STRATUM = 10
 
 
 def permute_labels(
     values: Floats, sizes: Sizes, donors: Sizes, n_permutations: int, rng: np.random.Generator
 ) -> Floats:
-    """Return labels as they are, and so many permutations of them, (B, T, 1 + P).
+    """Return the true labels, and P permutations of them, (B, T, 1 + P).
 
-    Donors whose repertoires all have one label exchange it. Other donors exchange all their labels with donors of as
-    many repertoires, and each donor's labels are shuffled among the donor's repertoires. So the donors' numbers of
-    labels stay as they are, and labels that vary within donors only are permuted within donors only. If labels have
-    nothing to do with sequences, all these permutations are equally probable, also if repertoires of one donor are
-    alike: tests are exact (Winkler et al., NeuroImage 2015, 123:253-268).
+    Donors whose repertoires all have the same label exchange it. Other donors exchange all their labels with donors
+    that have the same number of repertoires, and the labels of each donor are shuffled among the donor's repertoires.
+    So the numbers of labels per donor do not change, and labels that vary only within donors are permuted only within
+    donors. If labels are independent of sequences, all these permutations are equally probable, even if repertoires of
+    one donor are alike: tests are exact (Winkler et al., NeuroImage 2015, 123:253-268).
 
-    Labels are exchanged among donors that have about as many sequences. Rare k-mers are in large repertoires only:
-    where labels go with size, free permutations would call them significant.
+    Labels are exchanged between donors with similar numbers of sequences, because rare k-mers occur only in large
+    repertoires: if labels depend on size, they would otherwise be significant.
 
     Parameters
     ----------
     values
-        The labels, one column for each output, (B, T).
-    sizes
-        Numbers of sequences, (B,).
+        Labels, one column for each output, (B, T). sizes
+            Number of sequences of each repertoire, (B,).
     donors
         Index of each repertoire's donor, (B,), from 0 in the order in which donors first occur.
     n_permutations
-        P.
-    rng
-        Draws the permutations.
+        Number of permutations, P. rng
+            Random generator of the permutations.
     """
     blocks = _list_blocks(values, donors)
     totals = np.bincount(donors, sizes).astype(np.int64)
@@ -63,18 +61,17 @@ def permute_labels(
 
 
 class _Block(NamedTuple):
-    """Donors that exchange their labels.
+    """Donors that exchange their labels with each other.
 
     Attributes
     ----------
     donors
-        Their indices, (D,).
-    owner
-        Which of them owns each of their repertoires, indices below D.
-    rows
-        Their repertoires, those of one donor after those of another.
-    n_labels
-        How many labels a donor has: 1 if all repertoires of the donor have the same, else S.
+        Indices of the donors, (D,). owner
+            Position in `donors` of the donor of each of their repertoires.
+        rows
+            Indices of their repertoires, donor by donor.
+        n_labels
+            Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
     """
 
     donors: Sizes
@@ -83,7 +80,7 @@ class _Block(NamedTuple):
     n_labels: int
 
     def draw_sources(self, totals: Sizes, rng: np.random.Generator) -> Sizes:
-        """Return the repertoires whose labels these get; `totals` are the numbers of sequences of the donors, (D,)."""
+        """Return the repertoires whose labels `rows` get; `totals` are the numbers of sequences of the donors, (D,)."""
         order = _permute_within_sizes(totals, rng)
         if self.n_labels == 1:
             first = self.rows[np.searchsorted(self.owner, np.arange(len(self.donors)))]
@@ -93,7 +90,7 @@ class _Block(NamedTuple):
 
 
 def _list_blocks(values: Floats, donors: Sizes) -> list[_Block]:
-    """Return the donors whose labels are all equal, and those of each number of repertoires whose labels vary."""
+    """Return a block of the donors whose labels do not vary, and a block for each number of repertoires of others."""
     by_donor = np.argsort(donors, kind="stable")
     n_of = np.bincount(donors)
     starts = np.cumsum(n_of) - n_of
@@ -109,7 +106,7 @@ def _list_blocks(values: Floats, donors: Sizes) -> list[_Block]:
 
 
 def _permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a random order of donors, (D,), in which each is replaced by one of about the same size."""
+    """Return a random order of donors, (D,), in which each is replaced by one with a similar size."""
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
     for stratum in np.array_split(by_size, max(1, min(_MAX_STRATA, len(sizes) // _MIN_STRATUM))):
@@ -118,14 +115,13 @@ def _permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
 
 
 class PermutationNull:
-    """How strong the strongest k-mer is if labels have nothing to do with sequences, for each k separately.
+    """Null distribution of the strength of the strongest k-mer, for each k, if labels are independent of sequences.
 
     Parameters
     ----------
     sizes
-        The values of k, the number of residues of a k-mer.
-    n_donors
-        The number of donors.
+        Values of k, the number of residues of a k-mer. n_donors
+            Number of donors.
     """
 
     def __init__(self, sizes: Iterable[int], n_donors: int) -> None:
@@ -141,8 +137,8 @@ class PermutationNull:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
 
         It is computed from a Gumbel distribution with the mean and the variance of the highest strengths in the
-        permutations, is at least the share of permutations that reach the strength, and is multiplied by the number of
-        sizes (Bonferroni).
+        permutations. It is at least the share of permutations that reach the strength, and is multiplied by the number
+        of sizes (Bonferroni).
         """
         highest, strength = self.highest[size], np.abs(correlation) * self._root
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())

@@ -1,4 +1,4 @@
-"""Fit the readings of a network before its training, and store the cross-fitted scores of the training repertoires.
+"""Fitting of a network's readings before its training, with cross-fitted scores of the training repertoires.
 
 Letters: B repertoires, Q readings, T outputs.
 """
@@ -25,18 +25,17 @@ logger = logging.getLogger(__name__)
 
 
 def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
-    """Fit the readings, and attach to the network those that predict held-out repertoires; perhaps none.
+    """Fit the readings, and attach those to the network that predict held-out repertoires; there may be none.
 
     Parameters
     ----------
     network
-        The network.
-    config
-        Says which readings it may have.
-    tasks
-        The tasks of the labels.
-    folds
-        The repertoires to learn from, of one container.
+        The network, without readings. config
+            Configuration, which says which readings the network may have.
+        tasks
+            Tasks of the labels.
+        folds
+            Folds to learn from, of one container.
     """
     cohort = Fold.join(folds)
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))

@@ -1,4 +1,4 @@
-"""The labels with which a search for motifs correlates frequencies: one column for each output of the network.
+"""Labels for the search for motifs, with one column for each output of the network.
 
 Letters: B repertoires, n of them with a label, T' outputs of one task, P permutations.
 """
@@ -23,22 +23,22 @@ __all__ = ["SearchTarget", "iterate_targets", "make_target"]
 
 Floats = NDArray[np.float64]
 
-_MIN_MEMBERS = 10  # donors of a class, and of the other classes together
-_MAX_OUTPUTS = 4  # whose correlations are computed together
+_MIN_MEMBERS = 10  # smallest number of donors of a class, and of the other classes together
+_MAX_OUTPUTS = 4  # outputs whose correlations are computed together
 
 
 @dataclass(frozen=True)
 class SearchTarget:
-    """Some outputs of one task, with which frequencies are correlated.
+    """Some outputs of one task, with the labels that frequencies are correlated with.
 
     Attributes
     ----------
     dataset
-        The n repertoires whose label is known.
+        The n repertoires with a known label.
     donors
         Index of each repertoire's donor, (n,), from 0 in the order in which donors first occur.
     values
-        One column per output, (n, T').
+        Labels, one column per output, (n, T').
     outputs
         Indices of the outputs among those of all tasks, (T',).
     """
@@ -58,24 +58,23 @@ class SearchTarget:
         return SearchTarget(self.dataset, self.donors, self.values[:, columns], [self.outputs[i] for i in columns])
 
     def permute_labels(self, n_permutations: int, rng: np.random.Generator) -> Floats:
-        """Return the labels as they are, and permutations of them between donors, (n, T', 1 + P)."""
+        """Return the true labels, and permutations of them between donors, (n, T', 1 + P)."""
         return permute_labels(self.values, self.dataset.n_sequences, self.donors, n_permutations, rng)
 
     def weigh(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
-        """Return the weights of frequencies among so many sequences of each repertoire, (n,); None: among all."""
+        """Return the weights of repertoires, (n,), for frequencies among `n_counted` of their sequences; None: all."""
         sizes = self.dataset.n_sequences
         return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
 def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchTarget:
-    """Return the outputs of a task with its known labels; empty repertoires, which tell nothing, are left out.
+    """Return the outputs of a task with its known labels, without empty repertoires, which have no information.
 
     Parameters
     ----------
     fold
-        The repertoires, (B,).
-    task, outputs, column
-        The task, its outputs among those of all tasks, and its labels, (B,), NaN where missing.
+        Fold of B repertoires. task, outputs, column
+            Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
     """
     known = np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
     part = fold.take(known)
@@ -84,17 +83,16 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
 
 
 def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchTarget]:
-    """Yield all outputs that vary, a few of a task at a time.
+    """Yield all outputs with labels that vary, a few outputs of a task at a time.
 
     Parameters
     ----------
     fold
-        The repertoires and their labels.
-    tasks
-        The tasks of the labels.
-    min_donors
-        A task whose labels are of fewer donors is left out. So is a class to which repertoires of fewer than 10 donors
-        belong, or to which those of fewer than 10 donors do not belong.
+        Repertoires with their labels. tasks
+            Tasks of the labels.
+        min_donors
+            Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer
+            than 10 donors belong to it, or fewer than 10 do not.
     """
     for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
         every = make_target(fold, task, part, column)
@@ -109,14 +107,14 @@ def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Itera
 
 
 def _count_donors(donors: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return how many donors have a chosen repertoire, for each column of (n, T'); (T',)."""
+    """Return the number of donors with a chosen repertoire, for each column of `chosen`, (n, T'): (T',)."""
     return np.array([len(np.unique(donors[column])) for column in chosen.T], np.int64)
 
 
 def _output_columns(task: Task, labels: Floats) -> Floats:
     """Return one column for each output of a task, (n, T'): 1 for members of its class and 0 for others, or ranks.
 
-    Ranks keep a single extreme number from ruling a correlation.
+    Ranks prevent that a single extreme number dominates a correlation.
     """
     if task.kind == "multiclass":
         return np.asarray(labels[:, None] == np.arange(len(task.classes)), np.float64)

@@ -1,4 +1,4 @@
-"""The state of a training that a checkpoint stores besides the tensors."""
+"""State of a training that a checkpoint stores beside the tensors."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from deeprc.training.enrichment import EnrichedMotif
 
 __all__ = ["TrainingState", "parse_state"]
 
-_COUNT = {"low": 0, "high": 2**53}  # limits where a checkpoint is read
+_COUNT = {"low": 0, "high": 2**53}  # limits that are checked when a checkpoint is read
 
 
 @dataclass
 class TrainingState:
-    """How far training has come: everything in a checkpoint but the tensors.
+    """State of a training: everything in a checkpoint except the tensors.
 
     Attributes
     ----------
     update
         Number of updates made.
     best_loss, best_update
-        The best validation loss so far (see `TrainingConfig.least_gain`), and the number of updates after which it was
-        reached.
-    history
-        One row per evaluation; its `best_update` is the best one so far.
+        Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
+        history
+            Results of each evaluation, as one row; its `best_update` is the best update so far.
     finished
         Whether training has ended.
     started
-        Whether the search for motifs to start from has been made.
-    seeds
-        The motifs from which kernels started, the fields of an `EnrichedMotif` each.
-    readings
-        What the network's readings say of themselves, see `describe_readings`.
+        Whether the network has started, after readings were fitted and motifs were searched. seeds
+            Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
+        readings
+            Description of the network's readings, see `describe_readings`.
     """
 
     update: int = field(default=0, metadata=_COUNT)
@@ -50,15 +48,15 @@ class TrainingState:
 
 
 def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
-    """Return the state of a checkpoint of a network with so many outputs.
+    """Return the state of a checkpoint, of a network with `n_outputs` outputs.
 
     Raises
     ------
     InputError
-        If the state is not one that training writes.
+        If the state is not one that a training writes.
     """
     state: TrainingState = validate(body, TrainingState, where)
-    state.history = list(body.get("history", []))  # with the numbers of updates as integers
+    state.history = list(body.get("history", []))  # not the validated rows, so that numbers of updates stay integers
     for row in state.history:
         for name in ("update", "seconds"):
             if not math.isfinite(row.get(name, math.nan)):

@@ -1,8 +1,8 @@
 """One update of the network, with prefetched batches or as a CUDA graph.
 
-`Step` is the update: forward, backward, optimiser. On CUDA with the sequences on the device, `CapturedStep` records
-sampling and update in a CUDA graph once and replays it; elsewhere on CUDA, `Prefetcher` makes the next batch while the
-device works on this one. Several ranks (`deeprc.ranks`) make an update together: each draws its share of the
+`Step` is the update: forward, backward, optimiser. If the sequences are on a CUDA device, `CapturedStep` records
+sampling and update once in a CUDA graph and replays it. If they are not, `Prefetcher` makes the next batch while the
+CUDA device computes this update. Several ranks (`deeprc.ranks`) make an update together: each draws its share of the
 repertoires, and their gradients are summed. Letters: B repertoires of an update.
 """
 
@@ -29,20 +29,19 @@ __all__ = ["CapturedStep", "Prefetcher", "Step"]
 
 logger = logging.getLogger(__name__)
 
-_EAGER_UPDATES = 3  # CUDA libraries set themselves up in the first updates, which a graph must not contain
+_EAGER_UPDATES = 3  # first updates, which a graph must not contain, because CUDA libraries initialise themselves
 
 
 class Step:
-    """One update of a network from one batch.
+    """A function that makes one update of a network from a batch.
 
     Parameters
     ----------
     network
-        The network, whose weights change.
-    tasks
-        The tasks that the targets belong to.
-    settings
-        Settings of optimiser, penalties and attention-based subsampling.
+        Network whose weights are updated. tasks
+            Tasks of the labels.
+        settings
+            Settings of the training: optimiser, penalties and attention-based subsampling.
     """
 
     def __init__(self, network: DeepRC, tasks: Sequence[Task], settings: TrainingConfig) -> None:
@@ -63,11 +62,10 @@ class Step:
         Parameters
         ----------
         batch
-            The repertoires that are this rank's, see `deeprc.ranks`.
-        targets
-            Labels of the repertoires of all ranks, (B, number of tasks).
-        generators
-            Source of the noise of each repertoire of the batch.
+            Repertoires of this rank, see `deeprc.ranks`. targets
+                Labels of the repertoires of all ranks, (B, number of tasks).
+            generators
+                Random generator of the noise of each repertoire of the batch.
         """
         outputs = self.network(
             batch,
@@ -79,7 +77,7 @@ class Step:
         )
         loss = multitask_loss(outputs, targets[ranks.share(len(targets))], self.tasks, n_known=count_known(targets))
         self.optimizer.zero_grad()
-        (loss + self._penalty() / ranks.count()).backward()  # the ranks' gradients are summed, so each adds its part
+        (loss + self._penalty() / ranks.count()).backward()  # gradients are summed over ranks, so each adds its part
         loss = loss.detach()
         gradients = [weight.grad for weight in self.network.parameters() if weight.grad is not None]
         ranks.sum_tensors([*gradients, loss])
@@ -96,7 +94,7 @@ class Step:
 
 
 class CapturedStep:
-    """Sampling and update on the device, recorded in a CUDA graph.
+    """A function that samples and updates on the device, recorded in a CUDA graph.
 
     The host only sends the indices of the repertoires and the keys of their draws. The first updates run without a
     graph, then the graph is recorded. On the CPU nothing is recorded, and the results are the same.
@@ -104,13 +102,12 @@ class CapturedStep:
     Parameters
     ----------
     step
-        The update that is recorded.
-    collator
-        The collator, which reads the sequences on the device.
+        Update that is recorded. collator
+            Collator that reads the sequences on the device.
     labels
         Labels of all repertoires of the collator's dataset, (number of repertoires, number of tasks).
     batch_size
-        B.
+        Number of repertoires of an update, B.
     """
 
     def __init__(self, step: Step, collator: Collator, labels: NDArray[np.float64], batch_size: int) -> None:
@@ -131,7 +128,7 @@ class CapturedStep:
         if self._eager_updates is None:
             self._inputs.copy_(inputs)
             return self._update()
-        with torch.cuda.device(self._collator.device):  # whose streams are recorded
+        with torch.cuda.device(self._collator.device):  # the recording uses streams of this device
             return self._on_device(inputs)
 
     def _on_device(self, inputs: Tensor) -> Tensor:
@@ -143,7 +140,7 @@ class CapturedStep:
             self._eager_updates -= 1
             return self._on_side_stream()
         self._graph.replay()
-        return self._loss.clone()  # the next replay overwrites it
+        return self._loss.clone()  # a copy, because the next replay overwrites it
 
     def _update(self) -> Tensor:
         positions, keys = self._inputs
@@ -151,7 +148,7 @@ class CapturedStep:
         return self._step(batch, self._labels[positions])
 
     def _on_side_stream(self) -> Tensor:
-        """Update on another stream than the default one, as recording needs it of the updates before."""
+        """Update on another stream than the default one, which is required for the updates before a recording."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -161,14 +158,14 @@ class CapturedStep:
 
     def _capture(self) -> None:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        self._step.optimizer.zero_grad()  # the graph then has gradients of its own
+        self._step.optimizer.zero_grad()  # so that the graph allocates its own gradients
         try:
             with torch.cuda.graph(graph):
                 self._loss = self._update()
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            cause = error.__context__ or error  # leaving the recording fails too
+            cause = error.__context__ or error  # to leave the recording fails, too
             logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
             torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()
@@ -178,14 +175,13 @@ class CapturedStep:
 
 
 class Prefetcher:
-    """Make the batch of the next update, and copy it to the device, while the device works on this one.
+    """A maker of batches: it makes the next batch and copies it to the device while the device computes an update.
 
     Parameters
     ----------
     make
-        Function that returns the batch of an update, given the index of the update and nothing else.
-    device
-        Device of the batches. On the CPU no batch is made ahead, because its cores are needed for the update.
+        Function that returns the batch of an update from the index of the update alone. device
+            Device of the batches. On the CPU no batch is made in advance, because the update needs all cores.
     """
 
     def __init__(self, make: Callable[[int], RepertoireBatch], device: torch.device) -> None:
@@ -195,7 +191,7 @@ class Prefetcher:
         self._ahead: dict[int, Future[RepertoireBatch]] = {}
 
     def __call__(self, update: int) -> RepertoireBatch:
-        """Return the batch of an update, given its index, and start making the next one."""
+        """Return the batch of an update, by its index, and start to make the next one."""
         if self._worker is None:
             return self._make(update).to(self._device)
         waiting = self._ahead.pop(update, None) or self._worker.submit(self._on_side_stream, update)
@@ -209,5 +205,5 @@ class Prefetcher:
         assert self._stream is not None
         with torch.cuda.stream(self._stream):
             batch = self._make(update).to(self._device)
-        self._stream.synchronize()  # the worker waits, not the host's main thread
+        self._stream.synchronize()  # the worker thread waits, not the main thread
         return batch

@@ -52,34 +52,34 @@ __all__ = ["SAVE_SECONDS", "Trainer"]
 logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
-"""Seconds after which a checkpoint is written between two evaluations; at each evaluation one is written."""
+"""Time after which a checkpoint is written between evaluations, in seconds; each evaluation writes one, too."""
 
-_UPDATES_AHEAD = 2  # whose sequences are read from the disk, if they are not in memory
+_UPDATES_AHEAD = 2  # number of later updates whose sequences are already read from the disk
 
 
 class Trainer:
-    """Train a DeepRC network on one fold and stop early on another.
+    """The training of a DeepRC network on one fold, with early stopping on another.
 
-    The order of the repertoires in training follows from their content. So neither their order in the folds nor
-    repertoires without a label change a single bit of the result. `deeprc train`, `DeepRCClassifier` and `deeprc
-    benchmark` train the same network, but for `readings_use_validation`: the benchmark turns it off.
+    The content of the repertoires determines their order in training. So neither their order in the folds nor
+    repertoires without a label change the result, to the last bit. `deeprc train`, `DeepRCClassifier` and `deeprc
+    benchmark` train the same network, except that the benchmark switches `readings_use_validation` off.
 
     Parameters
     ----------
     config
         Settings of network and training.
     tasks
-        The tasks that the labels belong to.
-    train, validation
-        The two folds; repertoires without any label are left out.
+        Tasks of the labels. train, validation
+            Training fold and validation fold; repertoires without any label are left out.
     seed
         Seed of all random choices.
     device
         Device of the network.
     monitor
-        Function of the validation outputs (B, T) and labels that returns more numbers for the history.
-    checkpoint
-        The checkpoint file. If it exists, training goes on from it; with None no checkpoint is written.
+        Function of the validation outputs, (B, T), and labels that returns additional numbers for the history.
+        checkpoint
+            Path of the checkpoint file. If it exists, training continues from it. If it is None, no checkpoint is
+            written.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Trainer:
 
     @property
     def _changes_batches(self) -> bool:
-        """Whether batches are changed after they were drawn, which happens on the CPU."""
+        """Whether batches are changed after they were drawn (augmentation), which needs the CPU."""
         return self.config.training.shuffle_negatives or self.config.training.residue_permutation > 0
 
     def _check(self) -> None:
@@ -136,7 +136,7 @@ class Trainer:
             raise InputError("shuffle_negatives: expected a binary first target")
 
     def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
-        """Choose the sequences that every evaluation of the validation fold reads, (n,) rows of each repertoire."""
+        """Draw the sequences that every evaluation reads: rows (n,) of each validation repertoire."""
         sizes = torch.from_numpy(self.validation.dataset.n_sequences)
         max_rows = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
         keys = torch.from_numpy(make_generator(self.seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
@@ -150,12 +150,12 @@ class Trainer:
         ----------
         progress
             Function that is called after every update with the state and the loss of the update. The loss is on the
-            device, so reading it waits for the update.
+            device, so to read it is to wait for the update.
         """
         started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         self.start()
         if (self.state.seeds or self.state.readings) and not self.state.history:
-            self._evaluate(time.monotonic() - started)  # no update may be better than the start
+            self._evaluate(time.monotonic() - started)  # because the start may be better than every update
         update = self.updates()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
             while not self.state.finished:
@@ -180,17 +180,18 @@ class Trainer:
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
-        """The motifs from which kernels started, in the order of the kernels; known once training has begun."""
+        """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
         return [EnrichedMotif(**{**motif, "letters": tuple(motif["letters"])}) for motif in self.state.seeds]
 
     def start(self) -> None:
         """Learn the readings, search the training fold for motifs, and start the network from both.
 
-        With `readings_use_validation` the readings learn from the validation repertoires, too, if these are in the same
-        container. Early stopping is not misled, because these have cross-fitted scores, as training repertoires have.
+        With `readings_use_validation`, the readings also learn from the validation repertoires, if these are in the
+        same container. This does not mislead early stopping, because their scores are cross-fitted, like those of
+        training repertoires.
 
         `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
-        validation fold confirms it. There is no search where counts scale the residues (`abundance`) or the encoder
+        validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`) or the encoder
         cannot start from motifs.
         """
         if self.state.started or self.state.update > 0:
@@ -216,7 +217,7 @@ class Trainer:
         self._save()
 
     def _make_ready(self) -> None:
-        """Let updates and evaluations use the network's readings, if it has any; their gains are learned."""
+        """Prepare updates and evaluations after the readings are attached, so that their gains are learned, too."""
         if self.network.readings is None:
             return
         self.state.readings = describe_readings(self.network.readings)
@@ -236,7 +237,7 @@ class Trainer:
         return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
-        """Evaluate, save and stop where it is time to."""
+        """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
         settings = self.config.training
         last = self.state.update >= settings.n_updates
         if self.state.update % settings.evaluate_every == 0 or last:
@@ -255,9 +256,9 @@ class Trainer:
         return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
     def updates(self, *, capture: bool = True) -> Callable[[int], Tensor]:
-        """Return a function that makes an update, given its index, and returns its loss.
+        """Return a function that makes the update with an index and returns its loss.
 
-        Unless `capture` is False, updates that are a fixed sequence of work on a CUDA device are recorded and replayed.
+        If `capture` is True, and every update does the same work on a CUDA device, the update is recorded and replayed.
         """
         if capture and self._is_capturable():
             step = CapturedStep(self.step, self._batches, self.train.labels, self.config.training.batch_size)
@@ -266,7 +267,7 @@ class Trainer:
 
     def _is_capturable(self) -> bool:
         if self._batches.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
-            return False  # nobody has tried to record how ranks exchange numbers
+            return False  # recording the communication of ranks has not been tested
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
     def _update(self, batches: Prefetcher, update: int) -> Tensor:
@@ -279,7 +280,7 @@ class Trainer:
     def sample(self, update: int) -> RepertoireBatch:
         """Return this rank's share of the batch of an update, on the device from which sequences are read.
 
-        What changes a batch may exchange sequences between its repertoires, so then every rank draws all of them.
+        Augmentation may exchange sequences between repertoires of a batch. So with it, every rank draws all of them.
         """
         settings, collator = self.config.training, self._batches
         positions, keys = self.draws.positions(update), self.draws.keys(update)
@@ -296,9 +297,9 @@ class Trainer:
         return batch.take_repertoires(own) if self._changes_batches else batch
 
     def validate(self) -> tuple[float, dict[str, float]]:
-        """Return the loss of the averaged weights on the validation repertoires, and the monitor's numbers.
+        """Return the loss of the averaged weights on the validation repertoires, and the numbers of the monitor.
 
-        The ranks share the repertoires. Rank 0 computes the numbers, by which all ranks stop at the same update.
+        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks stop at the same update.
         """
         network = self.step.average.network.eval()
         inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
@@ -308,7 +309,7 @@ class Trainer:
         return ranks.compute_once(partial(self._judge, outputs))
 
     def _judge(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
-        """Return the loss and the monitor's numbers of the validation repertoires' outputs, (T,) each."""
+        """Return the loss and the numbers of the monitor from the outputs of the validation repertoires, (T,) each."""
         found, targets = torch.stack([*outputs]), torch.from_numpy(self.validation.labels)
         loss = float(multitask_loss(found, targets, self.tasks))
         if not np.isfinite(loss):
@@ -318,7 +319,7 @@ class Trainer:
     def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and attention weights of the validation sequences, (n, H) each.
 
-        They are those of the averaged network and of the sequences that every evaluation reads, repertoire by
+        They are computed with the averaged weights, for the sequences that every evaluation reads, repertoire by
         repertoire. The weights of each repertoire and head sum to 1; a sequence beyond the top fraction has weight 0.
         """
         inference = Inference(self.step.average.network, self._held_out, self.config.training.averaged_fraction)
@@ -361,7 +362,7 @@ class Trainer:
         parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
         for key, tensor in tensors.items():
             part, name = key.split(".", 1)
-            # the optimiser puts its state where it belongs
+            # the optimiser moves its state to the device itself
             parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
         self.network.load_state_dict(parts["network"])
         if self.network.readings is not None:
@@ -373,14 +374,14 @@ class Trainer:
         logger.info("continuing after update %d", self.state.update)
 
     def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
-        """Give the network the readings that a checkpoint describes."""
+        """Attach to the network the readings that a checkpoint describes."""
         attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
         self._make_ready()
 
     def _expected(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
-        """Return tensors like those of a checkpoint, and give the network the readings that the checkpoint describes.
+        """Attach the readings that a checkpoint describes, and return tensors of the shapes and types that it must have.
 
-        An optimiser that has made no update has no state.
+        An optimiser has no state before its first update.
         """
         self._attach_readings(path, state)
         network = self.network.state_dict()

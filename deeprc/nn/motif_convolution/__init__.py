@@ -1,7 +1,7 @@
-"""h1's core: how strongly each motif kernel matches each sequence at its best window (paper lines 8602-8640).
+"""The motif convolution, core of h1: how strongly each kernel matches each sequence at its best window.
 
-One function, `motif_convolution`, and three ways to compute it: `reference` is the dense convolution and the
-specification, `cpu` and `cuda` sum table rows instead.
+Source: paper lines 8602-8640. There is one function, `motif_convolution`, and three ways to compute it: `reference` is
+the dense convolution and the specification; `cpu` and `cuda` sum rows of tables instead.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ def motif_convolution(
 ) -> Tensor:
     """Convolve every sequence with the kernels and take the maximum over its windows.
 
-    A window starts at every residue; beyond the end of the sequence the features are zero. Among equal maxima the
-    first window counts. Letters: N sequences, K kernel width, D kernels.
+    A window starts at every residue; beyond the end of the sequence the features are 0. If several windows have the
+    same maximum, the first one counts. Letters: N sequences, K kernel width, D kernels.
 
     Parameters
     ----------
     sequences
         The N sequences.
     weight, bias
-        The kernels over 20 one-hot and 3 positional features, (D, 23, K), and their biases, (D,).
+        Weights of the kernels over 20 one-hot and 3 positional features, (D, 23, K), and their biases, (D,).
     implementation
-        `reference` is the dense convolution; `compiled` is the table-row form, in numba on the CPU and in Triton on
-        CUDA; `auto` takes `compiled` where it exists.
+        `reference` is the dense convolution; `compiled` sums table rows, with numba on the CPU and Triton on CUDA;
+        `auto` is `compiled` if it exists for the device.
     precision
-        `bfloat16` rounds the weight to 16 bits; sums are 32-bit (64-bit for a 64-bit weight) in either case.
+        `bfloat16` rounds the weight to 16 bits; in both precisions sums have 32 bits (64 bits if the weight has 64
+        bits).
 
     Returns
     -------
-    (N, D) maximal pre-activations; gradients flow to the scales, the weight and the bias.
+    Maximal pre-activations, (N, D), with gradients for the scales, the weight and the bias.
 
     Raises
     ------
@@ -60,21 +61,21 @@ def motif_convolution(
         return reference.forward(sequences, weight, bias)
     if not has_compiled_form(device):
         raise ValueError(f"implementation 'compiled' runs on the CPU, and on CUDA with triton; not here, on {device!r}")
-    from deeprc.nn.motif_convolution.autograd import MotifConvolution  # imports compilers, only where they are used
+    from deeprc.nn.motif_convolution.autograd import MotifConvolution  # imported here, because it imports compilers
 
     scales = (
         sequences.residue_scale,
         sequences.position_scale,
-    )  # torch finds what to differentiate among arguments only
+    )  # arguments, because torch differentiates only with respect to arguments
     result: Tensor = MotifConvolution.apply(sequences, *scales, weight, bias, precision)  # type: ignore[no-untyped-call]  # torch types no `apply`
     return result
 
 
 def rounded(weight: Tensor, precision: Precision) -> Tensor:
-    """Return the weight with the bits of the precision, in its own type; gradients pass as if it were not rounded."""
+    """Return the weight rounded to the precision, in its own type; its gradient is that of the unrounded weight."""
     return weight.bfloat16().to(weight.dtype) if precision == "bfloat16" else weight
 
 
 def has_compiled_form(device: str) -> bool:
-    """Say whether the convolution is compiled for devices of this type."""
+    """Return whether the convolution has a compiled form for devices of this type."""
     return device == "cpu" or (device == "cuda" and has_triton())

@@ -1,7 +1,7 @@
-"""The table-row form of the motif convolution as one differentiable function, whatever the device.
+"""The compiled motif convolution as one differentiable function, on any device.
 
-The gradient flows through the arg-max window only: one window per sequence and kernel is kept for the backward pass.
-Letters: N sequences, K kernel width, D kernels.
+The gradient flows through the window with the maximum only, so one window per sequence and kernel is kept for the
+backward pass. Letters: N sequences, K kernel width, D kernels.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["MotifConvolution"]
 class MotifConvolution(torch.autograd.Function):
     """Forward and backward of the motif convolution; see `motif_convolution` for the parameters.
 
-    The scales are arguments beside `sequences`, which holds them too, so that torch sees whether they need gradients.
+    The scales are in `sequences`, too. They are arguments, so that torch sees whether they need gradients.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         sequences: SequenceBatch,
-        residue_scale: Tensor,  # noqa: ARG004  # the one of `sequences`
+        residue_scale: Tensor,  # noqa: ARG004  # as in `sequences`
         position_scale: Tensor,  # noqa: ARG004
         weight: Tensor,
         bias: Tensor,
         precision: str,
     ) -> Tensor:
-        """Return the maximal pre-activations, (N, D), and keep the arg-max windows, (N, D)."""
+        """Return the maximal pre-activations, (N, D), and keep their windows, (N, D)."""
         weight, bias = weight.detach(), bias.detach()
         maximum: Tensor
         maximum, window = _backend(weight).forward(sequences, weight, bias, precision)

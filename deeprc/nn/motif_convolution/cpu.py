@@ -1,9 +1,9 @@
 """The motif convolution as a sum of table rows, compiled for the CPU with numba; see `tables` for the formula.
 
-No one-hot tensor is built. Kernels are handled `TILE` at a time: a tile's table of K x 20 rows lies in the fastest
-cache, and the sums, the maxima and the arg-max of all its kernels in vector registers. Results do not depend on the
-number of threads: sums run over a fixed number of blocks in a fixed order.
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks, T tiles.
+No one-hot tensor is built. `TILE` kernels are computed at a time: a tile's table of K x 20 rows fits into the fastest
+cache, and the sums, maxima and best windows of its kernels into vector registers. Results do not depend on the number
+of threads: sums run over a fixed number of blocks in a fixed order. Letters: N sequences, L positions, K kernel width,
+D kernels, R residues, C blocks, T tiles.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ __all__ = [
 ]
 
 TILE = 32
-"""Kernels handled at a time."""
+"""Number of kernels that are computed at a time."""
 AHEAD = 16
-"""How many sequences ahead of use residues are fetched."""
+"""Number of sequences by which the fetching of residues is ahead of their use."""
 BLOCKS = 16
-"""Parts into which the sequences are cut for sums: fixed, so that results do not depend on the number of threads."""
+"""Number of blocks of sequences for sums. It is fixed, so that results do not depend on the number of threads."""
 _Array = NDArray[Any]
 
 
 class ConvolutionTables(NamedTuple):
-    """What the compiled forward pass looks up, by tiles of kernels; `tables` has the formula.
+    """Tables of the compiled forward pass, by tiles of kernels; the module `tables` has the formula.
 
     Attributes
     ----------
     residues
-        W, what an amino acid at a place of a kernel adds, (T, K, 20, TILE).
+        W, the amount that an amino acid at a position of a kernel adds, (T, K, 20, TILE).
     positions
-        P, what the place of a window in a sequence adds, (T, rows, TILE).
+        P, the amount that the position of a window in a sequence adds, (T, rows, TILE).
     first_row
-        Row of P that holds the first window of sequences of each length, (max_length + 1,) int64.
+        Row of P for the first window of sequences of each length, (max_length + 1,) int64.
     bias
         Biases of the kernels, (T * TILE,).
     """
@@ -77,9 +77,9 @@ def forward(
     sequences: SequenceBatch,
     weight: Tensor,
     bias: Tensor,
-    precision: str,  # noqa: ARG001  # the weight is rounded already, and here sums of 32 bits cost no more
+    precision: str,  # noqa: ARG001  # the weight is rounded already, and sums have 32 bits
 ) -> tuple[Tensor, Tensor]:
-    """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
+    """Return the maximal pre-activations, (N, D), and the first window of each maximum, (N, D) uint8 or int32."""
     D = len(weight)
     tables = convolution_tables(sequences, weight, bias)
     maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
@@ -91,12 +91,12 @@ def forward(
 
 
 def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> ConvolutionTables:
-    """Return the tables that the forward pass over these sequences needs, with the kernels padded to whole tiles.
+    """Return the tables for a forward pass over these sequences, with the kernels padded to whole tiles.
 
     Raises
     ------
     ValueError
-        If a sequence is empty or longer than `max_length`: the compiled code would leave its tables.
+        If a sequence is empty or longer than `max_length`: the compiled code would read beyond its tables.
     """
     lengths, max_length = sequences.lengths, sequences.max_length
     if len(lengths) > 0:
@@ -113,7 +113,7 @@ def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -
 
 
 def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D)."""
+    """Return the gradient of the kernels, (D, 23, K), from the gradient of the maxima, (N, D)."""
     rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
     buffers = gradient_buffers(weight, rows)
     arrays = sequences.with_scales_like(weight).arrays()
@@ -122,7 +122,7 @@ def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gr
 
 
 def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return zeros for the gradients of W, (C, D, K, 21), and these rows of P, (C, rows, D), of kernels (D, 23, K)."""
+    """Return buffers of zeros for the gradients of W, (C, D, K, 21), and of these rows of P, (C, rows, D)."""
     D, _, K = weight.shape
     return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, len(rows), D))
 
@@ -136,7 +136,7 @@ def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_leng
 def scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of the two scales, (N,) each, from that of the maxima, (N, D)."""
+    """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
     of_residues, of_positions = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
     positions = position_table(weight, sequences.max_length)
     arrays = (_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
@@ -150,7 +150,7 @@ def _numpy(tensor: Tensor) -> _Array:
 
 @intrinsic
 def fetch_ahead(_: Any, residues: Any, start: Any) -> tuple[Any, Callable[..., Any]]:
-    """Ask for the residues of a later sequence: sampled ones lie anywhere, and memory answers too late otherwise."""
+    """Fetch the residues of a later sequence into the cache, because sampled sequences lie anywhere in memory."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, build, arguments[0])
@@ -169,14 +169,14 @@ def fetch_ahead(_: Any, residues: Any, start: Any) -> tuple[Any, Callable[..., A
 def best_windows(
     _: Any, sequences: Any, n: Any, table: Any, position_rows: Any, maximum: Any, window: Any
 ) -> tuple[Any, Callable[..., Any]]:
-    """Write the maxima and their first windows of sequence n and one tile of kernels.
+    """Write the maxima and their first windows for sequence n and one tile of kernels.
 
-    This is written in vectors of `TILE` numbers, which numba cannot express; for each window p it computes
+    The code uses LLVM vectors of `TILE` numbers, which numba cannot express. For each window p it computes
 
         value = residue_scale[n] * sum_j table[j, residues[starts[n] + p + j]] + position_scale[n] * position_rows[p]
 
-    and keeps value and p where value exceeds the maximum so far. A maximum that is not a number stays.
-    Arrays: table (K, 20, TILE), position_rows (L, TILE), maximum and window (TILE,).
+    and keeps value and p if value exceeds the maximum so far. A maximum of NaN stays. Arrays: table (K, 20, TILE),
+    position_rows (L, TILE), maximum and window (TILE,).
     """
     number, index = ir.IntType(64), ir.IntType(32)
 
@@ -294,8 +294,8 @@ def add_windows(
 ) -> None:
     """Add the gradients (D,) of sequence n to the table rows of its windows, (D, K, 21) and (rows, D).
 
-    Every window has K rows, so that no branch depends on it; those beyond the sequence's end have their own column.
-    `scratch` is (max_length + K,) uint64. Indices are unsigned: numba then omits Python's negative ones.
+    Every window adds to K rows, so that no branch is needed; rows beyond the end of the sequence have a column of their
+    own. `scratch` is (max_length + K,) uint64. Indices are unsigned, so that numba omits the code for negative ones.
     """
     residues = sequences.residues
     D, K, columns = residue_gradient.shape

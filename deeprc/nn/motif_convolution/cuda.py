@@ -1,10 +1,10 @@
 """The motif convolution as a sum of table rows, compiled for CUDA with Triton; see `tables` for the formula.
 
-No one-hot tensor is built. A program handles a few sequences and a tile of kernels; its part of the residue table stays
-in the L1 cache, and its sums, maxima and arg-max in registers. Nothing waits for the device, and what is launched
-depends on shapes only, so that calls can be captured in a CUDA graph (after one call with the same shapes, which
-compiles the kernels and builds the tables' features).
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
+No one-hot tensor is built. A Triton program computes a few sequences and a tile of kernels; its part of the residue
+table stays in the L1 cache, and its sums, maxima and best windows in registers. The host never waits for the device,
+and the launched programs depend on shapes only. So calls can be captured in a CUDA graph (after one call with the same
+shapes, which compiles the programs and builds the positional features of the tables). Letters: N sequences, L
+positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = ["forward", "scale_gradients", "weight_gradient"]
 # A row of 32 float32 kernels is one cache line of 128 bytes, and a tile's table of K times 21 such lines (24 KB for
 # K = 9) fits the L1 cache of an RTX 2080 Ti (64 KB) and of an H100 (up to 256 KB).
 _MAX_TILE = 32
-# Two warps, each of whose threads sums as many numbers as it loads at once, 16 bytes: eight threads then read a whole
-# line, and K loads per thread are enough to wait for at once. A block of few sequences waits little for its longest.
-# Blocks of two warps still fill an H100's multiprocessor (64 warps, 32 blocks) and an RTX 2080 Ti's (32 and 16).
+# Two warps. Each thread sums as many numbers as one load of 16 bytes has: eight threads then read a whole line, and
+# each thread has K loads under way at once. A block has few sequences, so it does not wait long for its longest one.
+# Blocks of two warps still fill a multiprocessor of an H100 (64 warps, 32 blocks) and of an RTX 2080 Ti (32 and 16).
 _WARPS = 2
 _THREADS = 32 * _WARPS
 _BYTES = 16
-# With fewer sequences than threads, Triton loads a residue in every thread that needs it; otherwise in one, which
-# shares it through shared memory at the cost of a barrier per residue.
+# With fewer sequences than threads, every thread loads the residues that it needs. Otherwise Triton loads a residue in
+# one thread and copies it through shared memory, which costs a barrier per residue.
 _MAX_SEQUENCES = 32
-# Triton's default for the fusion of products and sums changes with its version.
+# The fusion of products and sums is set here, because Triton's default depends on its version.
 _OPTIONS = {"num_warps": _WARPS, "enable_fp_fusion": True}
 _COPIES = 16
-"""Copies of W's gradient: few enough to lie in the L2 cache, enough that additions to one number rarely meet."""
+"""Number of copies of W's gradient: they must fit into the L2 cache, but be so many that threads rarely collide."""
 
-_ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # of the residue table, per position of a kernel
-_BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # the row of zeros
+_ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # rows of the residue table for each position of a kernel
+_BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # row of zeros, for positions beyond the end of a sequence
 _AMINO_ACIDS = tl.constexpr(N_AMINO_ACIDS)
 _PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N"]
-"""Parameters whose alignment or divisibility must not lead to another compilation."""
+"""Parameters that Triton must not specialise: it would compile again for another alignment or divisibility."""
 
 
 def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: str) -> tuple[Tensor, Tensor]:
@@ -55,11 +55,11 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
     narrow = precision == "bfloat16"
     block_n, block_d = _tile(D, 2 if narrow else weight.itemsize)
     table, positions = _tables(weight, sequences.max_length, block_d)
-    if narrow:  # exact: the weight is rounded already; Triton converts bits, not numbers, as not every GPU has the type
+    if narrow:  # exact, because the weight is rounded already; passed as bits, because not every GPU has bfloat16
         table = table.bfloat16().view(torch.int16)
     own = sequences.with_scales_like(weight).tensors()
     arrays = (*own, *(t.contiguous() for t in (table, positions, bias)))
-    grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbours share a tile of kernels
+    grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbouring programs share a tile of kernels
     with torch.cuda.device_of(weight):
         _forward[grid](*arrays, maximum, window, N, D, K, block_n, block_d, **_OPTIONS)
     return maximum, window
@@ -68,7 +68,7 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
 def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D).
 
-    It is summed by atomic additions. Their order on a device, and with it the last bits, differs from run to run.
+    It is summed by atomic additions. Their order differs between runs, and so do the last bits.
     """
     N, (D, _, K) = sequences.n_sequences, weight.shape
     residue_gradient = weight.new_zeros((_COPIES, K, N_AMINO_ACIDS, D))
@@ -79,7 +79,7 @@ def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gr
         arrays = (*own, window.contiguous(), gradient.contiguous())
         gradients = (residue_gradient, position_gradient)
         with torch.cuda.device_of(weight):
-            # one pair per thread: no value changes threads between its load and its addition
+            # one pair per thread, so that no value moves between threads
             _backward[triton.cdiv(N * D, _THREADS),](*arrays, *gradients, N, D, K, _COPIES, _THREADS, **_OPTIONS)
     of_residues = residue_gradient.sum(0).permute(2, 1, 0)  # (C, K, 20, D) -> (K, 20, D) -> (D, 20, K)
     return kernel_gradient(of_residues, position_gradient, max_length)
@@ -102,7 +102,7 @@ def scale_gradients(
 
 
 def _tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
-    """Return how many sequences and kernels a program handles; the residue table's numbers have `itemsize` bytes."""
+    """Return the number of sequences and of kernels per program; numbers of the residue table have `itemsize` bytes."""
     block_d = min(max(triton.next_power_of_2(n_kernels), 8), _MAX_TILE)
     return min(_THREADS * _BYTES // (itemsize * block_d), _MAX_SEQUENCES), block_d
 
@@ -132,10 +132,10 @@ def _forward(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write the maxima and their first windows; a maximum that is not a number stays.
+    """Write the maxima and their first windows; a maximum of NaN stays.
 
-    Every thread of a row loads the row's residue; the lines of `table` are shared by all. Triton has no arrays in
-    shared memory to put it in: `evict_last` keeps it in L1, which is the same memory.
+    Every thread of a row loads the residue of this row; all threads read the same lines of `table`. Triton has no
+    arrays in shared memory, so `evict_last` keeps the table in the L1 cache, which is the same memory.
     """
     WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
     n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -162,7 +162,7 @@ def _forward(
         inside = (left > 0)[:, None]
         positional = tl.load(position_row + p * WIDTH, mask=inside, other=0)
         value = of_residues * total + of_positions * positional
-        better = inside & ~(value <= best) & (best == best)  # also where value is not a number, but best is one
+        better = inside & ~(value <= best) & (best == best)  # also if value is NaN and best is not
         best = tl.where(better, value, best)
         best_at = tl.where(better, p, best_at)
     in_tile = d < D
@@ -197,7 +197,7 @@ def _backward(
     known = n < N
     p = tl.load(window + pair, mask=known, other=0).to(tl.int32)
     g = tl.load(gradient + pair, mask=known, other=0)
-    known = known & (g != 0)  # sequences that only fill the batch are one and the same: they would wait for each other
+    known = known & (g != 0)  # sequences that only fill the batch are all the same, and would collide
     length = tl.load(lengths + n, mask=known, other=0)
     of_positions = g * tl.load(position_scale + n, mask=known, other=0)
     position_row = length * (length - 1) // 2 + p
@@ -228,7 +228,7 @@ def _scale_gradients(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ) -> None:
-    """Write how much each sequence's scales change the sum of gradient times maximum, over all kernels."""
+    """Write the gradients of the two scales of each sequence, summed over all kernels."""
     WIDTH: tl.constexpr = (D + BLOCK_D - 1) // BLOCK_D * BLOCK_D
     n = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     known = n < N

@@ -1,4 +1,4 @@
-"""The motif convolution as the paper states it: dense features, `conv1d`, maximum. Every other path must equal it.
+"""The motif convolution as in the paper: dense features, `conv1d`, maximum. All other forms must give the same.
 
 Letters: N sequences, L positions of the longest, K kernel width, D kernels, R residues.
 """
@@ -17,14 +17,14 @@ from deeprc.nn.sequences import SequenceBatch
 __all__ = ["dense_features", "forward"]
 
 CHUNK = 8192
-"""Sequences convolved at a time: bounds the memory of the dense features."""
+"""Number of sequences that are convolved at a time, which limits the memory of the dense features."""
 
 
 def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -> Tensor:
     """Return the maximal pre-activation of each kernel over the windows of each sequence, (N, D).
 
-    A window starts at every residue; beyond the end of the sequence the features are zero.
-    The parameters are those of `deeprc.nn.motif_convolution.motif_convolution`.
+    A window starts at every residue; beyond the end of the sequence the features are 0. The parameters are those of
+    `deeprc.nn.motif_convolution.motif_convolution`.
     """
     if sequences.n_sequences == 0:
         return bias + bias.new_zeros((0, len(bias)))
@@ -44,7 +44,7 @@ def _forward_chunk(features: Tensor, lengths: Tensor, weight: Tensor, bias: Tens
 
 
 def dense_features(sequences: SequenceBatch) -> Tensor:
-    """Return the 23 scaled features of every position, zero beyond each sequence's end, (N, L, 23)."""
+    """Return the 23 scaled features of every position, (N, L, 23); they are 0 beyond the end of a sequence."""
     residues, starts, lengths, residue_scale, position_scale, _ = sequences
     longest = int(lengths.max())
     position = torch.arange(longest, device=lengths.device)

@@ -1,9 +1,10 @@
-"""The tables of the compiled forms: the positional features of every window of every length.
+"""The tables of the compiled forms, and the gradients of the kernels from those of the tables.
 
 pre-activation(p, d) = bias[d] + position_scale * P[L, p, d] + residue_scale * sum_j W[j, residue[p + j], d]
 
-P depends on a sequence's length L and the window's start p only, so it is a table too. Its rows are the windows of all
-lengths: those of length L begin at row L (L - 1) / 2. Letters: K kernel width, D kernels.
+The table W has the weights of the residues. P, the part of the positional features, depends on the length L of a
+sequence and the start p of a window only, so it is a table, too. Its rows are the windows of all lengths: those of
+length L begin at row L (L - 1) / 2. Letters: K kernel width, D kernels.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _SHORT = 40
 
 
 def rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Return the rows of P that these lengths need, (n,), and where among them the windows of each length begin.
+    """Return the rows of P that these lengths need, (n,), and the index of each length's first one, (max_length + 1,).
 
-    One long sequence in a repertoire makes the table long, though most of it is never read; a short one is used whole.
-    The second tensor is (max_length + 1,); both are int64.
+    One long sequence makes the table long, although most of its rows are never read. A short table is used whole. Both
+    tensors are int64.
     """
     present = torch.ones(max_length + 1, dtype=torch.bool)
     if max_length > _SHORT:
@@ -38,7 +39,7 @@ def rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
 
 
 def position_table(weight: Tensor, max_length: int, rows: Tensor | None = None) -> Tensor:
-    """Return P, (rows, D), of the kernels (D, 23, K) for up to `max_length` residues, or some rows of it."""
+    """Return P, (rows, D), of the kernels (D, 23, K) for up to `max_length` residues, or only some of its rows."""
     D, _, K = weight.shape
     features = _window_features(max_length, K, weight.dtype, weight.device)
     features = features if rows is None else features[rows]
@@ -58,14 +59,14 @@ def kernel_gradient(
 
 
 def window_dtype(sequences: SequenceBatch) -> torch.dtype:
-    """Return the smallest type that holds the first position of every window of these sequences."""
+    """Return the smallest type that can represent the position of every window of these sequences."""
     return torch.uint8 if sequences.max_length <= 256 else torch.int32
 
 
-@cache  # never dropped: a CUDA graph may read them
+@cache  # never deleted, because a CUDA graph may read them
 def _window_features(max_length: int, kernel_size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the positional features of every window of every length, (rows, 3 * K)."""
-    length, start = np.tril_indices(max_length)  # one row per (L - 1, p) with p < L
+    length, start = np.tril_indices(max_length)  # one row for each (L - 1, p) with p < L
     features = np.zeros((max_length + 1, max_length + kernel_size, N_POSITIONAL))
     features[:, :max_length] = positional_features(max_length)
     at = start[:, None] + np.arange(kernel_size)  # (rows, K)
