@@ -107,7 +107,7 @@ def _train(
     constants = np.zeros(9, state.dtype)  # of the weights' type: mixed types would be computed in double precision
     gradient, residual = np.empty(_BLOCK, state.dtype), np.zeros(n, state.dtype)
     odds, intercept = np.zeros(n), state[:, n_columns]
-    for update in range(-1, n_batches):  # the first round adds up only
+    for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch
         if update >= 0:
             _begin(odds, target, batches[update], n_updates + update, settings, intercept, residual, constants)
         odds[:] = intercept[0]

@@ -1,7 +1,7 @@
-"""Association of the presence of features with the label: phi coefficients, exact tests, rank sums, many at once.
+"""Measure how the presence of features is associated with the label: phi coefficients, exact tests and rank sums.
 
-They depend on two numbers only: how many repertoires carry a feature, and how many of these are positive, or the sum of
-their ranks. Millions of features share a few thousand such pairs.
+They depend on two numbers only: how many repertoires carry a feature, and how many of these are positive (or the sum of
+their ranks). Millions of features share a few thousand such pairs, so many features are tested at once.
 
 Letters: B repertoires, of which P are positive; M features, T thresholds.
 """
@@ -38,11 +38,11 @@ class AssociationTest(NamedTuple):
     Attributes
     ----------
     critical
-        Returns, from p-values (T,) and the labels of all repertoires (B,), the smallest sum of labels for which the
-        p-value of a feature with n carriers is below each of them, (T, B + 1).
+        Function that returns the smallest sum of labels for which the p-value of a feature with n carriers is below
+        each threshold, (T, B + 1), from the thresholds, (T,), and the labels of all repertoires, (B,).
     p_values
-        Returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers, (M,), and the
-        labels of all repertoires, (B,).
+        Function that returns the p-values, (M,), from the sums of the carriers' labels, (M,), the numbers of carriers,
+        (M,), and the labels of all repertoires, (B,).
     """
 
     critical: Callable[[ArrayLike, NDArray[np.int64]], NDArray[np.int64]]
@@ -87,7 +87,7 @@ def fisher_p_values(
 
 
 def critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int) -> NDArray[np.int64]:
-    """Return how many positive carriers a feature needs for a p-value below each threshold, (T, B + 1).
+    """Return the number of positive carriers that a feature needs for a p-value below each threshold, (T, B + 1).
 
     The second axis is the number of carriers of the feature. The result is P + 1 if even P positive carriers are too
     few.

@@ -32,17 +32,17 @@ __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_COMPONENT_OFFSETS = (0, 1, 2)  # of the k-mers whose components are features
-_SELECTED_K = 4  # residues of a selected k-mer
-_MIN_LENGTH, _MAX_LENGTH = 6, 35  # of a sequence; shorter and longer ones are counted with these
+_COMPONENT_OFFSETS = (0, 1, 2)  # offsets of the k-mers whose components are features
+_SELECTED_K = 4  # number of residues of a selected k-mer
+_MIN_LENGTH, _MAX_LENGTH = 6, 35  # lengths of a sequence; shorter and longer ones are counted with these
 _N_LENGTH_FEATURES = _MAX_LENGTH - _MIN_LENGTH + 3
-_MIN_VARIANCE = 1e-9  # of a component, as a share of that of the first
-_L2, _FEATURE_SHARE = 1.0, 0.3  # penalty of the leaves; features that each split may choose from
+_MIN_VARIANCE = 1e-9  # smallest variance of a component, as a share of that of the first
+_L2, _FEATURE_SHARE = 1.0, 0.3  # penalty of the leaves; share of the features that each split may choose from
 _FIELDS = ("v_call", "j_call")
 
 
 class _BoostedTrees(RepertoireEstimator):
-    """Reads the features of a repertoire, and learns trees on them.
+    """An estimator that learns trees on the features of a repertoire.
 
     The features are, in this order:
 
@@ -58,7 +58,7 @@ class _BoostedTrees(RepertoireEstimator):
     loadings_, origin_
         The components are frequencies @ `loadings_` - `origin_`, (M, P) and (P,).
     patterns_, kmers_
-        The selected k-mers, (S,): the index of each one's pattern among `gapped_offsets(4, max_gap)`, and its own.
+        Selected k-mers, (S,) each: index of the pattern among `gapped_offsets(4, max_gap)`, and index of the k-mer.
     v_names_, j_names_
         Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
     depth_
@@ -137,7 +137,7 @@ class _BoostedTrees(RepertoireEstimator):
             early_stopping=False,
             random_state=self.seed,
         )
-        with threadpool_limits(1):  # OpenMP of the trees, too; so that the number of threads changes nothing
+        with threadpool_limits(1):  # also OpenMP of the trees, so that the number of threads changes nothing
             model.fit(self._rows(X), labels)
         self.baseline_ = float(model._baseline_prediction.ravel()[0])
         for name, array in Trees.of(model)._asdict().items():
@@ -191,7 +191,7 @@ class _BoostedTrees(RepertoireEstimator):
 
 
 class BoostedTrees(_BoostedTrees, BinaryClassifier):
-    """Gradient boosting of trees (scikit-learn's HistGradientBoostingClassifier) on what a repertoire consists of.
+    """Gradient boosting of trees (scikit-learn's HistGradientBoostingClassifier) on features of a repertoire.
 
     The features are the principal components of 3-mer frequencies, the frequencies of selected 4-mers, the usage of
     genes, lengths and diversity. Components and selected k-mers are learned from the training repertoires only.

@@ -27,12 +27,12 @@ from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_clas
 __all__ = ["BurdenTest"]
 
 _K = 4
-_N_AT_ONCE = 64  # repertoires whose k-mer counts are in memory at a time
+_N_AT_ONCE = 64  # number of repertoires whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
 class BurdenTest(BinaryClassifier):
-    """The number of label-associated 4-mers or sequences that a repertoire carries.
+    """A classifier by the number of label-associated 4-mers or sequences that a repertoire carries.
 
     The features with the highest phi coefficients of presence and label are selected on the training repertoires. The
     score of a repertoire is the number of selected features that it carries; how often it carries one does not matter.
@@ -105,7 +105,7 @@ class BurdenTest(BinaryClassifier):
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_))
 
     def _burdens(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
-        """Return how many of the first features each repertoire carries, (V, B), for each number of features."""
+        """Return how many of the first features each repertoire carries, for each number of features, (V, B)."""
         carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # the first column stands for no feature
         if self.feature == "4mer":
             for part in _parts(len(X)):
@@ -167,7 +167,7 @@ def _best_sequences(
 
 
 def _presence(X: RepertoireDataset) -> NDArray[np.bool_]:
-    """Return which 4-mers occur in each repertoire, (B, 20 ** 4)."""
+    """Return whether each 4-mer occurs in each repertoire, (B, 20 ** 4)."""
     return np.asarray(kmer_matrix(X)) > 0
 
 

@@ -1,10 +1,10 @@
-"""Counting the carriers of clones among the training repertoires, a part of the clones at a time.
+"""Count the carriers of clones among the training repertoires, part by part.
 
-Only clones that at least two carriers have are considered. So it makes no difference which clones of a training
-repertoire also occur in the container's other repertoires, on which a method may be tested later.
+Only clones of at least two carriers are considered. So it makes no difference which clones of a training repertoire
+also occur in the container's other repertoires, on which a method may be tested later.
 
-A carrier is a training repertoire. If it is known which are of one donor, the donor's repertoires with the same label
-are one carrier, because they share clones: tests that count them apart have p-values that are too small.
+A carrier is a training repertoire. If the donors are known, the repertoires of one donor with the same label are one
+carrier, because they share clones: tests that count them separately have p-values that are too small.
 
 Letters: B repertoires of the container, C carriers, M clones, n some of them.
 """
@@ -38,7 +38,7 @@ __all__ = [
 MIN_CARRIERS = 2
 """Smallest number of different carriers that a clone must have."""
 
-_PART = 1 << 20  # clones that are read at a time
+_PART = 1 << 20  # number of clones that are read at a time
 _Result = TypeVar("_Result")
 
 
@@ -48,10 +48,10 @@ class Carriers(NamedTuple):
     Attributes
     ----------
     index_of
-        The carrier that each repertoire of the container belongs to, or -1, (B,) int32.
+        Index of the carrier to which each repertoire of the container belongs, or -1, (B,) int32.
     label_sum, n_all
-        The sum of the labels of each carrier, and how often it counts, (C,) each: more than once only where a training
-        repertoire is given several times and donors are not known.
+        Sum of the labels of each carrier, and how often it counts, (C,) each. A carrier counts more than once only if a
+        training repertoire is given several times and donors are not known.
     """
 
     index_of: NDArray[np.int32]
@@ -60,7 +60,7 @@ class Carriers(NamedTuple):
 
     @classmethod
     def of(cls, X: RepertoireDataset, labels: NDArray[Any], groups: NDArray[np.int64] | None = None) -> Carriers:
-        """Return the carriers of training repertoires with these labels and donors, one value each."""
+        """Return the carriers of the training repertoires X, which have these labels and donors, one value each."""
         labels = np.asarray(labels, np.int64)
         index_of = np.full(len(X.container.repertoire_ids), -1, np.int32)
         if groups is None:
@@ -85,13 +85,13 @@ class AssociatedClones(NamedTuple):
     Attributes
     ----------
     indices
-        Their indices among all clones, (n,).
+        Indices of the clones among all clones, (n,).
     label_sums, n_carriers
-        The sum of the labels of the carriers of each, and the number of these, (n,) each.
+        Sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
     p_values
-        The p-values, (n,).
+        P-value of each clone, (n,).
     n_tested
-        The number of clones that were tested.
+        Number of clones that were tested.
     """
 
     indices: NDArray[np.int64]
@@ -133,8 +133,7 @@ def carrier_counts(
     Returns
     -------
     tuple
-        Their indices among all clones, the sum of the labels of the carriers of each, and the number of these, (n,)
-        each.
+        Indices among all clones, sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
     """
     arrays = carriers.index_of, carriers.label_sum, carriers.n_all
     a, n, different = _counts(clones.offsets[start : stop + 1], clones.repertoires, *arrays)

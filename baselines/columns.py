@@ -18,9 +18,9 @@ __all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 Floats = NDArray[np.float64]
 Scale = Literal["standard", "common"]
 
-_BLOCK = 16_384  # columns that one thread reads at a time: long runs are read fastest
+_BLOCK = 16_384  # number of columns that one thread reads at a time: long runs are read fastest
 _GRAM_BLOCK = 4096
-_MIN_WEIGHT = 1e-300  # of all rows together: no row has a mean
+_MIN_WEIGHT = 1e-300  # smallest sum of weights that is divided by
 _CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # standard deviation / mean of a constant column
 
 
@@ -32,7 +32,7 @@ class Columns:
     Parameters
     ----------
     matrix
-        (B, M): a dense array or a SciPy sparse matrix.
+        Dense array or SciPy sparse matrix, (B, M).
     scale
         `standard` divides each column by its standard deviation. `common` divides all columns by the same number, the
         root mean square of the standard deviations, so that columns that vary more have more weight.

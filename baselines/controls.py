@@ -44,7 +44,7 @@ SIZE_FEATURES = (
 
 
 class _SizeFeatures(RepertoireEstimator):
-    """Reads the features of `size_features`."""
+    """An estimator that reads the features of `size_features`."""
 
     def __init__(self, *, C: float = 1.0) -> None:
         self.C = C
@@ -132,7 +132,7 @@ def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
 
 
 class _GeneFeatures(RepertoireEstimator):
-    """Reads how often a repertoire uses each gene.
+    """An estimator that reads how often a repertoire uses each gene.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class _GeneFeatures(RepertoireEstimator):
 
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
-        """Raise InputError where the container has no V genes."""
+        """Raise InputError if the container has no V genes."""
         if not has_genes(X, "v_call"):
             raise InputError(f"{X.container.path}: has no v_call; the usage of V genes cannot be compared")
 

@@ -50,11 +50,11 @@ DIVERSITY_FEATURES = (
 """Names of the features that `diversity_features` returns, in the same order."""
 
 _N_LARGEST = 10
-_NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 less this is 1
+_NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 minus this rounds to 1
 
 
 class _DiversityFeatures(RepertoireEstimator):
-    """Reads the features of `diversity_features`.
+    """An estimator that reads the features of `diversity_features`.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ def diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.floa
     Parameters
     ----------
     values, times
-        The different abundances in rising order, and how many clones have each, (A,).
+        The different abundances in rising order, and the number of clones with each, (A,) each.
     depth
         Number of counts at which richness is compared.
 
@@ -185,7 +185,7 @@ def rarefied_richness(values: Ints, times: Ints, depth: int) -> float:
     Parameters
     ----------
     values, times
-        The different abundances in rising order, and how many clones have each, (A,).
+        The different abundances in rising order, and the number of clones with each, (A,) each.
     depth
         Number of counts that are drawn, not negative.
     """
@@ -197,7 +197,7 @@ def rarefied_richness(values: Ints, times: Ints, depth: int) -> float:
 def _expected_clones(values: Ints, times: Ints, total: int, depth: int) -> float:
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
-        while c < values[i] and missed > _NEGLIGIBLE:  # the probability that none of the first c counts is drawn
+        while c < values[i] and missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
             missed *= max(total - depth - c, 0) / (total - c)
             c += 1
         expected += times[i] * (1 - missed)
@@ -218,7 +218,7 @@ def _has_abundances(X: RepertoireDataset) -> bool:
 
 
 def _histograms(X: RepertoireDataset) -> list[tuple[Ints, Ints]]:
-    """Return the different abundances in rising order, and how many clones have each, of each repertoire."""
+    """Return the different abundances of each repertoire in rising order, and the number of clones with each."""
     arrays = _abundances(X)
     offsets = arrays["offsets"]
     parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.rows]

@@ -1,7 +1,7 @@
-"""Linear models in the dual: everything is computed from the B x B inner products of the rows, however many columns.
+"""Fit linear models in the dual form: from the B x B inner products of the rows, whatever the number of columns.
 
-The coefficients are a weighted sum of the rows, and these functions return its weights, so that the score of any row is
-the weighted sum of its inner products with the rows that were learned from, plus the intercept.
+The coefficients are a weighted sum of the rows, and these functions return its weights. So the score of any row is the
+weighted sum of its inner products with the training rows, plus the intercept.
 
 Letters: B rows (repertoires), V values of C.
 """
@@ -20,13 +20,13 @@ __all__ = ["DualSolution", "dual_ridge_path", "fit_dual_logistic"]
 
 Floats = NDArray[np.float64]
 
-_MAX_STEPS = 200  # Newton steps
-_MAX_HALVINGS = 40  # of the length of a Newton step
-_MIN_CURVATURE = 1e-10  # of a row's loss
+_MAX_STEPS = 200  # largest number of Newton steps
+_MAX_HALVINGS = 40  # largest number of halvings of a Newton step
+_MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss
 
 
 class DualSolution(NamedTuple):
-    """The weights of the rows, (B,), whose weighted sum the coefficients are, and the intercept."""
+    """A linear model: the weights of the rows, (B,), whose weighted sum gives the coefficients, and the intercept."""
 
     weights: Floats
     intercept: float
@@ -60,9 +60,9 @@ def fit_dual_logistic(
     C
         Weight of the losses.
     start
-        Where to start, for example the solution for another C; None: without coefficients.
+        Solution to start from, such as that for another C; None: all coefficients are 0.
     tolerance
-        The steps end where the next one promises less than about this share of the objective.
+        The steps end if the next one promises to lower the objective by less than about this share of it.
     """
     share = float(target.mean())
     now = start or DualSolution(np.zeros(len(target)), float(np.log(share / (1 - share))))

@@ -43,11 +43,11 @@ Floats = NDArray[np.float64]
 
 _GRID = 10**0.25  # ratio of two neighbouring values of C from which others start
 _GRID_TOLERANCE = 1e-2
-_MIN_WORKING_SET = 64  # columns
+_MIN_WORKING_SET = 64  # smallest number of columns
 _NEAR = 0.8  # a column joins the working set from this share of the slope at which its coefficient leaves 0
 _MAX_CHECKS = 100
-_MAX_STEPS = 200  # Newton steps
-_MIN_CURVATURE = 1e-10  # of a row's loss
+_MAX_STEPS = 200  # largest number of Newton steps
+_MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Solution:
     intercept
         Score of a row of zeros.
     gap
-        Relative duality gap: the objective is at most by this share of itself above the optimum.
+        Relative duality gap: the objective exceeds the optimum by at most this share of itself.
     """
 
     columns: NDArray[np.int64]
@@ -97,7 +97,7 @@ def elastic_net_path(
     l1_ratio
         Share of the l1 penalty, 0 to 1.
     scale
-        How columns are scaled before the penalty applies; see `Columns`. Constant columns have no coefficient.
+        Scaling of the columns before the penalty applies; see `Columns`. Constant columns have no coefficient.
     tolerance
         Relative duality gap at which the solver stops.
 
@@ -146,12 +146,12 @@ def _sparse_path(
 
 @dataclass(frozen=True)
 class _State:
-    """Where the solver is.
+    """The state of the solver.
 
     Attributes
     ----------
     chosen, weights
-        Columns of the working set and their weights, (n,) each.
+        Indices of the columns of the working set and their weights, (n,) each.
     intercept
         Intercept of the centred and scaled columns.
     products
@@ -178,7 +178,7 @@ def _solution(columns: Columns, state: _State, C: float, tolerance: float) -> So
 
 
 def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float, tolerance: float) -> _State:
-    """Solve on growing working sets; all columns are checked after each."""
+    """Return the solution on growing working sets; all columns are checked after each set."""
     objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)

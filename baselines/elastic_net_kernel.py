@@ -18,12 +18,12 @@ __all__ = ["Objective", "descend", "relative_gap", "residual_at"]
 
 Floats = NDArray[np.float64]
 
-_MAX_STEPS = 200  # Newton steps on one working set
-_MAX_SWEEPS = 500  # sweeps of coordinate descent in one Newton step
+_MAX_STEPS = 200  # largest number of Newton steps on one working set
+_MAX_SWEEPS = 500  # largest number of sweeps of coordinate descent in one Newton step
 _LEAP_EVERY, _MAX_SHORTENINGS = 20, 8  # sweeps between two leaps; how often the length of a leap is divided by 4
 _DIAGONAL_SHARE = 1e-10  # share that is added to a diagonal, so that equal columns can be solved for
-_MAX_HALVINGS = 40  # of the length of a Newton step
-_MIN_CURVATURE = 1e-10  # of a row's loss
+_MAX_HALVINGS = 40  # largest number of halvings of a Newton step
+_MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss
 
 
 class Objective(NamedTuple):
@@ -43,11 +43,11 @@ def descend(
     Parameters
     ----------
     z
-        The columns of the working set, as rows, (n, B).
+        Columns of the working set, as rows, (n, B).
     target
         1 for rows of the second class, 0 for the others, (B,).
     weights, intercept
-        Where to start, (n,) and (1,); changed in place to the solution.
+        Weights and intercept to start from, (n,) and (1,); they are changed in place to the solution.
     """
     C, l1, l2 = objective
     n = len(weights)
@@ -79,7 +79,7 @@ def descend(
                 break
             length *= 0.5
         else:
-            return  # double precision sees no way down
+            return  # no step lowers the objective in double precision
         for j in range(n):
             weights[j] = new[j]
         intercept[0] += length * lift
@@ -100,10 +100,10 @@ def residual_at(
 
 @njit(nogil=True)
 def relative_gap(primal: float, residual: Floats, steepness: Floats, objective: Objective) -> float:
-    """Return (primal - dual) / primal.
+    """Return the relative duality gap, (primal - dual) / primal.
 
-    The dual point is the residual, (B,). Without l2, it is shrunk until no column's steepness, its absolute slope of
-    the loss, is above l1, (n,).
+    The dual point is `residual`, (B,). Without l2, it is shrunk until no column's `steepness`, (n,), is above l1. The
+    steepness is the absolute slope of the loss.
     """
     C, l1, l2 = objective
     steepest = 0.0
@@ -161,7 +161,7 @@ def _penalty(weights: Floats, l1: float, l2: float) -> float:
 
 @njit(nogil=True)
 def _fit_intercept(odds: Floats, target: Floats, intercept: Floats) -> None:
-    """Move the intercept and the log-odds, in place, to where the residuals sum to 0; a dual point must have it so."""
+    """Change the intercept and the log-odds, in place, until the residuals sum to 0, as a dual point requires."""
     for _ in range(50):
         error = curvature = 0.0
         for row in range(len(odds)):
@@ -236,10 +236,11 @@ def _newton_step(
 
 @njit(nogil=True)
 def _leap(z: Floats, model: Floats, now: Floats, curvature: Floats, l1: float, l2: float) -> float:
-    """Go to the minimum over the weights in use, with their signs, as far as it helps; return the intercept's step.
+    """Move the weights in use to their joint minimum, without changes of sign; return the step of the intercept.
 
-    If columns are nearly alike, single steps are small; here all weights in use are solved for at once. A weight that
-    would change its sign becomes 0. `model`, (B,), and the weights `now`, (n,), are changed in place.
+    If columns are nearly alike, single steps are small. So all weights in use are solved for at once, and the step is
+    shortened until it lowers the objective. A weight that would change its sign becomes 0. `model`, (B,), and the
+    weights `now`, (n,), are changed in place.
     """
     n_rows, n = len(model), 0
     used = np.empty(len(now), np.int64)

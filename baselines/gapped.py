@@ -39,7 +39,7 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
     C, penalty
         As in `deeprc.baselines.logistic.LogisticRegression`.
     weighted
-        Count each sequence as often as its `duplicate_count` says, for k-mers.
+        Whether each sequence counts as often as its `duplicate_count` says, in k-mers.
 
     Attributes
     ----------

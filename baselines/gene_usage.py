@@ -1,4 +1,4 @@
-"""Numbers of sequences with each gene, by the name of the gene, cached beside the container.
+"""Count the sequences with each gene, by the name of the gene; the counts are cached beside the container.
 
 Letters: B repertoires, G genes.
 """
@@ -33,19 +33,19 @@ def genes_of(X: RepertoireDataset, field: str) -> list[str]:
     Raises
     ------
     InputError
-        If the container has no such calls.
+        If the container has no calls of this field.
     """
     counts, names = _counts(X, field)
     return [name for name, n in zip(names, counts.sum(axis=0), strict=True) if n]
 
 
 def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArray[np.int64]:
-    """Return how many sequences of each repertoire have each of the named genes, (B, G).
+    """Return the number of sequences of each repertoire with each of the named genes, (B, G).
 
     Raises
     ------
     InputError
-        If the container has no such calls.
+        If the container has no calls of this field.
     """
     counts, known = _counts(X, field)
     index_of = {name: index for index, name in enumerate(known)}

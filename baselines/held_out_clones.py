@@ -1,4 +1,4 @@
-"""How many associated clones each training repertoire carries, if the clones are selected without some of the folds.
+"""Count the associated clones of each training repertoire, if clones are selected without some of the folds.
 
 One pass over the clones gives the counts for all folds and thresholds.
 
@@ -37,13 +37,13 @@ class FoldedRepertoires(NamedTuple):
     Attributes
     ----------
     index_of
-        Index of each repertoire of the container among them, or -1.
+        Index of each repertoire of the container among the different training repertoires, or -1.
     fold, carrier
-        Their folds, and the carriers that they belong to, (D,) each.
+        Fold of each of these repertoires, and the index of its carrier, (D,) each.
     label_sum, n_all
-        The sum of the labels of each carrier, and how often it counts, (C,) each.
+        Sum of the labels of each carrier, and how often it counts, (C,) each.
     labels, folds_of_labels
-        The labels as tests take them, see `Carriers`, and the fold of each.
+        Labels as tests take them, see `Carriers.labels`, and fold of each label.
     """
 
     index_of: NDArray[np.int64]
@@ -56,7 +56,7 @@ class FoldedRepertoires(NamedTuple):
 
     @classmethod
     def of(cls, X: RepertoireDataset, carriers: Carriers, folds: NDArray[np.int64]) -> FoldedRepertoires:
-        """Return the different ones of training repertoires with these carriers and folds, (B,). No fold parts one."""
+        """Return the different repertoires among X, from their carriers and folds, (B,); no fold divides a carrier."""
         rows, inverse = np.unique(X.rows, return_inverse=True)
         index = np.full(len(X.container.repertoire_ids), -1)
         index[rows] = np.arange(len(rows))
@@ -74,10 +74,10 @@ class Selections(NamedTuple):
     Attributes
     ----------
     left_out
-        Which folds each selection leaves out, (S, F).
+        Whether each selection leaves out each fold, (S, F).
     of_fold
-        The selection whose clones are counted, by the fold that is held out and the repertoire's own fold, (F + 1, F).
-        The last row holds out none.
+        Index of the selection whose clones are counted, by the fold that is held out and the repertoire's own fold, (F
+        + 1, F). The last row holds out no fold.
     """
 
     left_out: NDArray[np.bool_]
@@ -85,7 +85,7 @@ class Selections(NamedTuple):
 
     @classmethod
     def of(cls, n_folds: int, *, cross_fit: bool = True) -> Selections:
-        """Return all selections that are needed for training repertoires in this number of folds."""
+        """Return all selections that training repertoires in this number of folds need."""
         index_of: dict[frozenset[int], int] = {}
         of_fold = np.zeros((n_folds + 1, n_folds), np.int64)
         for held_out in range(n_folds + 1):
@@ -105,9 +105,10 @@ def critical_sums(
     thresholds: Sequence[float] | NDArray[np.float64],
     test: AssociationTest,
 ) -> NDArray[np.int64]:
-    """Return which sum of labels a clone needs to pass a threshold, by its number of carriers, (S, T, labels + 1).
+    """Return the sum of labels that a clone needs for each threshold, by its number of carriers, (S, T, labels + 1).
 
-    `left_out` says which folds each selection leaves out, (S, F); for the others see `held_out_counts`.
+    `left_out` says whether each selection leaves out each fold, (S, F). The other parameters are as in
+    `held_out_counts`.
     """
     needed = np.full((len(left_out), len(thresholds), len(repertoires.labels) + 1), np.iinfo(np.int64).max)
     for selection, without in enumerate(left_out):
@@ -126,24 +127,24 @@ def held_out_counts(
     cross_fit: bool = True,
     test: AssociationTest = FISHER,
 ) -> NDArray[np.int64]:
-    """Return how many associated clones each repertoire carries, (T, B, F + 1).
+    """Return the number of associated clones that each repertoire carries, (T, B, F + 1).
 
-    The last axis is the fold that is held out to test on; its last entry holds out none. Clones are selected without
+    The last axis is the fold that is held out to test on; its last entry holds out no fold. Clones are selected without
     the held-out fold. With `cross_fit` they are also selected without the repertoire's own fold, so that no repertoire
     counts clones that were selected on it. (With two folds, the own fold stays if the other one is held out.)
 
     Parameters
     ----------
     clones
-        The clones of the container of X.
+        Clones of the container of X.
     X, folds
-        The training repertoires, and their folds from 0, (B,).
+        Training repertoires, and fold of each from 0, (B,).
     carriers
-        Who counts as a carrier, with the labels as the test takes them.
+        Carriers of the training repertoires, with the labels of the test.
     thresholds
         Largest p-values of an associated clone, in falling order, (T,).
     test
-        The test of association.
+        Test of association.
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, carriers, folds)
@@ -157,16 +158,17 @@ def held_out_counts(
 def counts_by_threshold(
     counts: NDArray[np.int64], repertoires: FoldedRepertoires, X: RepertoireDataset
 ) -> NDArray[np.int64]:
-    """Return how many clones of each repertoire pass each threshold, (T, B, F + 1).
+    """Return the number of clones of each repertoire that pass each threshold, (T, B, F + 1).
 
     Parameters
     ----------
     counts
-        How many clones of the D different repertoires pass each threshold as their strictest, (D, F + 1, T).
+        Number of clones of the D different repertoires by the strictest threshold that they pass, (D, F + 1, T).
     repertoires, X
-        The different repertoires, and all training repertoires, B.
+        The D different repertoires, and all B training repertoires.
     """
-    passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # what passes a strict threshold passes the looser ones
+    # a clone that passes a strict threshold also passes the looser ones
+    passed = counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
     return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.rows]], 2, 0))
 
 
@@ -178,16 +180,16 @@ def passing_clones(
     Parameters
     ----------
     clones
-        The clones of the container of the repertoires.
+        Clones of the container of the repertoires.
     repertoires, left_out
-        The training repertoires, and which folds each selection leaves out, (S, F).
+        Training repertoires, and whether each selection leaves out each fold, (S, F).
     needed
-        The sums of labels that clones need; see `critical_sums`.
+        Sums of labels that clones need; see `critical_sums`.
 
     Returns
     -------
     tuple
-        The indices of n clones, and how many thresholds each passes in each selection, (n, S).
+        Indices of n clones, (n,), and number of thresholds that each passes in each selection, (n, S).
     """
     parts = [
         (np.zeros(0, np.int64), np.zeros((0, len(needed)), np.uint8)),
@@ -237,9 +239,9 @@ def _sum_by_fold(
     last_seen: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> int:
-    """Write the sum of labels, the number of carriers and of different ones in each fold, (3, F), of one clone.
+    """Write, for one clone, the sum of labels, the number of carriers and of different ones in each fold, (3, F).
 
-    The sum of the labels of all folds is returned. `last_seen` is where the last clone of each carrier starts, (C,).
+    Return the sum of labels over all folds. `last_seen` holds the start of the last clone of each carrier, (C,).
     """
     total = 0
     for fold in range(sums.shape[1]):

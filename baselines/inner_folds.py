@@ -1,6 +1,6 @@
 """Folds of the training repertoires that depend on their content alone, not on their order or a seed.
 
-Letters: B repertoires, S strata (classes, say), U units: repertoires that no fold separates.
+Letters: B repertoires, S strata (such as classes), U units (groups of repertoires that no fold separates).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def grouped_folds(
     Parameters
     ----------
     digests
-        Hashes of the repertoires' content, B.
+        Digest of the content of each repertoire, (B,).
     strata
-        The stratum of each repertoire, (B,), from 0.
+        Index of the stratum of each repertoire, from 0, (B,).
     n_folds
-        The number of folds.
+        Number of folds.
     groups
-        Repertoires with equal numbers belong together, (B,); None: each repertoire is alone.
+        Index of the group of each repertoire, (B,); None: each repertoire has its own group.
     repeat
-        Another number gives other folds.
+        Index of the repeat; another index gives other folds.
     """
     unit_of = _units(digests, groups)
     table = np.zeros((int(unit_of.max(initial=-1)) + 1, int(strata.max(initial=0)) + 1))  # (U, S)
@@ -92,7 +92,7 @@ def grouped_folds(
 
 
 def _units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Return the number of each repertoire's unit, (B,): equal groups or equal content, through any chain."""
+    """Return the index of each repertoire's unit, (B,): equal group or content, directly or through others."""
     _, contents = np.unique(np.array(digests), return_inverse=True)
     if groups is None:
         return np.asarray(contents, np.int64)

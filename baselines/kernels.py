@@ -35,10 +35,10 @@ Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
 
 _BLOCK = 1024  # k-mers whose minima are summed in 32 bits; the sums of blocks are added in 64
 _TILE = 32  # repertoires: the blocks of two tiles stay in a core's cache while all their pairs are formed
-_CHUNK_BYTES = 1 << 28  # of the representations that are in memory at a time, twice
+_CHUNK_BYTES = 1 << 28  # bytes of the representations in memory at a time; two such blocks are there at once
 _PIECE = 1 << 25  # entries of a sparse matrix that are made dense at a time
 _CUDA_PIECE = 512  # k-mers whose distances are summed in 32 bits on CUDA
-_PARTS = ("data", "indices", "indptr")  # of a sparse matrix
+_PARTS = ("data", "indices", "indptr")  # arrays of a sparse matrix
 
 
 def gram(
@@ -107,7 +107,7 @@ def _of_container(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[
 
 
 def _rows_at_a_time(whole: RepertoireDataset, n_kmers: int) -> int:
-    """Return how many repertoires' representations are held in memory at a time."""
+    """Return the number of repertoires whose representations are held in memory at a time."""
     n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; no more k-mers than residues occur
     n_bytes = min(4 * n_kmers, 8 * n_residues)  # a sparse matrix holds a number and its column
     return max(_TILE, _CHUNK_BYTES // n_bytes)
@@ -187,7 +187,7 @@ def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[Floats]:
 
 
 def _width(rows_a: Rows, rows_b: Rows) -> int:
-    """Return how many k-mers to read at a time: all if both are dense, else a multiple of a block."""
+    """Return the number of k-mers to read at a time: all if both are dense, else a multiple of a block."""
     if isinstance(rows_a, np.ndarray) and isinstance(rows_b, np.ndarray):
         return max(1, int(rows_a.shape[1]))
     n_rows = int(rows_a.shape[0] + rows_b.shape[0])
@@ -223,7 +223,7 @@ def _dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return which k-mers occur, (B, W), a bit for each k-mer."""
+    """Return whether each k-mer occurs, (B, W) words with a bit for each k-mer."""
     packed = np.packbits(piece > 0, axis=1)
     words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
     words[:, : packed.shape[1]] = packed
@@ -265,7 +265,7 @@ def _add_common(
 
 @njit(nogil=True)
 def _n_bits(x: np.uint64) -> np.uint64:
-    """Return how many bits are set; LLVM recognises this form and makes one instruction of it."""
+    """Return the number of bits that are set; LLVM compiles this form to one instruction."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -332,7 +332,7 @@ class KernelMethod(RepertoireEstimator):
 
     @cached_property
     def support_(self) -> Rows:
-        """k-mer representations of the training repertoires that new ones are compared with, (S, M)."""
+        """k-mer representations of the training repertoires with which new ones are compared, (S, M)."""
         if self._kept is None:
             raise AttributeError("support_")
         return kmer_frequencies(self._kept, **self._settings)
@@ -371,8 +371,8 @@ class KernelMethod(RepertoireEstimator):
 
 
 class KernelClassifier(KernelMethod, BinaryClassifier):
-    """A classifier that needs repertoires only through a kernel."""
+    """A classifier that reads repertoires only through a kernel."""
 
 
 class KernelRegressor(KernelMethod, RepertoireRegressor):
-    """A regressor that needs repertoires only through a kernel."""
+    """A regressor that reads repertoires only through a kernel."""

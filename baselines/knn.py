@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 class _NearestNeighbours(KernelMethod):
-    """Compares repertoires with their nearest training repertoires; the distance is 1 - kernel."""
+    """An estimator that compares repertoires with the nearest training repertoires; the distance is 1 - kernel."""
 
     path_parameter = "n_neighbors"
 
@@ -69,7 +69,7 @@ class KNN(_NearestNeighbours, KernelClassifier):
     kmer_offsets
         Positions of a k-mer's residues, counted from its first. None means 4-mers without a gap, (0, 1, 2, 3).
     weighted
-        Count each sequence as often as its `duplicate_count` says.
+        Whether each sequence counts as often as its `duplicate_count` says.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
     support_
         k-mer representations of the training repertoires, (n, M).
     numbers_
-        Their numbers, (n,), as differences from `mean_` in units of `scale_`.
+        Numbers of these repertoires, (n,), as differences from `mean_` in units of `scale_`.
     """
 
     def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
@@ -130,7 +130,7 @@ def mean_of_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[
     Parameters
     ----------
     kernel, labels
-        Kernel with each training repertoire, and its label, for each new repertoire, (A, n) each.
+        Kernel of each new repertoire with each training repertoire, and the label of the latter, (A, n) each.
     n_neighbors
         Numbers of neighbours, (V,); a number above n counts as n.
     """

@@ -57,7 +57,7 @@ def recipe_scores(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDAr
 class KnownRecipe(KnownTruth):
     """A ranking of repertoires by the likelihood ratio of the recipe of the training cohort; see `KnownTruth`.
 
-    No method can have a higher expected AUC where the ratio is exact, see `deeprc.datasets.simulation.likelihood`.
+    No method can have a higher expected AUC if the ratio is exact, see `deeprc.datasets.simulation.likelihood`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""`KnownTruth`: what estimators have in common that know the recipe of a simulated cohort.
+"""`KnownTruth`: the base of the estimators that know the recipe of a simulated cohort.
 
 Letters: B repertoires.
 """
@@ -26,13 +26,14 @@ _COLUMNS = ("status", "true_status")  # columns of a simulated cohort's metadata
 
 
 class KnownTruth(BinaryClassifier):
-    """A ranking of repertoires by what the recipe of the training cohort says.
+    """A ranking of repertoires by the recipe of the training cohort.
 
-    A subclass defines `_remember`, which keeps what it needs of the recipe, and `_score`. `fit` learns the slope and
-    the intercept that turn scores into probabilities, and which class is the recipe's positive one. If the labels are
-    `negative` and `positive`, their names decide; else if they divide the repertoires as the metadata column `status`
-    or `true_status` does, that column decides; else the class with the higher mean score is the positive one. New
-    repertoires need no recipe. A repertoire without sequences has the mean score of the training repertoires.
+    A subclass defines `_remember`, which keeps the parts of the recipe that it needs, and `_score`. `fit` learns the
+    slope and the intercept that turn scores into probabilities, and which class is the recipe's positive one. If the
+    labels are `negative` and `positive`, their names decide. Otherwise, if the labels divide the repertoires as the
+    metadata column `status` or `true_status` does, that column decides. Otherwise, the class with the higher mean score
+    is the positive one. New repertoires need no recipe. A repertoire without sequences has the mean score of the
+    training repertoires.
 
     Attributes
     ----------
@@ -88,7 +89,7 @@ def recipe_of(dataset: RepertoireDataset) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If it was not simulated.
+        If the cohort was not simulated.
     """
     container: Any = dataset.container
     recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation

@@ -1,4 +1,4 @@
-"""Models whose score is linear in the features of a repertoire: what classifiers and regressors have in common.
+"""Models whose score is linear in the features of a repertoire: the base of classifiers and regressors.
 
 Letters: B repertoires, M features, n features with a coefficient, V values of a parameter.
 """
@@ -55,7 +55,7 @@ class LinearModel(RepertoireEstimator):
     intercept_: float
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
-        """Note which columns there are if the training repertoires decide it, such as the names of genes."""
+        """Learn which columns there are, if they depend on the training repertoires, such as the names of genes."""
 
     def _rows(self, X: RepertoireDataset) -> Matrix:
         """Return the features, (B, M); each row depends on its own repertoire only."""
@@ -101,7 +101,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
-        """Return the scores, (V, B), that each value of `path_parameter` gives new repertoires; see the base class."""
+        """Return the scores of new repertoires, (V, B), for each value of `path_parameter`; see the base class."""
         _, positive = encode_two_classes(X, y)
         self.check_cohort(X)
         if len(X_new) == 0 or len(values) == 0:

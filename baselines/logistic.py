@@ -24,11 +24,11 @@ from deeprc.estimators import RepertoireEstimator
 
 __all__ = ["AdamLogisticRegression", "KmerRidge", "LogisticRegression"]
 
-_MAX_K = 4  # of a k-mer, for Adam: it needs dense features
+_MAX_K = 4  # largest k-mer for Adam, which needs dense features
 
 
 class _KmerFeatures(RepertoireEstimator):
-    """Reads the frequency of each k-mer in a repertoire."""
+    """An estimator that reads the frequency of each k-mer in a repertoire."""
 
     kmer_offsets: Sequence[int] | None
     weighted: bool
@@ -62,7 +62,7 @@ class LogisticRegression(_KmerFeatures, PenalisedClassifier):
         Positions of a k-mer's residues, counted from its first: (0, 1, 3) leaves out the third position. None means
         4-mers without a gap, (0, 1, 2, 3).
     weighted
-        Count each sequence as often as its `duplicate_count` says.
+        Whether each sequence counts as often as its `duplicate_count` says.
     scale
         `standard` divides the frequency of each k-mer by its standard deviation. `common` divides all frequencies by
         the same number.
@@ -199,7 +199,7 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
 
 @dataclass(frozen=True)
 class _Features:
-    """The columns that Adam learns from, (B, n), centred and scaled: (x[:, columns] - centre) * factor."""
+    """The columns from which Adam learns, (B, n), centred and scaled: (x[:, columns] - centre) * factor."""
 
     matrix: NDArray[np.float32]
     columns: NDArray[np.int64]

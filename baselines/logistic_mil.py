@@ -39,7 +39,7 @@ class LogisticMIL(BinaryClassifier):
     Parameters
     ----------
     abundance
-        Which abundance is a feature, as a logarithm. `4mer`: the abundance of the 4-mer, relative to all 4-mers of the
+        Abundance that is a feature, as a logarithm. `4mer`: the abundance of the 4-mer, relative to all 4-mers of the
         repertoire. `tcrb`: the abundance of the sequence that contains the 4-mer, relative to all sequences. Both count
         a sequence as often as its `duplicate_count` says.
     learning_rate
@@ -57,8 +57,8 @@ class LogisticMIL(BinaryClassifier):
         Number of residues that are left out at both ends of each sequence. Ostmeyer et al. leave out 3; the paper does
         not say.
     carrier
-        Which of the two classes, in sorted order, is the carrier: `first`, `second`, or `either`, where both are tried
-        and the training loss decides.
+        Class, of the two in sorted order, that is the carrier: `first`, `second`, or `either`: both are tried, and the
+        training loss decides.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class LogisticMIL(BinaryClassifier):
         self.carrier_, self.training_loss_ = int(carriers[-1]), losses[-1]
 
     def _unfitted_for_fold(self) -> LogisticMIL:
-        """Return a copy with a quarter of the restarts, for the carrier that was found: an eighth of the time."""
+        """Return a copy with a quarter of the restarts, for the found carrier only: it needs an eighth of the time."""
         n_restarts = max(1, self.n_restarts // 4)
         carrier = ("first", "second")[self.carrier_]
         copy: LogisticMIL = clone(self).set_params(n_restarts=n_restarts, carrier=carrier)
@@ -131,8 +131,8 @@ class LogisticMIL(BinaryClassifier):
     ) -> NDArray[np.float64]:
         """Return the scores of new repertoires, (V, B), after each number of epochs.
 
-        The restarts are trained once, for the largest number. For each number, the restart with the lowest loss then
-        counts.
+        The restarts are trained once, for the largest number. For each number, the restart with the lowest loss after
+        this number of epochs counts.
         """
         if len(values) == 0 or len(X_new) == 0:
             return np.zeros((len(values), len(X_new)))
@@ -143,7 +143,7 @@ class LogisticMIL(BinaryClassifier):
         return np.asarray(scores[np.searchsorted(each, values)])
 
     def _check(self) -> None:
-        """Raise InputError where a parameter is out of range."""
+        """Raise InputError if a parameter is out of range."""
         check_choice("abundance", self.abundance, ("4mer", "tcrb"))
         check_choice("carrier", self.carrier, ("either", "first", "second"))
         check_positive("learning_rate", self.learning_rate)

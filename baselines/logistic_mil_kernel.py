@@ -20,10 +20,10 @@ __all__ = ["N_FEATURES", "Checkpoints", "Sample", "Schedule", "score", "train"]
 _N_LETTERS, _N_FACTORS = ATCHLEY_FACTORS.shape
 _K = 4
 N_FEATURES = _K * _N_FACTORS + 1
-"""F: the factors of the four residues, one residue after the other, and the logarithm of the abundance."""
+"""Number of features, F: the factors of the four residues, one after the other, and the logarithm of the abundance."""
 
 _ABUNDANCE, _BIAS = N_FEATURES - 1, N_FEATURES  # indices among weights and bias
-_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # of Adam
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # parameters of Adam
 
 
 class Sample(NamedTuple):
@@ -61,16 +61,16 @@ class Schedule(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """What training leaves behind.
+    """The weights and the losses that training keeps.
 
     Attributes
     ----------
     epochs
         Numbers of epochs after which weights are kept, in rising order, (V,).
     parameters
-        To be filled: weights and biases of the features in their original units, (V, K, F + 1).
+        Weights and biases of the features in their original units, (V, K, F + 1); `train` fills them.
     losses
-        To be filled: mean cross-entropy of the training repertoires, (V, K).
+        Mean cross-entropy of the training repertoires, (V, K); `train` fills it.
     """
 
     epochs: NDArray[np.int64]
@@ -82,7 +82,7 @@ class Checkpoints(NamedTuple):
 def score(
     known: KmerAbundances, rows: NDArray[np.int64], parameters: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> None:
-    """Fill in the scores, (V, B), of the repertoires at the given rows; minus infinity if one has no 4-mer.
+    """Write the scores, (V, B), of the repertoires at the given rows; minus infinity for one without a 4-mer.
 
     `parameters` are weights and biases of the features in their original units, (V, F + 1).
     """
@@ -98,7 +98,7 @@ def score(
 def train(
     known: KmerAbundances, sample: Sample, schedule: Schedule, starts: NDArray[np.float64], checkpoints: Checkpoints
 ) -> None:
-    """Train each restart on its own, by Adam on the mean cross-entropy of a batch; fills the checkpoints.
+    """Train each restart independently, by Adam on the mean cross-entropy of a batch; fill the checkpoints.
 
     `known` are the abundances of the container's 4-mers, `starts` weights and biases of standardised features,
     (K, F + 1).
@@ -166,7 +166,7 @@ def _unstandardise(
 
 @njit(nogil=True)
 def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
-    """Fill in what each amino acid adds to a score at each position of a 4-mer, (4, 20); the first has the bias too."""
+    """Write the number that each amino acid adds at each position of a 4-mer, (4, 20); the first includes the bias."""
     tables[:] = 0
     tables[0] = raw[_BIAS]
     for position in range(_K):
@@ -212,7 +212,7 @@ def _highest(
     bounds
         Extremes of these values among the 4-mers with the same first two, and three, residues, (400 + 8000,).
     tables
-        What each amino acid adds to a score at each position of a 4-mer, (4, 20).
+        Number that each amino acid adds to a score at each position of a 4-mer, (4, 20).
     slope
         Weight of the abundance.
     guess

@@ -39,8 +39,8 @@ class PublicClones(BinaryClassifier):
     """A beta-binomial model of the number of label-associated clones that a repertoire carries.
 
     A clone is a sequence with its V and J gene. It is associated with the label if its p-value by Fisher's exact test,
-    one-sided for "carried more often by the second class", is below a threshold. The model of each class says how many
-    of its n different clones are associated ones in a repertoire of this class; it is a beta-binomial distribution. The
+    one-sided for "carried more often by the second class", is below a threshold. The model of each class is a
+    beta-binomial distribution of the number of associated clones among the n different clones of a repertoire. The
     score is the log posterior odds of the classes, so that probabilities need no calibration. If no clone is
     associated, all scores are the log prior odds.
 
@@ -62,7 +62,7 @@ class PublicClones(BinaryClassifier):
         Whether a clone is a sequence with its genes, compared by name: those of `v_call` and `j_call` that the training
         container has. Otherwise a clone is the sequence alone.
     p_value
-        The threshold; None selects it.
+        Threshold of the p-value; None selects it.
     thresholds
         Thresholds to select from, (T,); None means eleven from 0.1 to 1e-7.
     n_inner_folds
@@ -74,7 +74,7 @@ class PublicClones(BinaryClassifier):
     Attributes
     ----------
     p_value_
-        The threshold that was used.
+        Threshold that was used.
     thresholds_, cross_entropy_
         Thresholds in falling order and the cross-entropy of held-out repertoires for each, (T,) each; `cross_entropy_`
         is (0,) if no threshold was selected.
@@ -112,8 +112,8 @@ class PublicClones(BinaryClassifier):
         -------
         pandas.DataFrame
             Columns `junction_aa`, the genes that are part of a clone (`v_call`, `j_call`), the numbers of carriers of
-            the second and of the first class (`carriers_positive`, `carriers_negative`: donors where these are known,
-            else training repertoires), and `p_value`.
+            the second and of the first class (`carriers_positive`, `carriers_negative`: donors if these are known,
+            otherwise training repertoires), and `p_value`.
         """
         frame = self._clones().to_frame()
         frame["carriers_positive"] = self.carriers_[1]

@@ -1,4 +1,4 @@
-"""Ridge regression: few rows, many columns, and many penalties at the price of one.
+"""Ridge regression for few rows and many columns; many penalties cost little more than one.
 
 Letters: B rows (repertoires), M columns (features), V values of C.
 """
@@ -38,7 +38,7 @@ def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scal
     Cs
         Weights of the squared errors, (V,), above 0.
     scale
-        How columns are scaled; see `deeprc.baselines.columns.Columns`.
+        Scaling of the columns; see `deeprc.baselines.columns.Columns`.
 
     Raises
     ------

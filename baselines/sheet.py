@@ -48,7 +48,7 @@ def control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> lis
 
 
 class _SheetFeatures(RepertoireEstimator):
-    """Reads columns of the sheet: a number unchanged, each category as 0 or 1, and whether a value is missing.
+    """An estimator that reads columns of the sheet: numbers unchanged, categories and missing values as 0 or 1.
 
     Attributes
     ----------

@@ -23,8 +23,8 @@ from deeprc.estimators import canonical_order, encode_two_classes
 
 __all__ = ["SVM", "SVMRegressor", "path_scores"]
 
-_TOLERANCE = 1e-8  # of the optimality conditions, so small that the order of repertoires has no effect
-_MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory labels need as many
+_TOLERANCE = 1e-8  # tolerance of the optimality conditions, so small that the order of repertoires has no effect
+_MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory labels need so many
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class SVM(KernelClassifier):
     kmer_offsets
         Positions of a k-mer's residues, counted from its first. None means 4-mers without a gap, (0, 1, 2, 3).
     weighted
-        Count each sequence as often as its `duplicate_count` says.
+        Whether each sequence counts as often as its `duplicate_count` says.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class SVMRegressor(KernelRegressor):
     C
         Price of an error beyond `epsilon`.
     epsilon
-        Errors up to this size cost nothing; in standard deviations of the training labels.
+        Largest error that costs nothing, in standard deviations of the training labels.
 
     Attributes
     ----------
@@ -188,11 +188,11 @@ class _Solution:
     intercept
         Intercept of the score.
     cost
-        The C that it was computed for.
+        Value of C for which it was computed.
     is_linear_below
         Whether the coefficients for all smaller C are proportional to C.
     limit
-        The intercept in the limit of C = 0, if they are.
+        Intercept in the limit of C = 0, if they are proportional.
     """
 
     rows: NDArray[np.int64]
@@ -203,7 +203,7 @@ class _Solution:
     limit: float
 
     def holds_for(self, cost: float) -> bool:
-        """Return whether `at` gives the optimum for this C. If no coefficient is at its bound, the bound may rise."""
+        """Return whether `at` gives the optimum for this C; if no coefficient is at its bound, the bound may rise."""
         if cost <= self.cost:
             return self.is_linear_below or cost == self.cost
         return bool(np.all(np.abs(self.coefficients) < self.cost))
@@ -244,7 +244,7 @@ def _optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solut
         intercept=float(machine.intercept_[0]),
         cost=max(cost, smallest),
         is_linear_below=cost <= smallest,
-        limit=float(np.sign(n_positive - n_negative)),  # the commoner class's margin
+        limit=float(np.sign(n_positive - n_negative)),  # the margin of the more frequent class
     )
 
 

@@ -26,15 +26,16 @@ class Trees(NamedTuple):
     Attributes
     ----------
     starts
-        Tree t has the nodes from starts[t] to starts[t + 1], (T + 1,). The first of them is its root.
+        Start of the nodes of each tree, and end of the last, (T + 1,): tree t has the nodes from starts[t] to starts[t
+        + 1]. The first of them is its root.
     features
-        The feature that a node compares, (N,); -1 for a leaf.
+        Index of the feature that a node compares, (N,); -1 for a leaf.
     thresholds
-        A row whose feature is at most this number goes left, (N,).
+        Threshold of each node, (N,): a row whose feature is at most this number goes left.
     left, right
-        The children of a node, (N,), counted from the root of its tree. A child stands behind its parent.
+        Children of each node, (N,) each, counted from the root of its tree. A child comes after its parent.
     values
-        What a leaf adds to the output, (N,).
+        Number that a leaf adds to the output, (N,).
     """
 
     starts: Ints
@@ -60,7 +61,7 @@ class Trees(NamedTuple):
         )
 
     def check(self, n_features: int) -> None:
-        """Raise ValueError if the arrays are no trees that read this number of features: they may be a stranger's."""
+        """Raise ValueError if the arrays are no trees for this number of features: the file may be a stranger's."""
         n = len(self.features)
         for name, array in zip(self._fields, self, strict=True):
             kinds = "f" if name in ("thresholds", "values") else "i"
@@ -85,7 +86,7 @@ class Trees(NamedTuple):
             raise ValueError("thresholds, values: expected finite numbers")
 
     def sum_leaves(self, rows: Floats) -> Floats:
-        """Return the sum over the trees of the leaves that each row, (B, F), comes to, (B,)."""
+        """Return the sum of the leaf values that each row, (B, F), reaches in the trees, (B,)."""
         return np.asarray(_sum_leaves(rows, *self))
 
 
