@@ -74,10 +74,10 @@ READERS: tuple[Reader, ...] = (
     TcrexReader(),
     OriginalDeepRCReader(),
 )
-"""Every format that is recognised by itself.
+"""The readers of all formats that are recognised by their header.
 
-Where a header fits several of them, the one that finds more of sequence, count, V gene, J gene and productivity is
-taken; of those that find the same number, the first of this order.
+If a header fits several formats, the reader is taken that finds more of sequence, count, V gene, J gene and
+productivity; of readers that find the same number, the first in this order.
 """
 
 FORMATS: tuple[str, ...] = ("auto", *(reader.name for reader in READERS), GenericReader.name)
@@ -89,7 +89,7 @@ _FILLED = {"counts": "count", "v_call": "V gene", "j_call": "J gene"}
 
 
 class Match(NamedTuple):
-    """The reader of a file, where it finds its columns, and what a user should know about the choice ("": nothing)."""
+    """The reader of a file, the layout of its columns, and a remark about the choice for the user ("": none)."""
 
     reader: Reader
     layout: Layout
@@ -104,7 +104,7 @@ def choose_reader(
     v_column: str | None = None,
     j_column: str | None = None,
 ) -> Reader | None:
-    """Return the reader that the user's options name, or None if each file's header is to decide.
+    """Return the reader that the user's options name; None if the header of each file decides.
 
     Raises
     ------
@@ -131,12 +131,12 @@ def choose_reader(
 
 
 def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, Layout]:
-    """Return the reader of a file and where it finds its columns; see `match_reader`."""
+    """Return the reader of a file and the layout of its columns; see `match_reader`."""
     return match_reader(header, reader)[:2]
 
 
 def match_reader(header: Header, reader: Reader | None = None) -> Match:
-    """Choose the reader of a file: the one that reads most of those that know its header, or `reader` if given.
+    """Return the reader of a file: the one that reads most of those that know its header, or `reader` if given.
 
     Counts and genes that its format's columns do not give are taken from those of other formats; see
     `deeprc.datasets.readers.siblings`.

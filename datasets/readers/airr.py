@@ -16,14 +16,14 @@ _CHANGEO = {"functional": "productive", "in_frame": "vj_in_frame", "stop": "stop
 
 
 class AirrReader:
-    """Tables with AIRR field names, the AIRR-ML-25 challenge's and Change-O's among them.
+    """A reader of tables with AIRR field names, such as those of the AIRR-ML-25 challenge and of Change-O.
 
-    One of `junction_aa`, `cdr3_aa` and `junction` is needed; a row takes the first that it has.
+    One of `junction_aa`, `cdr3_aa` and `junction` is needed; of several, a row takes the first that it has.
 
-    Cells are counted, not the molecules of a contig in its cell, where the table is of single cells: it has a `cell_id`
-    and either `is_cell`, which Cell Ranger writes, or `cell_type_experimental`, which BD Rhapsody writes, or no
-    `duplicate_count`. A `cell_id` alone tells nothing: repositories write the column, empty, into tables of bulk
-    sequencing.
+    If the table is of single cells, cells are counted, not the molecules of a contig in its cell. The table is of
+    single cells if it has a `cell_id`, and either `is_cell`, which Cell Ranger writes, or `cell_type_experimental`,
+    which BD Rhapsody writes, or no `duplicate_count`. A `cell_id` alone is not enough: repositories write the column,
+    empty, into tables of bulk sequencing.
     """
 
     name = "airr"
@@ -57,10 +57,10 @@ class AirrReader:
 
 
 def _judge(values: Mapping[str, str]) -> Status:
-    """Return `productive`'s verdict, and where it is no, the reason that the other two give.
+    """Return the status that `productive` gives, or, if it is no, the reason that the other two columns give.
 
-    An empty `productive` leaves the decision to the other two and then to the residues. A rearrangement that
-    is out of frame usually runs into a stop codon too: it counts as out of frame.
+    An empty `productive` leaves the decision to the other two columns, and then to the residues. A rearrangement that
+    is out of frame usually has a stop codon, too; it counts as out of frame.
     """
     flags = {_CHANGEO.get(column.lower(), column.lower()): boolean(column, value) for column, value in values.items()}
     productive = flags.get("productive")

@@ -18,11 +18,12 @@ _PER_CELL = ("TCR_Beta_Delta_CDR3_Translation_Dominant", "BCR_Heavy_CDR3_Transla
 
 
 class BdRhapsodyReader:
-    """Tables `Cell_Index Chain_Type ... V_gene J_gene ... Productive ... CDR3_Translation ...`.
+    """A reader of tables `Cell_Index Chain_Type ... V_gene J_gene ... Productive ... CDR3_Translation ...`.
 
     In the table of dominant contigs the genes and the CDR3 end in `_Dominant`. The CDR3 lacks the conserved residues of
-    the junction. A sequence's count is the number of its cells, not of the molecules (`Molecule_Count`) or reads seen
-    in them; contigs that are not of a putative cell, or not the dominant one of their cell and chain, are not taken.
+    the junction. The count of a sequence is the number of its cells, not of the molecules (`Molecule_Count`) or reads
+    seen in them. Contigs that are not of a putative cell, or not the dominant one of their cell and chain, are left
+    out.
     """
 
     name = "bd-rhapsody"
@@ -62,7 +63,7 @@ class BdRhapsodyReader:
 
 
 def _judge(values: Mapping[str, str]) -> Status:
-    """Return whether a contig counts."""
+    """Return the status of a contig."""
     flags = {column.lower(): boolean(column, value) for column, value in values.items()}
     if any(flags.get(name.lower()) is False for name in _TRUSTED):
         return Status.LOW_CONFIDENCE

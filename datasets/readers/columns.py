@@ -1,4 +1,4 @@
-"""The needed columns of a table, block after block, by Arrow's parser: values that repeat themselves become codes."""
+"""Read the needed columns of a table, block by block, by Arrow's parser; values that repeat become codes."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def factorize_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> N
 
 
 def first_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first row that has each of the codes that `factorize` gave, in order."""
+    """Return the index of the first row with each of the codes of `factorize`, in order."""
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def check_columns(header: Header, names: Iterable[str]) -> None:
-    """Refuse a file in which two columns have a name that is needed, since either may be meant.
+    """Refuse a file in which two columns have a needed name, because either may be meant.
 
     Raises
     ------
     InputError
-        If there are two.
+        If there are two such columns.
     """
     for name in names:
         n = header.columns.count(name)
@@ -67,7 +67,7 @@ def check_columns(header: Header, names: Iterable[str]) -> None:
 def read_columns(
     header: Header, texts: Sequence[str], coded: Sequence[str]
 ) -> tuple[dict[str, RawTexts], dict[str, Categorical]]:
-    """Parse the needed columns of a table, nothing else; an empty field is "".
+    """Return the needed columns of a table, and parse nothing else; an empty field is "".
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
     )
     for block, quoted in lines_in_blocks(header):
         if block.isspace() and header.delimiter.encode() not in block:
-            continue  # Arrow does not read nothing
+            continue  # Arrow cannot read an empty block
         small = None if quoted or len(block) > _SMALL_BYTES else _small_table(block, header, positions, texts)
         if small is not None:
             yield small, quoted
@@ -142,9 +142,9 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
 
 
 def _small_table(block: bytes, header: Header, positions: Sequence[int], texts: set[int]) -> pa.Table | None:
-    """Return what Arrow's parser makes of a plain block, None if it is not plain.
+    """Return the table that Arrow's parser would make of a plain block; None if it is not plain.
 
-    To call the parser takes a thousand times what it needs for ten rows, and a cohort may have many such files.
+    A call of the parser takes a thousand times as long as ten rows, and a cohort may have many such files.
     """
     import pyarrow as pa
 
@@ -161,7 +161,7 @@ def _small_table(block: bytes, header: Header, positions: Sequence[int], texts: 
 
 
 def _binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
-    """Return values as Arrow holds them; `pa.array` and `pa.table` would import pandas."""
+    """Return values as an array of Arrow; `pa.array` and `pa.table` would import pandas."""
     import pyarrow as pa
 
     offsets = np.zeros(len(values) + 1, np.int32)
@@ -178,7 +178,7 @@ def _raw_texts(chunk: pa.BinaryArray) -> RawTexts:
 
 
 def _strip_quotes(texts: RawTexts) -> RawTexts:
-    """Take the quotes off texts that stand between them."""
+    """Return texts without the quotes around them."""
     letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if _QUOTE not in letters:
         return texts
@@ -208,6 +208,6 @@ def _factorize_arrow(values: pa.Array) -> NDArray[np.int64]:
 
 
 def _indices(array: pa.DictionaryArray) -> NDArray[np.int32]:
-    """Return the indices without Arrow's own way, for which it imports pandas: that takes longer than a small file."""
+    """Return the indices without Arrow's own conversion, which imports pandas: that takes longer than a small file."""
     indices = array.indices
     return np.frombuffer(indices.buffers()[1] or b"", np.int32, len(indices), 4 * indices.offset)

@@ -1,4 +1,4 @@
-"""A file's rows as a pandas table."""
+"""Convert the rows of a file to a pandas table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ def to_frame(rows: RawRows) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `junction_aa` (text; "" where missing), `duplicate_count` (uint32), `count_source` (category: the
-        column that the count is from, `COUNT_ONE` or `COUNT_CELLS`), `count_rounded` (bool), `status` (uint8, a
-        `Status`), and where the file has them `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; ""
-        where missing).
+        `junction_aa` (text; "" if missing), `duplicate_count` (uint32), `count_source` (category: the column of the
+        count, `COUNT_ONE` or `COUNT_CELLS`), `count_rounded` (bool), `status` (uint8, a `Status`), and, if the file has
+        them, `v_call`, `j_call`, `repertoire_id`, `locus` and `cell_id` (category; "" if missing).
     """
     text = rows.sequences.letters.tobytes().decode("latin-1")
     bounds = rows.sequences.offsets.tolist()

@@ -1,4 +1,4 @@
-"""Any other table: the user names its columns; that of the sequences is needed."""
+"""A reader of any other table, of which the user names the columns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SHOWN_COLUMNS = 12
 
 @dataclass(frozen=True)
 class GenericReader:
-    """A table of which only the named columns are used; without a count column every sequence counts once.
+    """A reader of tables that uses only the named columns; without a count column, every sequence counts once.
 
     Attributes
     ----------
     sequence_column
-        The amino-acid sequences, taken as they are.
+        Column of the amino-acid sequences, which are used as they are; it is needed.
     count_column, v_column, j_column
-        The counts, and the names of the V and J genes, where there are any.
+        Columns of the counts, and of the names of V and of J genes, if there are any.
     """
 
     sequence_column: str

@@ -8,13 +8,13 @@ __all__ = ["ImmunarchReader"]
 
 
 class ImmunarchReader:
-    """Tables `Clones Proportion CDR3.nt CDR3.aa V.name D.name J.name ...`; `CDR3.aa` is the junction."""
+    """A reader of tables `Clones Proportion CDR3.nt CDR3.aa V.name D.name J.name ...`; `CDR3.aa` is the junction."""
 
     name = "immunarch"
     recognised_by = "CDR3.aa, Clones | CDR3.amino.acid.sequence, Read.count"
 
     def layout(self, header: Header) -> Layout | None:
-        """Return the columns of either tool's table; molecules go before reads."""
+        """Return the columns of either tool's table; molecules are preferred to reads."""
         sequence = header.find("CDR3.aa", "CDR3.amino.acid.sequence")
         counts = header.find_all("Clones", "Umi.count", "Read.count")
         if sequence is None or not counts:

@@ -22,17 +22,17 @@ _STATUS = {
 
 
 class ImmunoseqReader:
-    """Tables with `aminoAcid` and a count, or with `amino_acid` and another column of immunoSEQ.
+    """A reader of tables with `aminoAcid` and a count, or with `amino_acid` and another column of immunoSEQ.
 
-    The sequence is the junction. Templates go before reads; the CMV cohort writes -1 where there are none. A gene that
-    is unresolved is given as the genes that it may be, or else as its family.
+    The sequence is the junction. Templates are preferred to reads; the CMV cohort has -1 if there are none. An
+    unresolved gene is given as the genes that it may be, or otherwise as its family.
     """
 
     name = "immunoseq"
     recognised_by = "aminoAcid and a count | amino_acid and frame_type, rearrangement, v_gene or v_resolved"
 
     def layout(self, header: Header) -> Layout | None:
-        """Return the columns of whichever layout it is."""
+        """Return the columns of the export's layout."""
         newer = header.find("amino_acid", "cdr3_amino_acid")
         if newer is not None and has_immunoseq_columns(header):
             return Layout(
@@ -63,7 +63,7 @@ class ImmunoseqReader:
 
 
 def has_immunoseq_columns(header: Header) -> bool:
-    """Tell whether a table with `amino_acid` has a column that only immunoSEQ's exports have."""
+    """Return whether a table with `amino_acid` has a column that only immunoSEQ's exports have."""
     return header.find(*_SIGNS) is not None
 
 
@@ -76,7 +76,7 @@ def _older_genes(header: Header, segment: str) -> tuple[str, ...]:
 
 
 def _judge(values: Mapping[str, str]) -> Status:
-    """Return what `frame_type` or `sequenceStatus` says."""
+    """Return the status that `frame_type` or `sequenceStatus` gives."""
     for column, value in values.items():
         word = value.strip().lower()
         if word in _STATUS:

@@ -1,4 +1,4 @@
-"""What a file format says about itself: the protocol of the readers and the words that they share."""
+"""The protocol of the readers of file formats, and the types that they share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REPERTOIRE_COLUMNS = ("repertoire_id", "sample_id", "sample_name", "sample")
 
 
 class Status(IntEnum):
-    """What a file says about one rearrangement, before its residues are looked at."""
+    """Status of one rearrangement by what the file says; its residues are checked later."""
 
     UNKNOWN = 0
     IN_FRAME = 1
@@ -38,14 +38,14 @@ class Status(IntEnum):
     STOP_CODON = 3
     UNPRODUCTIVE = 4
     LOW_CONFIDENCE = 5
-    """No cell, or a contig that the file itself does not trust."""
+    """The row is no cell, or a contig that the file itself does not trust."""
 
 
 @dataclass(frozen=True)
 class Header:
     """The header of a repertoire file: its column names in order, and how the fields are separated.
 
-    `n_comments` lines stand before it, which are not read.
+    `n_comments` is the number of lines before it, which are not read.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Header:
     n_comments: int = 0
 
     def find(self, *names: str) -> str | None:
-        """Return the column that bears the first of these names that is there, in any case."""
+        """Return the column with the first of these names that exists, in upper or lower case."""
         lower = {column.lower(): column for column in reversed(self.columns)}
         for name in names:
             if name in self.columns:
@@ -68,7 +68,7 @@ class Header:
         return self.find_all(*_REPERTOIRE_COLUMNS, *others)
 
     def find_all(self, *names: str) -> tuple[str, ...]:
-        """Return the columns of these names that are there, in the order of the names."""
+        """Return the columns of these names that exist, in the order of the names."""
         return tuple(dict.fromkeys(found for name in names if (found := self.find(name)) is not None))
 
 
@@ -77,7 +77,7 @@ def _unknown(_: Mapping[str, str]) -> Status:
 
 
 class SequenceKind(IntEnum):
-    """Which part of a receptor a sequence was read from; the container's is always the junction."""
+    """The part of a receptor that a sequence was read from; in the container it is always the junction."""
 
     JUNCTION_AA = 0
     CDR3_AA = 1
@@ -86,31 +86,31 @@ class SequenceKind(IntEnum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a file hold what; only these are parsed.
+    """The columns of a file by what they hold; only these are parsed.
 
     Attributes
     ----------
     junction_aa
-        The amino-acid sequence with the conserved residues at both ends, as the container keeps it.
+        Column of the amino-acid sequence with the conserved residues at both ends, as the container keeps it.
     cdr3_aa, junction
-        Where the row has no `junction_aa`: the amino-acid sequence without them; or the nucleotides, to be translated.
-        One of the three is needed.
+        Columns for rows without `junction_aa`: the amino-acid sequence without the conserved residues, or the
+        nucleotides, which are translated. One of the three columns is needed.
     counts
-        Columns of abundances; a row's count is the first of them that is not missing there, else 1.
+        Columns of abundances; the count of a row is the first of them that is not missing, otherwise 1.
     negative_is_one
-        A count of -1 is this format's way to say that none was given; it becomes 1.
+        Whether this format writes a count of -1 if none was given; it becomes 1.
     v_call, j_call
-        Columns of gene names; a row's is the first of them that is not missing there. A family stands behind the gene.
+        Columns of gene names; the name of a row is the first of them that is not missing. Families come after genes.
     status
-        The columns that say whether a row is productive, and `judge` what their values mean: it gets the
-        values by column, is asked once for each combination that occurs, and may raise `InvalidValueError`. A
-        module's function, so that it can be sent to a worker process.
+        Columns that say whether a row is productive. `judge` returns the status for their values, which it gets by
+        column. It is called once for each combination that occurs, and may raise `InvalidValueError`. It is a module's
+        function, so that it can be sent to a worker process.
     repertoire
-        The columns that may name the repertoire of each row: the first that is not empty does.
+        Columns that may name the repertoire of each row; the first that is not empty is used.
     locus
-        The column that names the chain.
+        Column that names the chain.
     cell
-        The column that names the cell of each row; a sequence's count is then the number of its cells, and a row
+        Column that names the cell of each row; the count of a sequence is then the number of its cells, and a row
         without a name is a cell of its own.
     """
 
@@ -129,20 +129,20 @@ class Layout:
 
     @property
     def sequences(self) -> dict[SequenceKind, str]:
-        """Return the columns of sequences in the order in which a row is asked for them."""
+        """The columns of sequences, in the order in which a row takes the first that it has."""
         columns = (self.junction_aa, self.cdr3_aa, self.junction)
         return {kind: name for kind, name in zip(SequenceKind, columns, strict=True) if name is not None}
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return all columns that are needed, each once."""
+        """All columns that are needed, each once."""
         one = (self.locus, self.cell)
         lists = (self.sequences.values(), self.counts, self.v_call, self.j_call, self.status, self.repertoire)
         return tuple(dict.fromkeys([*(name for names in lists for name in names), *filter(None, one)]))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return what these columns tell of a row, in words."""
+        """The kinds of values that these columns hold, in words."""
         found = {
             "sequence": self.sequences,
             "count": self.counts or self.cell,
@@ -154,7 +154,7 @@ class Layout:
 
 
 class Reader(Protocol):
-    """One file format. A new format is one module with such an object, named in `deeprc.datasets.readers`."""
+    """A reader of one file format; each is the object of a module that is named in `deeprc.datasets.readers`."""
 
     @property
     def name(self) -> str:
@@ -162,10 +162,10 @@ class Reader(Protocol):
 
     @property
     def recognised_by(self) -> str:
-        """The columns that tell it from the others, in words for a message."""
+        """The columns by which it is told from the others, in words for a message."""
 
     def layout(self, header: Header) -> Layout | None:
-        """Return where this format keeps its values, or None if the header is not of this format."""
+        """Return the columns of this format, or None if the header is not of this format."""
 
 
 class NoTableError(InputError):
@@ -180,7 +180,7 @@ class InvalidValueError(Exception):
 
 
 def boolean(column: str, value: str) -> bool | None:
-    """Return what a yes or no says, None where it is missing.
+    """Return the value of a yes or no; None if it is missing.
 
     Raises
     ------

@@ -18,7 +18,7 @@ COUNTS = (
     "Clone count",
     "readCount",
 )
-"""Columns of counts: cells, molecules, reads."""
+"""Columns of counts, in this order: cells, molecules, reads."""
 
 GENES = (
     "all{}HitsWithScore",
@@ -39,9 +39,9 @@ GENES = (
 
 
 class MixcrReader:
-    """Tables with MiXCR's column of CDR3s, which has the conserved residues: it is the junction.
+    """A reader of tables with MiXCR's column of CDR3s, which has the conserved residues: it is the junction.
 
-    Cells go before molecules, molecules before reads.
+    Cells are preferred to molecules, molecules to reads.
     """
 
     name = "mixcr"

@@ -9,9 +9,9 @@ __all__ = ["OriginalDeepRCReader"]
 
 
 class OriginalDeepRCReader:
-    """Tables with `amino_acid` and `templates`, and no column that would make them immunoSEQ's.
+    """A reader of tables with `amino_acid` and `templates`, and no column that would make them immunoSEQ's.
 
-    Counts of -1 are the CMV cohort's, from which the published tables were made.
+    Counts of -1 come from the CMV cohort, from which the published tables were made.
     """
 
     name = "deeprc"

@@ -1,4 +1,4 @@
-"""The published HDF5 containers of the original DeepRC: many repertoires in one file.
+"""Read the published HDF5 containers of the original DeepRC, which hold many repertoires in one file.
 
 Letters: B repertoires, N sequences, n sequences of one repertoire, L positions.
 
@@ -40,13 +40,13 @@ _BOUNDS, _LENGTHS = "sampledata/sample_sequences_start_end", "sampledata/seq_len
 _KEYS, _AMINO_ACIDS = "metadata/sample_keys", "metadata/aas"
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _DAMAGED = (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError, MemoryError)
-"""What h5py raises for a file whose structure is damaged."""
+"""The errors that h5py raises for a file whose structure is damaged."""
 
 
 def is_original_container(path: Path) -> bool:
-    """Tell whether a file is HDF5 with the original's groups.
+    """Return whether a file is HDF5 with the groups of the original DeepRC.
 
-    So counts HDF5 that is damaged: whoever reads it then learns why it cannot be read.
+    The result is also True for damaged HDF5, so that reading the file gives the reason why it cannot be read.
     """
     if not h5py.is_hdf5(path):
         return False
@@ -58,23 +58,23 @@ def is_original_container(path: Path) -> bool:
 
 
 def original_repertoire_ids(path: Path) -> tuple[str, ...]:
-    """Return the repertoires' ids in the file's order: the names of the files that they were made from.
+    """Return the ids of the repertoires in the file's order: the names of the files that they were made from.
 
     Raises
     ------
     InputError
-        If the file is damaged or lacks them.
+        If the file is damaged or lacks the ids.
     """
     with _opened(path) as file:
         return _repertoire_ids(path, file)
 
 
 def read_original_container(path: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, RawRows]]:
-    """Yield each repertoire's id, or those of `only`, and its sequences, in the file's order.
+    """Yield the id and the sequences of each repertoire, or of those in `only`, in the file's order.
 
     One repertoire is in memory at a time.
 
-    A count of less than 1, as the CMV cohort has it, becomes 1; the file says nothing of genes or of reading frames.
+    A count of less than 1, as in the CMV cohort, becomes 1. The file has no genes and no reading frames.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def _dataset(path: Path, file: h5py.File, *names: str) -> Any:
 
 
 def _part(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
-    """Return rows of a dataset, all of it without bounds."""
+    """Return rows of a dataset, or all of it if there are no bounds."""
     try:
         return dataset[()] if start is None else dataset[start:stop]
     except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
@@ -184,7 +184,7 @@ def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -
 
 
 def _raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
-    """Return sequences as ASCII."""
+    """Return sequences as ASCII texts."""
     if alphabet is None:
         return _from_text(path, dataset, part)
     if part.ndim != 2:

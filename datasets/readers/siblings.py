@@ -1,7 +1,7 @@
-"""What a table lacks in its own format's columns, under the names that other formats have for it.
+"""Find what a table lacks in the columns of its own format, under the names of other formats.
 
-Tools rename and mix columns: a table with MiXCR's `aaSeqCDR3` may have TCRex' `TRBV_gene` and VDJtools' `count`. What
-is there is read; a format's own columns go first.
+Tools rename and mix columns: a table with MiXCR's `aaSeqCDR3` may have TCRex' `TRBV_gene` and VDJtools' `count`. All of
+them are read; the columns of a format itself are preferred.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _GENES = (
 
 
 def complete(header: Header, layout: Layout) -> tuple[Layout, dict[str, str]]:
-    """Fill in the counts and genes that a layout lacks.
+    """Return a layout with the counts and genes that it lacks, from columns of other formats.
 
     Returns
     -------
     layout
-        With one column for each of them that is there; where cells are counted, counts stay out.
+        Layout with one column for each of them that exists; if cells are counted, there are no counts.
     filled
         These columns, by what they hold.
     """

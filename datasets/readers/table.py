@@ -1,4 +1,4 @@
-"""One repertoire file as columns with AIRR field names: the part of reading that all formats share.
+"""Read one repertoire file as columns with AIRR field names: the part of reading that all formats share.
 
 Letters: N rows, R residues.
 """
@@ -26,7 +26,7 @@ from deeprc.errors import InputError
 __all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "coded_columns", "make_rows", "read_rows", "repertoire_names"]
 
 Locate = Callable[[int], str]
-"""Names a row in a message, from its index."""
+"""Function that names a row in a message, from the row's index."""
 
 COUNT_ONE = "(one)"
 """The source of a count that was missing everywhere and became 1."""
@@ -37,7 +37,7 @@ COUNT_CELLS = "(cells)"
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _NO_COUNT, _INVALID = -1.0, -2.0
 _MAX_LETTERS = 1_000
-"""The longest name of a gene or a repertoire: in a container all names take as many bytes as the longest."""
+"""Largest number of letters of a gene or a repertoire: in a container, all names take as many bytes as the longest."""
 
 _MAX_MISSING_LETTERS = max(map(len, MISSING_IN_TABLES))
 _FIRST_OF_MISSING = np.array([ord(word[0]) for each in MISSING_IN_TABLES if each for word in (each, each.upper())])
@@ -53,20 +53,20 @@ class RawRows:
     sequences
         The sequences as the file has them, or translated from its nucleotides; a missing one is empty.
     kinds
-        What each sequence was read from, a `SequenceKind`, (N,) uint8.
+        Part of the receptor that each sequence was read from, a `SequenceKind`, (N,) uint8.
     counts
-        The abundance of each row, at least 1, (N,) uint32.
+        Abundance of each row, at least 1, (N,) uint32.
     count_sources, count_source
-        The columns that a count may be from, the last of them `COUNT_ONE` or `COUNT_CELLS`; and for each row the index
-        of the one that its count is from, (N,) int8.
+        Columns from which counts may be, the last of them `COUNT_ONE` or `COUNT_CELLS`; and for each row the index of
+        the one from which its count is, (N,) int8.
     count_rounded
         Whether the file's count was not a whole number of at least 1, (N,) bool.
     status
-        What the file says about each row, a `Status`, (N,) uint8.
+        Status of each row by what the file says, a `Status`, (N,) uint8.
     v_call, j_call, repertoire, locus, cell
-        Where the file has them: names as found, "" where missing.
+        Names as found, "" if missing; None if the file does not have them.
     repertoire_column
-        The column that names the repertoires.
+        Column that names the repertoires.
     """
 
     sequences: RawTexts
@@ -100,7 +100,7 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
 
 
 def coded_columns(layout: Layout) -> list[str]:
-    """Return the columns of a layout whose values repeat, all but the sequences."""
+    """Return the columns of a layout whose values repeat, which are all but the sequences."""
     one = [column for column in (layout.locus, layout.cell) if column is not None]
     lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
     return [*(column for columns in lists for column in columns), *one]
@@ -170,7 +170,7 @@ def _as_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
 
 
 def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> RawTexts:
-    """Return texts of which those that `use` marks, (N,), empty ones, are taken from the others."""
+    """Return texts in which the empty ones that `use` marks, (N,), are replaced by the others."""
     lengths = np.where(use, others.lengths, texts.lengths)
     merged = np.empty(lengths.sum(), np.uint8)
     from_others = np.repeat(use, lengths)
@@ -180,7 +180,7 @@ def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> Ra
 
 
 def _strip_missing(texts: RawTexts) -> RawTexts:
-    """Return sequences without blanks at their ends; words that stand for a missing one become empty."""
+    """Return sequences without blanks at their ends; words that mean a missing sequence become empty."""
     letters, offsets, lengths = texts.letters, texts.offsets, texts.lengths
     if not len(letters):
         return texts
@@ -209,18 +209,18 @@ def _strip_missing(texts: RawTexts) -> RawTexts:
 
 
 def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
-    """Return which column names the repertoires, and each row's name in it.
+    """Return the column that names the repertoires, and the name of each row in it.
 
-    It is the first column that is not empty, else the first. No word stands for a missing name: `NA` is one.
+    It is the first column that is not empty, otherwise the first. No word means a missing name: `NA` is a name.
     """
     column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
     return column, _names([coded[column]], "repertoire")
 
 
 def _names(columns: Sequence[Categorical], what: str) -> Categorical:
-    """Return each row's name: the first of the columns that is not missing, else "".
+    """Return the name of each row: the first of the columns that is not missing, otherwise "".
 
-    `what` is the field of `RawRows`. Where genes have scores, the name is that of the best genes, without scores.
+    `what` is the field of `RawRows`. If genes have scores, the name is that of the best genes, without scores.
     """
 
     def clean(value: str) -> str:
@@ -243,7 +243,7 @@ def _names(columns: Sequence[Categorical], what: str) -> Categorical:
 def _counts(
     coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
-    """Return each row's count: the first of the columns that is not missing there, else 1."""
+    """Return the count of each row, the column that it is from, and whether it was rounded; see `Layout.counts`."""
     exact = np.full(n, _NO_COUNT)
     source = np.full(n, len(layout.counts), np.int8)
     for index, name in enumerate(layout.counts):
@@ -276,11 +276,11 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
 
 
 def _status(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
-    """Ask the layout once for each combination of values that occurs."""
+    """Return the status of each row, (N,); the layout judges each combination of values once."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
     combined = np.zeros(n, np.int64)
-    for name in layout.status:  # one after the other: together they could be more than numbers are
+    for name in layout.status:  # one after the other, because all combinations could exceed 64 bits
         combined = factorize(combined * len(coded[name].vocabulary) + coded[name].codes)
     row = 0
     try:

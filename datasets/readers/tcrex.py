@@ -8,7 +8,7 @@ __all__ = ["TcrexReader"]
 
 
 class TcrexReader:
-    """Tables `CDR3_beta TRBV_gene TRBJ_gene`, with a count or without, with an index column or without."""
+    """A reader of tables `CDR3_beta TRBV_gene TRBJ_gene`, with or without a count and an index column."""
 
     name = "tcrex"
     recognised_by = "CDR3_beta, TRBV_gene, TRBJ_gene"

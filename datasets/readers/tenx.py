@@ -10,10 +10,10 @@ __all__ = ["TenxReader"]
 
 
 class TenxReader:
-    """Tables `barcode is_cell contig_id high_confidence ... chain v_gene ... productive cdr3 ...`.
+    """A reader of tables `barcode is_cell contig_id high_confidence ... chain v_gene ... productive cdr3 ...`.
 
-    `cdr3` is the junction. A sequence's count is the number of its cells, not that of the molecules or reads seen in
-    them; rows that are no cell, or of which Cell Ranger is not sure, are not taken.
+    `cdr3` is the junction. The count of a sequence is the number of its cells, not of the molecules or reads seen in
+    them. Rows that are no cell, or of which Cell Ranger is not sure, are left out.
     """
 
     name = "10x"
@@ -37,7 +37,7 @@ class TenxReader:
 
 
 def _judge(values: Mapping[str, str]) -> Status:
-    """Return whether a contig counts; `None`, a contig that does not reach from V to J, is not productive."""
+    """Return the status of a contig; a contig that does not reach from V to J (`None`) is not productive."""
     flags = {column.lower(): boolean(column, value) for column, value in values.items()}
     if flags.get("is_cell") is False or flags.get("high_confidence") is False:
         return Status.LOW_CONFIDENCE

@@ -1,4 +1,4 @@
-"""Delimited text files, packed or plain, as headers and blocks of whole lines; memory does not grow with the file."""
+"""Read delimited text files, packed or plain, as headers and blocks of whole lines, in memory of a fixed size."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 PACKED = (".gz", ".bz2", ".xz", ".zip")
-"""Endings of packed files; what a file is, its first bytes tell."""
+"""Endings of packed files; the first bytes of a file say what it is."""
 
 MAX_LINE_BYTES = 1 << 24
-"""The longest line, or field in quotes, in bytes: a file that never ends a line must not fill the memory."""
+"""Length in bytes of the longest line, or field in quotes: a file that never ends a line must not fill the memory."""
 
 MAX_COLUMNS = 1 << 14
-"""As many as a spreadsheet has."""
+"""Largest number of columns, as in a spreadsheet."""
 
 _HEADER_BYTES = 1 << 22
 _BLOCK_BYTES = 1 << 21  # stays in the processor's cache
@@ -62,7 +62,7 @@ _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZ
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file, packed or plain by its first bytes; what goes wrong in the block becomes an `InputError`."""
+    """Open a regular file, packed or plain by its first bytes; errors in the block become an `InputError`."""
     check_regular_file(path, expected="a table")
     kind = ""
     try:
@@ -100,8 +100,8 @@ def _unpacked(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
 def read_header(path: Path) -> Header:
     """Read only the header of a table: the first line after the comments.
 
-    Lines before the header that begin with `#` are comments, except the last of them where it names the columns of what
-    follows, as VDJtools' `#count`.
+    Lines before the header that begin with `#` are comments. The last of them is the header if it names the columns of
+    the rows that follow, such as VDJtools' `#count`.
 
     Raises
     ------
@@ -124,19 +124,19 @@ def read_header(path: Path) -> Header:
 
 
 def _header_number(lines: Sequence[bytes], *, at_end: bool) -> int | None:
-    """Return how many lines stand before the header; None where more lines are needed to tell."""
+    """Return the number of lines before the header; None if more lines are needed to know it."""
     n_marked = next((n for n, line in enumerate(lines) if not _MARKED.match(line)), len(lines))
     if n_marked == 0:
         return 0 if lines else None
     following = next((n for n in range(n_marked, len(lines)) if lines[n].strip()), None)
-    if following is None:  # no row: the last line may be a header all the same
+    if following is None:  # no row: the last line may still be a header
         return n_marked - 1 if at_end else None
     last, row = decode_name(lines[n_marked - 1]), decode_name(lines[following])
     return n_marked - 1 if _names_columns_of(last, row) else following
 
 
 def _names_columns_of(line: str, row: str) -> bool:
-    """Tell whether a line that begins with `#` is the header of a row, not a comment before the header."""
+    """Return whether a line that begins with `#` is the header of a row, not a comment before the header."""
     if _COMMENT.match(line.encode()):
         return False
     delimiter = _delimiter_of(line)
@@ -175,7 +175,7 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
     Raises
     ------
     InputError
-        Where `read_header` does, or if the file has more bytes (unpacked), or a line is too long.
+        If `read_header` raises it, the file has more bytes (unpacked), or a line is too long.
     """
     header = read_header(path)
     data, open_line = bytearray(), 0
@@ -201,9 +201,8 @@ def _too_long(path: Path) -> InputError:
 def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """Yield a table's lines after the first, many at a time, and whether quotes bind fields together in them.
 
-    Lines are UTF-8 or another 8-bit code, with newlines at their ends. Where every line has as many fields as the
-    header when quotes are letters like others, that is what they are. Otherwise fields in quotes may hold delimiters
-    and newlines, and are never cut.
+    Lines are UTF-8 or another 8-bit code, with newlines at their ends. Quotes are ordinary letters if every line then
+    has as many fields as the header. Otherwise fields in quotes may hold delimiters and newlines, and are never cut.
 
     Raises
     ------
@@ -225,7 +224,7 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
             if whole:
                 yield rest[:whole], quotes_matter
                 rest = rest[whole:]
-            enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # what was kept back is not looked at often
+            enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
                 raise _too_long(path)
         if rest and not to_skip:
@@ -237,7 +236,7 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
 
 
 def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield blocks without byte-order mark, UTF-16 made UTF-8, a lone carriage return made a newline."""
+    """Yield blocks without a byte-order mark; UTF-16 becomes UTF-8, and a lone carriage return a newline."""
     start = stream.read(_START_BYTES)
     text = start.decode("utf-16", "replace").encode() if start.startswith(_UTF16) else start
     old_macintosh = b"\r" in text and b"\n" not in text
@@ -274,7 +273,7 @@ def _whole_lines(data: bytes, header: Header, *, quotes_matter: bool, at_end: bo
 
 
 def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: Header) -> bool:
-    """Tell whether every line has the header's number of fields, quotes being letters; blank lines do not count."""
+    """Return whether every line has the header's number of fields, quotes being letters; blank lines do not count."""
     marks = np.flatnonzero(letters == ord(header.delimiter))
     fields = 1 + np.diff(np.searchsorted(marks, ends), prepend=0)
     room = np.diff(ends, prepend=-1)
@@ -283,18 +282,18 @@ def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: He
 
 
 def ragged_row(header: Header) -> tuple[int, int] | None:
-    """Find the first row that has more or fewer fields than the header: its number, and how many it has."""
+    """Return the number of the first row with more or fewer fields than the header, and how many it has."""
     rows = ((number, len(fields)) for number, fields in _numbered_rows(header))
     return next((row for row in rows if row[1] != len(header.columns)), None)
 
 
 def number_of_row(header: Header, index: int) -> int:
-    """Return what a spreadsheet calls a row of data, the first of which has index 0: the header is row 1."""
+    """Return the number that a row of data, by its index from 0, has in a spreadsheet, where the header is row 1."""
     return next(islice(_numbered_rows(header), index, None))[0]
 
 
 def _numbered_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
-    """Yield all rows that are not blank, slowly, to name one in a message; blank ones are numbered too."""
+    """Yield all rows that are not blank, with their numbers. This is slow, and used to name a row in a message."""
     numbers = count(2 + header.n_comments)
     for block, quoted in lines_in_blocks(header):
         lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
@@ -307,7 +306,7 @@ def _numbered_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
 
 
 def decode_name(data: bytes | bytearray) -> str:
-    """Return UTF-8 as text, or Latin-1 where it is none."""
+    """Return UTF-8 as text, or Latin-1 if it is no UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

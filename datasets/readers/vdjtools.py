@@ -8,7 +8,10 @@ __all__ = ["VdjtoolsReader"]
 
 
 class VdjtoolsReader:
-    """Tables `count freq cdr3nt cdr3aa v d j ...`; `cdr3aa` is the junction, with `*`, `_` or `~` if non-coding."""
+    """A reader of tables `count freq cdr3nt cdr3aa v d j ...`, whose `cdr3aa` is the junction.
+
+    A junction that is non-coding has `*`, `_` or `~`.
+    """
 
     name = "vdjtools"
     recognised_by = "count, cdr3aa"
