@@ -1,4 +1,4 @@
-"""Simulated cohorts with implanted signals: exact, seeded, as large as one likes.
+"""Simulate cohorts with implanted signals: exact, seeded, and of any size.
 
     from deeprc.datasets.simulation import Cohort, Motif, MotifSignal, Sizes, SimulatedDataset
 

@@ -1,4 +1,4 @@
-"""Backgrounds: where the sequences of a simulated repertoire come from, before anything is implanted.
+"""Backgrounds, which are the sources of the sequences of a simulated repertoire before anything is implanted.
 
 Letters: n sequences, R residues.
 """
@@ -48,8 +48,8 @@ RESIDUE_WEIGHTS: Mapping[str, int] = {
     "W": 428,
     "Y": 3934,
 }
-"""How often each amino acid occurs in human TRB junctions: 62,015,656 residues of 4,248,766 distinct sequences, pooled
-from the 57 studies of TCR-BERT (https://github.com/wukevin/tcr-bert, data/tcrdb, commit 63aa483, Apache-2.0)."""
+"""Frequency of each amino acid in human TRB junctions: 62,015,656 residues of 4,248,766 distinct sequences, pooled from
+the 57 studies of TCR-BERT (https://github.com/wukevin/tcr-bert, data/tcrdb, commit 63aa483, Apache-2.0)."""
 
 _BITS = 16
 _LONGEST = 64
@@ -62,7 +62,7 @@ def standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.float6
 
 
 def replace_rows(sequences: Sequences, rows: NDArray[np.int64], others: Sequences) -> Sequences:
-    """Return sequences with others, (m,), at some rows, (m,); genes where both have them."""
+    """Return sequences with others, (m,), in the place of some rows, (m,); with genes if both have them."""
     index = np.arange(len(sequences))
     index[rows] = len(sequences) + np.arange(len(rows))
     return Sequences.concatenate([sequences, others]).take(index)
@@ -72,19 +72,19 @@ class Background(Protocol):
     """A source of sequences: any sequence of any repertoire can be drawn alone and is always the same."""
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for.
+        """Return the sequences at these rows, (n,), of the endless repertoire of a key of 64 bits.
 
         Their counts are 1.
         """
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths, (n,), at less cost where there is a way."""
+        """Return only the lengths of these sequences, (n,), at less cost if this is possible."""
         return self.draw(key, rows).lengths
 
 
 @dataclass(frozen=True)
 class IndependentBackground:
-    """Residues drawn independently of each other and of their position; lengths from a normal distribution, rounded.
+    """A background of independently drawn residues; the lengths are from a normal distribution, rounded.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class IndependentBackground:
         Mean and standard deviation of the lengths before they are rounded. Lengths below 1 become 1, those above 64
         become 64.
     weights
-        How often each amino acid occurs, in parts of 65,536.
+        Frequency of each amino acid, in parts of 65,536.
     """
 
     mean_length: float = 14.5
@@ -130,7 +130,7 @@ class IndependentBackground:
         return np.rint(np.cumsum(self.length_probabilities) * 2.0**32).astype(np.uint64)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences at these rows."""
+        """Return the sequences at these rows, see `Background.draw`."""
         lengths = self.draw_lengths(key, rows)
         offsets = offsets_of(lengths)
         residues = np.empty(offsets[-1], np.uint8)
@@ -138,7 +138,7 @@ class IndependentBackground:
         return Sequences.counted_once(residues, offsets)
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths."""
+        """Return only the lengths of these sequences."""
         lengths = np.empty(len(rows), np.int64)
         _draw_lengths(np.uint64(key), rows, self._length_bounds, lengths)
         return lengths
@@ -146,7 +146,7 @@ class IndependentBackground:
 
 @njit(parallel=True, nogil=True)
 def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]) -> None:
-    """Take the last 32 bits of a sequence's first random number."""
+    """Draw lengths from the last 32 bits of the first random number of each sequence."""
     middle = 0
     while middle < len(bounds) - 1 and bounds[middle] < np.uint64(1 << 31):
         middle += 1
@@ -168,7 +168,7 @@ def _draw_residues(
     table: NDArray[np.uint8],
     residues: NDArray[np.uint8],
 ) -> None:
-    """Take 4 residues of 16 bits from each of a sequence's random numbers but the first."""
+    """Draw 4 residues, of 16 bits each, from each random number of a sequence but the first."""
     for n in numba.prange(len(rows)):
         own = word(key, rows[n])
         at, stop, counter = offsets[n], offsets[n + 1], 1

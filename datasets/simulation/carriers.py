@@ -40,26 +40,26 @@ _NEGATIVE = {"0", "0.0", "false", "negative", "no", "-"}
 
 @dataclass(frozen=True)
 class CarrierTable:
-    """Who carries which clone, and each repertoire's class and size, from a table with a row for each repertoire.
+    """A signal of clones from a table with a row for each repertoire: its clones, its class and its size.
 
-    Each column whose name holds `|` is a clone, `V gene|junction|J gene`, with 1 where the repertoire carries it and
-    0 elsewhere. The genes are used where the background has genes.
+    Each column whose name holds `|` is a clone, `V gene|junction|J gene`, with 1 if the repertoire carries it and 0
+    otherwise. The genes are used if the background has genes.
 
     Attributes
     ----------
     path
-        A table separated by tabs or commas.
+        Path of a table separated by tabs or commas.
     depth
         Share of a repertoire's real number of sequences that is simulated.
     minimum
         Smallest number of sequences of a repertoire.
     id_column, status_column, size_column
-        The columns with the repertoire's name, its class (1 or 0, true or false, positive or negative) and its
-        number of sequences.
+        Columns with the repertoire's name, its class (1 or 0, true or false, positive or negative) and its number of
+        sequences.
     variant_rate
         Probability that a carrier has a variant: one substitution between the junction's conserved ends.
     name
-        What the truth calls the signal.
+        Name of the signal in the truth.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class CarrierTable:
 
     @cached_property
     def repertoire_ids(self) -> tuple[str, ...]:
-        """The repertoires' names, in the table's order; files may be named after them."""
+        """The names of the repertoires, in the table's order; files may be named after them."""
         for name in self._sheet.repertoire_ids:
             if not _FILE_NAME.fullmatch(name):
                 raise InputError(
@@ -113,7 +113,7 @@ class CarrierTable:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """The number of sequences to simulate of each repertoire."""
+        """The number of sequences to simulate for each repertoire."""
         sizes = np.maximum(np.rint(self.depth * self._numbers(self.size_column)), self.minimum)
         row = int(np.argmax(sizes))
         if sizes[row] > MAX_SEQUENCES:
@@ -125,7 +125,7 @@ class CarrierTable:
 
     @cached_property
     def incidence(self) -> NDArray[np.bool_]:
-        """Which repertoire carries which of the P clones, (repertoires, P)."""
+        """Whether each repertoire carries each of the P clones, (repertoires, P)."""
         columns = [self._numbers(name) for name in self._clone_columns]
         for name, values in zip(self._clone_columns, columns, strict=True):
             wrong = np.flatnonzero((values != 0) & (values != 1))

@@ -30,7 +30,7 @@ _POOL, _INCIDENCE, _BURDEN, _CARRIED, _ROWS, _VARIANT = range(6)
 
 @dataclass(frozen=True)
 class CloneSignal:
-    """A pool of clones drawn from the background; repertoires of one class carry more of them than the others.
+    """A pool of clones from the background, of which the repertoires of one class carry more than the others.
 
     A repertoire carries each clone of the pool independently, with the clone's incidence times the repertoire's own
     factor, as exactly one sequence. Both vary, as in real cohorts: of the 164 clones that go with CMV (Emerson et al.
@@ -39,7 +39,7 @@ class CloneSignal:
     Attributes
     ----------
     n_clones
-        P, the number of clones in the pool.
+        Number of clones in the pool, P.
     burden
         Mean number of the pool's clones in a repertoire that carries the signal.
     other_burden
@@ -54,9 +54,9 @@ class CloneSignal:
     variant_rate
         Probability that a carrier has a variant: one substitution between the junction's conserved ends.
     status, prevalence
-        The class whose repertoires carry the signal, and the share of them that does.
+        Class whose repertoires carry the signal, and share of them that does.
     name
-        What the truth calls the signal.
+        Name of the signal in the truth.
     """
 
     n_clones: int
@@ -103,7 +103,7 @@ class CloneSignal:
         return burden * self.test_burden / self.burden if is_test and self.test_burden is not None else burden
 
     def burden_factor(self, z: float) -> float:
-        """Return the factor of a repertoire's burden that a standard normal number stands for; its mean is 1."""
+        """Return the factor of a repertoire's burden for a standard normal number z; the mean factor is 1."""
         return float(np.exp(self.burden_sd * (z - self.burden_sd / 2)))
 
     def incidences(self, key: int, burden: float) -> NDArray[np.float64]:
@@ -150,13 +150,13 @@ class CarriedClones(NamedTuple):
     Attributes
     ----------
     rows
-        The sequences of the repertoire that they replace, all different, (K,).
+        Indices of the sequences of the repertoire that they replace, all different, (K,).
     sequences
-        The clones, or variants of them, (K,).
+        Clones, or variants of them, (K,).
     signal
-        The index of each clone's signal among the sources, (K,).
+        Index of the signal of each clone among the sources, (K,).
     clone
-        The index of each clone among those of all sources, (K,).
+        Index of each clone among those of all sources, (K,).
     """
 
     rows: NDArray[np.int64]
@@ -171,11 +171,11 @@ class ClonePools:
     Parameters
     ----------
     sources
-        The signals of public clones.
+        Signals of public clones.
     background
-        What the cohort's sequences are drawn from.
+        Background from which the cohort's sequences are drawn.
     keys
-        A key of 64 bits for each signal.
+        Key of 64 bits for each signal.
     """
 
     def __init__(self, sources: Sequence[CloneSource], background: Background, keys: Sequence[int]) -> None:
@@ -192,14 +192,14 @@ class ClonePools:
         return self.clones.decode()
 
     def carried(self, repertoire: int, size: int, carries: Sequence[bool], *, is_test: bool = False) -> CarriedClones:
-        """Return the clones of one repertoire; where it has fewer sequences than clones, the first of them.
+        """Return the clones of one repertoire; if it has fewer sequences than clones, the first of them.
 
         Parameters
         ----------
         repertoire
-            The repertoire's index.
+            Index of the repertoire.
         size
-            Its number of sequences.
+            Number of its sequences.
         carries
             Whether it carries each of the signals.
         is_test
@@ -218,7 +218,7 @@ class ClonePools:
 
 
 def _with_variants(clones: Sequences, rates: NDArray[np.float64], key: int) -> Sequences:
-    """Return K clones, of which each is replaced by a variant with a given probability, (K,).
+    """Return K clones, each of which is replaced by a variant with a given probability, (K,).
 
     A variant has one other amino acid at a position that is not the first or the last. Junctions shorter than three
     residues stay as they are.

@@ -1,4 +1,4 @@
-"""A simulated cohort: what its repertoires are, as a function of a seed.
+"""A simulated cohort, whose repertoires are a function of a seed.
 
 Letters: B repertoires, n sequences.
 """
@@ -42,7 +42,7 @@ _POSITIVE, _NEGATIVE = "positive", "negative"
 
 
 class Stream(IntEnum):
-    """What a random number is for. Each stream can have a seed of its own, so that one thing alone is changed."""
+    """The purpose of a random number. Each stream can have its own seed, so that only one thing is changed."""
 
     SIZES = 1
     STATUS = 2
@@ -59,28 +59,28 @@ class Stream(IntEnum):
 
 @dataclass(frozen=True)
 class Cohort:
-    """What to simulate. Any repertoire can be made alone, and is the same in a cohort of any size.
+    """A cohort to simulate. Any repertoire can be made alone, and is the same in a cohort of any size.
 
     Attributes
     ----------
     n_repertoires
-        B.
+        Number of repertoires, B.
     sizes, background, counts
-        The numbers of sequences, where the sequences come from, and how abundant they are.
+        Numbers of sequences, source of the sequences, and distribution of their abundances.
     signals
-        What the repertoires of one class carry; a sequence carries at most one signal.
+        Signals that the repertoires of one class carry; a sequence carries at most one signal.
     batch
-        A second batch.
+        Second batch; None: there is one batch only.
     gene_shift
         Preference of the positive repertoires for some V genes: a confounder.
     label_noise
-        The probability that a repertoire's `status` is recorded wrongly; `true_status` then tells.
+        Probability that a repertoire's `status` is recorded wrongly; `true_status` is then the truth.
     seed
         Seed of every random choice.
     seeds
-        Seeds of single streams (`signal`, `background`, `sizes` ...), where they shall differ from `seed`.
+        Seeds of single streams (`signal`, `background`, `sizes` ...), if they differ from `seed`.
     name
-        What the cohort is called.
+        Name of the cohort.
     exclusive
         Whether a repertoire carries at most one of its class's signals. The signals' prevalences are then the
         probabilities of each.
@@ -88,7 +88,7 @@ class Cohort:
         Share of the positive repertoires, up to one repertoire. With 0.5, one of the first two repertoires is
         positive, one of the next two, and so on.
     test_share
-        Share of each class that the sheet's column `part` calls `test`; the others are `train`. Without such a share,
+        Share of each class that is `test` in the sheet's column `part`; the others are `train`. If the share is 0,
         there is no such column.
     """
 
@@ -165,23 +165,23 @@ class Cohort:
         return f"repertoire_{index + 1:05d}" if self._table is None else self._table.repertoire_ids[index]
 
     def is_positive(self, index: int) -> bool:
-        """Tell whether a repertoire is positive.
+        """Return whether a repertoire is positive.
 
-        Where no table says it, positive repertoire k is one of those from k / share to (k + 1) / share, all equally
-        likely: the number of positive repertoires among the first ones is never far from their share.
+        If no table says it, positive repertoire k is one of those from k / share to (k + 1) / share, all equally
+        likely. So the number of positive repertoires among the first ones is never far from their share.
         """
         if self._table is not None:
             return bool(self._table.positive[index])
         share = Fraction(str(self.positive_share))
         if not share:
             return False
-        k = int(index * share)  # the last one of which the range begins at this index or before
+        k = int(index * share)  # the last one whose range begins at this index or before
         first, stop = ceil(k / share), ceil((k + 1) / share)
         u = self._uniform(Stream.STATUS, k)
         return index == first + int(u * (stop - first))
 
     def is_of_test_part(self, index: int) -> bool:
-        """Tell whether a repertoire is of the part that the sheet calls `test`."""
+        """Return whether a repertoire is of the part that the sheet calls `test`."""
         return bool(self._are_of_test_part[index])
 
     @cached_property
@@ -196,17 +196,17 @@ class Cohort:
         return found
 
     def is_of_second_batch(self, index: int) -> bool:
-        """Tell whether a repertoire is of the second batch."""
+        """Return whether a repertoire is of the second batch."""
         if self.batch is None:
             return False
         sign = 1 if self.is_positive(index) else -1
         return self._uniform(Stream.BATCH, index) < (1 + sign * self.batch.association) / 2
 
     def carried(self, index: int) -> list[bool]:
-        """Tell which of the signals a repertoire carries."""
+        """Return whether a repertoire carries each of the signals."""
         status = _POSITIVE if self.is_positive(index) else _NEGATIVE
         found = []
-        below = 0.0  # the prevalences of the class's signals before this one, where they exclude each other
+        below = 0.0  # sum of the prevalences of the class's earlier signals, if signals exclude each other
         for i, signal in enumerate(self.signals):
             u = self._uniform(Stream.PREVALENCE, index, 0 if self.exclusive else i)
             found.append(signal.status == status and below <= u < below + signal.prevalence)
@@ -232,10 +232,10 @@ class Cohort:
         return np.array([self.size(index) for index in range(self.n_repertoires)], np.int64)
 
     def metadata(self) -> pd.DataFrame:
-        """Return the sheet: `repertoire_id`, `status` (positive or negative), and the truth behind it where it is more.
+        """Return the sheet: `repertoire_id`, `status` (positive or negative), and other columns with the truth.
 
-        `true_status` with label noise, `part` (train or test) with a test part, `batch` (1 or 2) with a second batch,
-        and `carries_<signal>` (1 or 0) where the class does not tell it.
+        These are `true_status` with label noise, `part` (train or test) with a test part, `batch` (1 or 2) with a
+        second batch, and `carries_<signal>` (1 or 0) if the class does not say it.
         """
         indices = range(self.n_repertoires)
         truth = [_POSITIVE if self.is_positive(index) else _NEGATIVE for index in indices]
@@ -259,7 +259,7 @@ class Cohort:
         )
 
     def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
-        """Return a repertoire's sequences, all or those at some rows, (n,), and the truth about them."""
+        """Return the sequences of a repertoire, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(index)) if rows is None else rows
         carries = self.carried(index)
         drawn = self._tilted(index, rows, carries)
@@ -272,7 +272,7 @@ class Cohort:
         return replace(drawn, counts=self._counts(index, rows), witness=implants.signal), implants
 
     def lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Return those of a whole repertoire, (n,), without its residues, which cost more."""
+        """Return the lengths and counts of a whole repertoire, (n,) each, without its residues, which take longer."""
         rows = np.arange(self.size(index))
         if any(self._shifts(index)) or len(self.motif_signals) < len(self.signals):
             lengths = self.draw(index)[0].lengths
@@ -287,7 +287,7 @@ class Cohort:
 
     @property
     def patterns(self) -> list[str]:
-        """The motifs of all signals and the junctions of all clones, as `Implants.motif` numbers them."""
+        """The motifs of all signals, then the junctions of all clones: `Implants.motif` is an index into this list."""
         motifs = [motif.pattern for signal in self.motif_signals for motif in signal.motifs]
         return motifs if self.clone_pools is None else motifs + self.clone_pools.junctions
 
@@ -324,7 +324,7 @@ class Cohort:
         return Tilt(self._key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
 
     def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
-        """Return what a repertoire has before anything is implanted."""
+        """Return the sequences of a repertoire before anything is implanted."""
         first = self._shifted(index, rows)
         tilts = []
         for i, signal in enumerate(self.signals):
@@ -343,7 +343,7 @@ class Cohort:
     def _with_clones(
         self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
     ) -> tuple[Sequences, Implants]:
-        """Put the clones of a repertoire in the place of sequences of its, and note them in the truth."""
+        """Replace sequences of a repertoire by its clones, and note the clones in the truth."""
         if self.clone_pools is None:
             return drawn, implants
         pools_carried = [carries[i] for i in self._clone_signals]
@@ -366,7 +366,7 @@ class Cohort:
         return np.minimum(counts, self.counts.maximum).astype(np.uint32)
 
     def _shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the background's sequences, of which some are drawn again where V genes are shifted."""
+        """Return the background's sequences; if V genes are shifted, some of them are drawn again."""
         key = self._key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
         for part, shift in enumerate(self._shifts(index)):

@@ -1,4 +1,4 @@
-"""How alike two sets of sequences are: Jensen-Shannon divergences of their k-mers, lengths and residues by position.
+"""Compare two sets of sequences by Jensen-Shannon divergences of their k-mers, lengths and residues by position.
 
 Letters: N sequences, R residues, P positions.
 """
@@ -19,10 +19,10 @@ _PIECE = 1 << 20  # sequences whose residues are counted at a time, so that memo
 
 
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """Return the Jensen-Shannon divergence of two sets of counts, (n,) each, in bits: 0 for like ones, at most 1.
+    """Return the Jensen-Shannon divergence of two sets of counts, (n,) each, in bits, from 0 (alike) to 1.
 
-    Two samples of one distribution have a divergence above zero as well. Where all n outcomes are frequent, it is about
-    (n - 1) (1 / N_a + 1 / N_b) / (8 ln 2). So compare a divergence with that of two real samples.
+    Two samples of one distribution have a divergence above zero as well. If all n outcomes are frequent, it is about (n
+    - 1) (1 / N_a + 1 / N_b) / (8 ln 2). So compare a divergence with that of two real samples.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def _relative_entropy(p: NDArray[np.float64], mean: NDArray[np.float64]) -> floa
 
 
 def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
-    """Return Jensen-Shannon divergences, bits, of two sets of sequences.
+    """Return Jensen-Shannon divergences of two sets of sequences, in bits, by their names.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
 
     Returns
     -------
-    `3-mers` and `4-mers`: of all overlapping k-mers of all sequences, without those that span two. `lengths`.
-    `positions`: of the residues at a position from the front, the mean over positions, weighted by how many sequences
-    of both sets reach them. `positions of length L`: of the sequences of the length that is most frequent in `a` and
-    `b` together, the mean over their positions; 0 < L; left out where one set has none.
+    `3-mers` and `4-mers`: of all overlapping k-mers within the sequences. `lengths`: of the lengths. `positions`: of
+    the residues at each position from the front, the mean over positions, weighted by how many sequences of both sets
+    reach them. `positions of length L`: the same for the sequences of the length L that is most frequent in `a` and `b`
+    together; it is left out if one set has none.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
 
 
 def _position_counts(residues: NDArray[np.uint8], lengths: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
-    """Count the residues at each position from the front, (P, 20)."""
+    """Return the number of each residue at each position from the front, (P, 20)."""
     counts = np.zeros(longest * _N_LETTERS, np.int64)
     offsets = offsets_of(lengths)
     for first in range(0, len(lengths), _PIECE):

@@ -1,4 +1,4 @@
-"""`SimulatedDataset`: a simulated cohort that is on no disk and in no memory before it is asked for.
+"""`SimulatedDataset`: a simulated cohort whose sequences are made only when they are needed.
 
 Letters: B repertoires, N sequences of a repertoire, n chosen ones, R residues.
 """
@@ -22,7 +22,7 @@ __all__ = ["SimulatedDataset", "VirtualContainer"]
 
 
 class SimulatedDataset(RepertoireDataset):
-    """A cohort as a `RepertoireDataset` whose sequences are made when they are looked at, each time anew.
+    """A cohort as a `RepertoireDataset` whose sequences are made again each time that they are read.
 
     Slices, `select`, splitters and training work as with a container, and a container written from the cohort holds the
     same sequences. A worker process that receives the dataset makes them by itself; it must be spawned, not forked.
@@ -30,7 +30,7 @@ class SimulatedDataset(RepertoireDataset):
     Parameters
     ----------
     cohort
-        What to simulate.
+        Cohort to simulate.
     """
 
     container: VirtualContainer  # type: ignore[assignment]
@@ -41,7 +41,7 @@ class SimulatedDataset(RepertoireDataset):
 
     @property
     def cohort(self) -> Cohort:
-        """What is simulated."""
+        """The cohort that is simulated."""
         return self.container.cohort
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class SimulatedDataset(RepertoireDataset):
 
 
 class VirtualContainer:
-    """What a dataset asks of a container, without the sequences."""
+    """A container without sequences, with all else that a dataset needs of a container."""
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
@@ -67,12 +67,12 @@ class VirtualContainer:
         self.inverse_stds: dict[tuple[int, str], float] = {}  # by repertoire and abundance
 
     def take(self, at: NDArray[np.int64]) -> Sequences:
-        """Make some sequences, with their genes where the background has them.
+        """Make some sequences, with their genes if the background has genes.
 
         Parameters
         ----------
         at
-            The sequences, counted through all repertoires, (n,); those of one repertoire one after the other.
+            Indices of the sequences among those of all repertoires, (n,); those of one repertoire one after the other.
         """
         if len(at) and not 0 <= at.min() <= at.max() < self.repertoire_offsets[-1]:
             raise IndexError(f"expected sequences from 0 to {self.repertoire_offsets[-1] - 1}")
@@ -88,7 +88,7 @@ class VirtualContainer:
 
 @dataclass(eq=False)
 class MadeSequences:
-    """The sequences of one repertoire, with a container's names."""
+    """The sequences of one repertoire, with the attributes of a container."""
 
     path: Path
     sequences: Sequences

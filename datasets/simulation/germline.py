@@ -1,4 +1,4 @@
-"""TRB-like sequences with genes: germline ends around a random loop. For examples, and where genes are to matter."""
+"""A background of TRB-like sequences with genes, for examples, and for cohorts in which genes matter."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BLOCK = 16_384  # sequences that one thread fills in at a time
 
 @dataclass(frozen=True)
 class GermlineBackground(Background):
-    """The start that a V gene gives, a loop of uniformly drawn residues, the end that a J gene gives.
+    """A background of sequences of the start of a V gene, a loop of uniformly drawn residues, and the end of a J gene.
 
     Attributes
     ----------
     shortest_loop, longest_loop
-        The loop's length is one of these or between, all equally likely.
+        Smallest and largest number of residues of the loop; these and all between are equally likely.
     v_genes, j_genes
-        How often each gene is used, relative to the others.
+        Frequency of each gene, relative to the others.
     """
 
     shortest_loop: int = 4
@@ -54,7 +54,7 @@ class GermlineBackground(Background):
                 raise InputError(f"background: expected the usage of some of {', '.join(known)}, found {dict(usage)}")
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences at these rows."""
+        """Return the sequences at these rows, see `Background.draw`."""
         own = words(key, rows)
         v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
         v = _drawn([self.v_genes[gene] for gene in v_genes], own, 0)
@@ -87,7 +87,7 @@ def _padded(texts: list[str]) -> NDArray[np.uint8]:
 
 
 class _Ends(NamedTuple):
-    """What n sequences have at one end: the index of its gene, (n,), and each gene's residues, (G, L), and length."""
+    """One end of n sequences: the index of each one's gene, (n,), and residues, (G, L), and lengths, (G,), of genes."""
 
     gene: NDArray[np.int64]
     residues: NDArray[np.uint8]

@@ -34,6 +34,6 @@ def imgt_positions(length: int) -> list[str]:
 
 
 def imgt_index(position: str, length: int) -> int | None:
-    """Return where a position (text, as "107" or "111.1") is in a junction, from 0; None if the junction lacks it."""
+    """Return the index, from 0, of a position (text: "107", "111.1") in a junction; None if the junction lacks it."""
     positions = imgt_positions(length)
     return positions.index(position) if position in positions else None

@@ -1,4 +1,4 @@
-"""What someone sees who knows the whole recipe of a cohort: the likelihood ratio of its two classes.
+"""Compute the likelihood ratio of the two classes of a cohort from its whole recipe.
 
 No other score of a repertoire has a higher expected AUC (the lemma of Neyman and Pearson), so it is the ceiling of all
 methods. The sequences of a repertoire are independent. If it carries signals of motifs, its log-likelihood relative to
@@ -8,11 +8,12 @@ the background is the sum over the sequences x of
 
 r(x) is the probability of x as a witness over that of x in the background: the mean over motifs, their variants and all
 positions of 1 / P(residue in the background) for each residue that the motif has written. f(x) is the probability that
-the motif fits into a sequence of this length. A pool of clones is read by which of them are in the repertoire. If it is
-not known what a repertoire carries, the likelihood is a mean over what it may carry.
+the motif fits into a sequence of this length. For a pool of clones, the likelihood depends on which of them are in the
+repertoire. If it is not known which signals a repertoire carries, the likelihood is a mean over the sets that it may
+carry.
 
-It is exact for the background `independent`. Of other backgrounds, the residues are taken as independent given the
-sequence's length and their position, with frequencies of sequences that are drawn from it.
+It is exact for the background `independent`. For other backgrounds, the residues are taken as independent given the
+sequence's length and their position, with frequencies of sequences that are drawn from the background.
 
 Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues of a sequence or a motif,
 P clones of a pool, Z values of a normal number.
@@ -50,7 +51,7 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
-_KEY = key_of(0, 0x11CE)  # of these sequences; no cohort's
+_KEY = key_of(0, 0x11CE)  # key of these sequences, which no cohort has
 _PSEUDO = 20.0  # sequences that a length and position borrows from all others
 _LONGEST = 65  # residues of a sequence, and one
 _MAX_UNCERTAIN = 10
@@ -66,7 +67,7 @@ class RecipeLikelihood:
     Parameters
     ----------
     cohort
-        What was simulated.
+        Simulated cohort.
 
     Raises
     ------
@@ -119,7 +120,7 @@ class RecipeLikelihood:
         is_test
             Whether the repertoire is of the cohort's test part.
         """
-        # of each signal that is no motif: the log-likelihood where it is carried, less that where it is not
+        # of each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
         others = {
             i: self._of_clones(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
@@ -146,7 +147,7 @@ class RecipeLikelihood:
 
     @cached_property
     def _residue_frequencies(self) -> Floats:
-        """How often each amino acid is at each position of a sequence of each length, (_LONGEST, _LONGEST, 20)."""
+        """The frequency of each amino acid at each position of sequences of each length, (_LONGEST, _LONGEST, 20)."""
         background: Background = self.cohort.background
         if isinstance(background, IndependentBackground):
             counts = np.array([background.weights.get(letter, 0) for letter in AMINO_ACIDS], np.float64)
@@ -163,7 +164,7 @@ class RecipeLikelihood:
         return np.asarray(found / found.sum(axis=2, keepdims=True))
 
     def _of_clones(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
-        """Return the log-likelihood of the clones where a signal is carried, less that where it is not."""
+        """Return the log-likelihood of the clones if a signal is carried, minus that if it is not."""
         pools = self.cohort.clone_pools
         assert pools is not None
         at = pools.sources.index(signal)
@@ -200,7 +201,7 @@ class RecipeLikelihood:
 
     @cached_property
     def _tilts(self) -> dict[int, tuple[Floats, Floats]]:
-        """For each diffuse signal, scores and how much more frequent sequences with them become, (_GRID,) each."""
+        """Scores, and factors by which sequences with them become more frequent, (_GRID,), for each diffuse signal."""
         found = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
@@ -214,7 +215,7 @@ class RecipeLikelihood:
 
 
 def _carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
-    """Return what a repertoire of a class may carry: probabilities, and the indices of the signals."""
+    """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
     of_class = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
     found: list[tuple[float, tuple[int, ...]]]
     if cohort.exclusive:
@@ -232,9 +233,10 @@ def _carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, .
 class _Variants(NamedTuple):
     """The V variants of all motifs as arrays for compiled code.
 
-    `signals`, `sizes` (V,); `weights` (V,): the probability of each among those of its signal; `codes` and
-    `alterations` (V, L): the amino acid of each position, and the probability that it is the one that is altered;
-    `noises` (V,): the probability that a residue of the background stays.
+    `signals` and `sizes` (V,): the index of the signal, and the number of positions; `weights` (V,): the probability of
+    each among those of its signal; `codes` and `alterations` (V, L): the amino acid of each position, and the
+    probability that this position is the altered one; `noises` (V,): the probability that a residue of the background
+    stays.
     """
 
     signals: NDArray[np.int64]
@@ -246,7 +248,7 @@ class _Variants(NamedTuple):
 
 
 class _Motifs(NamedTuple):
-    """Signals of motifs: their variants, where each begins, (V, length, start), and the background's frequencies."""
+    """Signals of motifs: variants, probability of each start, (V, length, start), and frequencies in the background."""
 
     n_signals: int
     variants: _Variants
@@ -349,7 +351,7 @@ def _ratio(residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants,
 def _product(
     residues: NDArray[np.uint8], begin: int, v: int, variants: _Variants, frequencies: Floats, altered: int
 ) -> float:
-    """Return the ratio if the position `altered` is altered; -1: none."""
+    """Return the ratio if the position `altered` is altered; -1: no position is."""
     ratio = 1.0
     for i in range(variants.sizes[v]):
         code, residue = variants.codes[v, i], residues[begin + i]

@@ -27,7 +27,7 @@ _DEEPEST = MAX_LENGTH - 1  # after this, only the end may follow
 
 @dataclass(frozen=True)
 class LstmBackground(Background):
-    """Sequences of an LSTM trained on next-residue prediction: a start token, residues, an end token.
+    """A background of sequences from an LSTM that predicts the next residue: start token, residues, end token.
 
     Sequence i of a draw is a function of the model, the key and `rows[i]`: the same bits on every machine, in any order
     and on any number of threads. A sequence has at least one residue (the end is not drawn first) and at most
@@ -36,9 +36,9 @@ class LstmBackground(Background):
     Attributes
     ----------
     path
-        A model made by `deeprc simulate train-lstm`; None is the one of the package, of human TRB junctions.
+        Path of a model made by `deeprc simulate train-lstm`; None: the model of the package, of human TRB junctions.
     shared
-        States after prefixes that are at least this probable are computed once; 1 turns that off. The sequences do not
+        Smallest probability of prefixes after which states are computed once; 1 turns that off. The sequences do not
         depend on it.
 
     Raises
@@ -53,7 +53,7 @@ class LstmBackground(Background):
     def __post_init__(self) -> None:
         if not self.shared > 0:
             raise InputError(f"background: expected a `shared` above 0, found {self.shared}")
-        _ = self.model  # what is wrong with a file is told now
+        _ = self.model  # errors of the file are raised now
 
     def __reduce__(self) -> tuple[partial[LstmBackground], tuple[Path | None]]:
         """Pickle as the path: a worker process reads the file by itself."""
@@ -61,7 +61,7 @@ class LstmBackground(Background):
 
     @cached_property
     def model(self) -> LstmModel:
-        """The weights."""
+        """The weights of the LSTM."""
         return load_model(SHIPPED if self.path is None else self.path)
 
     @cached_property
@@ -73,7 +73,7 @@ class LstmBackground(Background):
         return _likely_prefixes(self._weights, self.model.hidden, self.shared)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences at these rows, (n,), of the endless repertoire that a key of 64 bits stands for."""
+        """Return the sequences at these rows, (n,), of the endless repertoire of a key of 64 bits."""
         padded = np.empty((len(rows), MAX_LENGTH), np.uint8)
         lengths = np.zeros(len(rows), np.int64)
         rows = np.ascontiguousarray(rows, np.int64)
@@ -85,7 +85,7 @@ class LstmBackground(Background):
 
 
 def _weights_of(model: LstmModel) -> Weights:
-    """Lay the weights out as the recurrence reads them: halved for sigmoids, in blocks of gates, tokens padded."""
+    """Return the weights as the recurrence reads them: halved for sigmoids, in blocks of gates, tokens padded."""
     H = model.hidden
     halved = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), H)  # exact: input, forget, cell, output
     padding = LOGITS - len(model.bias)
@@ -98,7 +98,7 @@ def _weights_of(model: LstmModel) -> Weights:
 
 
 def _likely_prefixes(weights: Weights, hidden: int, shared: float) -> Prefixes:
-    """Return the states after all prefixes that are at least so probable, level by level; the empty one always."""
+    """Return the states after all prefixes with at least this probability, level by level; always the empty one."""
     states, cells = np.zeros((1, hidden), np.float32), np.zeros((1, hidden), np.float32)
     tokens, probabilities = np.array([BOUNDARY]), np.ones(1)
     levels, n = [], 0

@@ -2,8 +2,9 @@
 
 A sequence depends on the weights, its key and its row alone: every sum has one order, nothing is contracted or
 reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
-divisions in float32, which IEEE 754 defines to the last bit; no mathematical library is asked. So neither the number of
-threads, nor the other sequences of a batch, nor the width of the processor's vectors has a say.
+reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
+divisions in float32, which IEEE 754 defines to the last bit; no mathematical library is called. So the result depends
+neither on the number of threads, nor on the other sequences of a batch, nor on the width of the processor's vectors.
 
 Letters: n sequences, S lanes (sequences that are written side by side), H units, T tokens, P prefixes in the tree.
 """
@@ -29,10 +30,10 @@ _EXACT: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # no test for 
 _float = np.float32
 
 LOGITS = 32
-"""Tokens and padding: whole vectors."""
+"""Number of tokens, with padding to whole vectors."""
 
 _LANES = 16
-_CHUNK = 512  # sequences that a thread takes at a time
+_CHUNK = 512  # number of sequences that a thread takes at a time
 
 _LARGEST_TANH = _float(7.90531110763549805)  # from here on, tanh is 1
 # tanh(x) = x (a1 + a3 x^2 + ...) / (b0 + b2 x^2 + ...), to 3e-7; Eigen's coefficients.
@@ -57,11 +58,11 @@ class Weights(NamedTuple):
     Attributes
     ----------
     inputs
-        (T, 4 H) float32.
+        Weights from the input tokens to the gates, with the gates' biases, (T, 4 H) float32.
     recurrent
-        (H, 4 H) float32 in blocks.
+        Weights from the units to the gates, (H, 4 H) float32, in blocks of columns; see `blocks_of`.
     outputs, bias
-        (H, 32) in blocks and (32,) float32, padded.
+        Weights from the units to the logits, (H, 32) in blocks, and the biases of the logits, (32,); float32, padded.
     """
 
     inputs: _Array
@@ -71,16 +72,17 @@ class Weights(NamedTuple):
 
 
 class Prefixes(NamedTuple):
-    """The states after the likeliest prefixes, so that what sequences have in common is computed once.
+    """The states after the most probable prefixes, so that what sequences have in common is computed once.
 
     Attributes
     ----------
     states, cells
-        (P, H) float32. The first prefix is the empty one: the state after the start.
+        States and cells after each prefix, (P, H) float32. The first prefix is the empty one: the state after the
+        start.
     cumulated
-        Sums of the weights of the next tokens, (P, 32) float32.
+        Cumulated sums of the weights of the next tokens after each prefix, (P, 32) float32.
     children
-        The prefix that is one residue longer, (P, 20) int32; -1 where it has no place in the tree.
+        Index of the prefix that is one residue longer, (P, 20) int32; -1 if that prefix is not in the tree.
     """
 
     states: _Array
@@ -100,7 +102,7 @@ def _tanh(x: Any) -> Any:
 
 @njit(inline="always", error_model="numpy")
 def _exp(x: Any) -> Any:
-    """Return the exponential of a number that is not positive; that of -80 for less."""
+    """Return the exponential of a number that is not positive; below -80, return that of -80."""
     x = max(x, _MIN_EXP)
     power = (x * _LOG2_E + _ROUND) - _ROUND
     x = x - power * _LN2_HIGH - power * _LN2_LOW
@@ -111,7 +113,7 @@ def _exp(x: Any) -> Any:
 
 @njit(**_EXACT)
 def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
-    """Go from one lane's gates, (4 H,), and cell to its next cell and state; sigmoid(2 x) is (1 + tanh(x)) / 2."""
+    """Replace a lane's cell and state by the next ones, from its gates, (4 H,); sigmoid(2 x) is (1 + tanh(x)) / 2."""
     H = len(cell)
     of_input, of_forget, of_cell, of_output = gates[:H], gates[H : 2 * H], gates[2 * H : 3 * H], gates[3 * H :]
     for j in range(H):
@@ -123,7 +125,7 @@ def _activate(gates: _Array, state: _Array, cell: _Array) -> None:
 
 @njit(**_EXACT)
 def _cumulate(cumulated: _Array) -> None:
-    """Turn logits, (32,), into the sums of the weights of the tokens, in their order; the likeliest weighs 1."""
+    """Turn logits, (32,), into cumulated weights of the tokens, in their order; the most probable one has weight 1."""
     largest = cumulated[0]
     for t in range(1, BOUNDARY + 1):
         largest = max(largest, cumulated[t])
@@ -144,11 +146,11 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
     weights
         The LSTM's weights.
     tokens
-        (n,) int64.
+        Token that follows in each sequence, (n,) int64.
     states, cells
-        (n, H) float32; become those after the token.
+        State and cell of each sequence, (n, H) float32; replaced by those after the token.
     cumulated
-        Is set to the sums of the weights of the next tokens, (n, 32) float32.
+        Cumulated sums of the weights of the next tokens, (n, 32) float32; they are written.
     """
     H = states.shape[1]
     gates, some = np.zeros((TILE_LANES, 4 * H), _float), np.zeros((TILE_LANES, H), _float)
@@ -165,7 +167,7 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
 
 @njit(inline="always", error_model="numpy")
 def _drawn(cumulated: Any, key: Any, place: Any) -> Any:
-    """Return the token at a place of the sequence of a key; no sequence is empty, or longer than it may be."""
+    """Return the token at a position of the sequence of a key; no sequence is empty, or longer than `MAX_LENGTH`."""
     if place >= MAX_LENGTH:
         return BOUNDARY
     last = BOUNDARY if place else BOUNDARY - 1
@@ -177,7 +179,7 @@ def _drawn(cumulated: Any, key: Any, place: Any) -> Any:
 
 
 class _Lanes(NamedTuple):
-    """S sequences in the making: row (-1 after its end), place, last token, key, (S,); states, cells (S, H)."""
+    """S sequences that are being written: row (-1 after its end), place, last token, key, (S,); state, cell (S, H)."""
 
     rows: _Array
     places: _Array
@@ -191,7 +193,7 @@ class _Lanes(NamedTuple):
 def _begin(
     own_key: Any, row: int, prefixes: Prefixes, lanes: _Lanes, lane: int, residues: _Array, lengths: _Array
 ) -> bool:
-    """Write a sequence as far as the tree of prefixes reaches; return whether it goes on, in this lane."""
+    """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane."""
     prefix, place = 0, 0
     token = _drawn(prefixes.cumulated[0], own_key, 0)
     while token != BOUNDARY:
@@ -226,9 +228,9 @@ def _fill(
     residues: _Array,
     lengths: _Array,
 ) -> tuple[int, int]:
-    """Give lanes that have ended, of n, and those beyond to the following rows; return the next row, and n again.
+    """Give the following rows to lanes, of n, that have ended, and to unused lanes; return the next row and the new n.
 
-    Where no rows are left, the last lanes take the places of those that have ended.
+    If no rows are left, the last lanes move to the places of those that have ended.
     """
     lane = 0
     while lane < _LANES:
@@ -252,7 +254,7 @@ def _write_chunk(
 ) -> None:
     """Write the sequences of some rows, (n,), into the rows of `residues`, (n, 40), and `lengths`, (n,).
 
-    Sequences are written side by side in lanes; one that ends makes way for the next.
+    Sequences are written side by side in lanes; one that ends is replaced by the next.
     """
     H = prefixes.states.shape[1]
     gates, cumulated = np.zeros((_LANES, 4 * H), _float), np.zeros((_LANES, LOGITS), _float)
@@ -293,7 +295,7 @@ def write_sequences(
 
 @njit(parallel=True, **_EXACT)
 def pack(padded: _Array, offsets: _Array, residues: _Array) -> None:
-    """Put the sequences in the rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
+    """Copy the sequences in the rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
     for i in numba.prange(len(padded)):
         for place in range(offsets[i + 1] - offsets[i]):
             residues[offsets[i] + place] = padded[i, place]

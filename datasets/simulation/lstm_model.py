@@ -1,7 +1,7 @@
-"""The weights of an LSTM that writes sequences residue by residue, and their file.
+"""The weights of an LSTM that writes sequences residue by residue, and the file of these weights.
 
-Letters: H units, T = 21 tokens: the 20 amino acids in the alphabet's order, then the boundary, which is the start as an
-input and the end as an output.
+Letters: H units, T = 21 tokens: the 20 amino acids in the alphabet's order, then the boundary, which stands for the
+start in the input and for the end in the output.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from deeprc.files import check_regular_file, write_safetensors
 __all__ = ["BOUNDARY", "MAX_LENGTH", "N_TOKENS", "SHIPPED", "LstmModel", "load_model", "save_model"]
 
 MAX_LENGTH = 40
-"""Residues of the longest sequence that is learned from or written; there, the end is forced."""
+"""Number of residues of the longest sequence that is used for training or written; a sequence of this length always
+ends."""
 
 BOUNDARY = len(AMINO_ACIDS)
-"""The token of the start, as an input, and of the end, as an output."""
+"""Token of the start in the input, and of the end in the output."""
 
 N_TOKENS = len(AMINO_ACIDS) + 1
 
 SHIPPED = Path(__file__).with_name("trb_lstm.safetensors")
-"""The model that comes with the package: human TRB junctions; docs/simulation.md tells how it was made."""
+"""Path of the model in the package: human TRB junctions; docs/simulation.md says how it was made."""
 
 _UNITS = 16
 _MAX_UNITS = 1024
@@ -46,13 +47,13 @@ class LstmModel:
     Attributes
     ----------
     inputs
-        What each input token adds to the gates, their biases included, (T, 4 H).
+        Numbers that each input token adds to the gates, with the gates' biases, (T, 4 H).
     recurrent
-        What each unit adds to them, (H, 4 H).
+        Numbers that each unit adds to the gates, (H, 4 H).
     outputs, bias
-        From units to the logits of the next token, (H, T) and (T,).
+        Weights from the units to the logits of the next token, (H, T), and biases of the logits, (T,).
     about
-        How it was made: `source`, `sequences`, `held_out_loss` (nats per token), `deeprc`.
+        Origin of the model: `source`, `sequences`, `held_out_loss` (nats per token), `deeprc`.
     """
 
     inputs: NDArray[np.float32]
@@ -82,14 +83,14 @@ def _shapes(hidden: int) -> dict[str, tuple[int, ...]]:
 
 
 def save_model(path: Path, model: LstmModel) -> None:
-    """Write a model as a safetensors file, aside first, then renamed."""
+    """Write a model as a safetensors file, to a hidden file that is then renamed."""
     about = {"alphabet": AMINO_ACIDS, "hidden": model.hidden, **model.about}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in model.tensors.items()}
     write_safetensors(path, lambda aside: save_file(tensors, aside, metadata={"lstm": json.dumps(about)}))
 
 
 def load_model(path: Path = SHIPPED) -> LstmModel:
-    """Read what `save_model` wrote.
+    """Read a model that `save_model` wrote.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def load_model(path: Path = SHIPPED) -> LstmModel:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             about = parse_json((file.metadata() or {}).get("lstm", "{}"), source="its header")
     except (SafetensorError, OSError, TypeError, InputError) as error:
-        # TypeError is for types that numpy lacks.
+        # TypeError is raised for types that numpy lacks.
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
     _check(path, tensors, about)
     return LstmModel(**tensors, about=about)
@@ -128,7 +129,7 @@ def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
 
 
 def check_hidden(hidden: int, what: str = "hidden") -> None:
-    """Refuse a number of units that the compiled recurrence is not written for."""
+    """Refuse a number of units for which the compiled recurrence is not written."""
     if hidden % _UNITS or not _UNITS <= hidden <= _MAX_UNITS:
         raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MAX_UNITS}")
 

@@ -1,8 +1,8 @@
-"""The product of states and weights, the bulk of an LSTM's work, in vectors that are written out.
+"""The product of states and weights, which is most of an LSTM's work, with explicit vector instructions.
 
-LLVM makes vectors of a plain loop too, but keeps its sums in memory, which halves the speed. Here 4 sequences times 16
-columns are summed in registers. Each sum goes over the units in their order, one rounded product after the other, as
-a plain loop would: the bits are the same whatever vectors the processor has.
+LLVM makes vectors of a plain loop too, but keeps its sums in memory, which halves the speed. Here the sums of 4
+sequences times 16 columns stay in registers. Each sum adds the products of the units in their order, and each is
+rounded, as in a plain loop: so the bits are the same on every processor, whatever its vectors are.
 
 Letters: S lanes, H units, G columns.
 """
@@ -22,10 +22,10 @@ from deeprc.compilation import njit
 __all__ = ["COLUMNS", "TILE_LANES", "add_product", "blocks_of"]
 
 COLUMNS = 16
-"""Columns of a block of weights: what is multiplied has a multiple of them."""
+"""Number of columns of a block of weights; the columns of a matrix of weights are a multiple of it."""
 
 TILE_LANES = 4
-"""Sequences that share a load of weights: there is room for a multiple of them."""
+"""Number of sequences for which weights are loaded once; the rows of an array of lanes are a multiple of it."""
 
 _WIDTH = 8  # floats of a vector; 4 x 2 vectors of sums fit the 16 registers of AVX2
 _UNROLLED = 4  # units per turn of the loop; H is a multiple
@@ -87,7 +87,7 @@ def _vector_at(builder: Any, pointer: Any, index: int) -> Any:
 
 
 def _add_units(builder: Any, sums: list[Any], k: Any, weights: Any, states: list[Any]) -> list[Any]:
-    """Return the sums after the products of `_UNROLLED` units from unit k on."""
+    """Return the sums after adding the products of `_UNROLLED` units, from unit k on."""
     nothing = ir.Constant(_vector, ir.Undefined)
     to_all = ir.Constant(ir.VectorType(_int32, _WIDTH), [0] * _WIDTH)
     sums = list(sums)
@@ -108,7 +108,7 @@ def _add_units(builder: Any, sums: list[Any], k: Any, weights: Any, states: list
 def add_product(sums: _Array, states: _Array, weights: _Array, n: int) -> None:
     """Add states, (S, H), times weights, (G / 16, H, 16), to the first n rows of sums, (S, G); all float32.
 
-    The rows up to the next multiple of 4 are computed too; H is a multiple of 4.
+    The rows up to the next multiple of 4 are computed, too; H is a multiple of 4.
     """
     for block in range(weights.shape[0]):
         first = block * COLUMNS

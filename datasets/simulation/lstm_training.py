@@ -1,4 +1,4 @@
-"""Training of the LSTM that writes sequences: the next residue from those before it (paper lines 8786-8797).
+"""Train the LSTM that writes sequences: it predicts the next residue from those before it (paper lines 8786-8797).
 
 Letters: N sequences, L positions with the boundary, B sequences of a batch, H units, T tokens.
 """
@@ -24,15 +24,15 @@ from deeprc.versions import package_version
 
 __all__ = ["NextResidue", "train_lstm"]
 
-_HELD_OUT = 100  # one in so many
-_PADDING = -100  # no target
-_PIECES = 4  # of a batch
-_WARM_UP = 0.02  # of all steps
+_HELD_OUT = 100  # one of so many sequences is held out
+_PADDING = -100  # target of padding, which has no loss
+_PIECES = 4  # pieces of a batch
+_WARM_UP = 0.02  # share of all steps
 _LONGEST_GRADIENT = 1.0
 
 
 class NextResidue(nn.Module):
-    """An LSTM of one layer from one-hot tokens to the logits of the next."""
+    """An LSTM of one layer from one-hot tokens to the logits of the next token."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class NextResidue(nn.Module):
         return logits
 
     def to_model(self, **about: object) -> LstmModel:
-        """Return the weights as arrays, torch's two biases of each gate added to the inputs'."""
+        """Return the weights as arrays; torch's two biases of each gate are added to the weights of the inputs."""
         of = dict(self.named_parameters())
         inputs = of["lstm.weight_ih_l0"].T + of["lstm.bias_ih_l0"] + of["lstm.bias_hh_l0"]
         tensors = (inputs, of["lstm.weight_hh_l0"].T, of["output.weight"].T, of["output.bias"])
@@ -66,35 +66,35 @@ def train_lstm(
     limit: int | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> list[float]:
-    """Train an LSTM on next-residue prediction and write it as a safetensors file.
+    """Train an LSTM to predict the next residue, and write it as a safetensors file.
 
-    The last of a hundred sequences, after a shuffle by the seed, are held out. Adam's learning rate rises over the
-    first 2% of the steps and falls along a cosine to zero. The same seed, number of threads and version of torch give
-    the same model.
+    After a shuffle by the seed, the last hundredth of the sequences is held out. Adam's learning rate rises over the
+    first 2% of the steps, and then falls along a cosine to zero. The same seed, number of threads and version of torch
+    give the same model.
 
     Parameters
     ----------
     source
-        A container, a table or a list of sequences, as `read_source` reads it; those longer than 40 residues are left
-        out. A row is a sequence, whatever its count.
+        Path of a container, a table or a list of sequences, which `read_source` reads; sequences of more than 40
+        residues are left out. Each row is one sequence, whatever its count.
     output
-        The file to write; its folder exists.
+        Path of the file to write; its folder exists.
     hidden
-        Units, a multiple of 16.
+        Number of units, a multiple of 16.
     epochs
-        Passes over the sequences.
+        Number of passes over the sequences.
     seed
         Seed of the first weights and of the order of the sequences.
     batch_size, learning_rate
-        Sequences of a step, and the highest learning rate.
+        Number of sequences of a step, and the highest learning rate.
     limit
-        Use only the first so many sequences of the source.
+        Number of the first sequences of the source to use; None: all.
     progress
-        Is called after each epoch with its number, from 1, and the held-out loss.
+        Function that is called after each epoch with the epoch's number, from 1, and the held-out loss.
 
     Returns
     -------
-    The held-out loss after each epoch: nats per token, the end being one.
+    The held-out loss after each epoch, in nats per token; the end is a token, too.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def train_lstm(
 
 
 def _padded(residues: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return tokens, (N, MAX_LENGTH + 2) uint8: the boundary, the residues, the boundary to the end."""
+    """Return tokens, (N, MAX_LENGTH + 2) uint8: the boundary, the residues, and the boundary up to the row's end."""
     tokens = np.full((len(lengths), MAX_LENGTH + 2), BOUNDARY, np.uint8)
     positions = np.arange(len(residues)) - np.repeat(offsets_of(lengths)[:-1], lengths)
     tokens[np.repeat(np.arange(len(lengths)), lengths), positions + 1] = residues
@@ -152,7 +152,7 @@ def _batches(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _inputs_and_targets(tokens: NDArray[np.uint8], lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return input tokens and the next ones, both (L, B) int64; targets after the end are padding."""
+    """Return the input tokens and the tokens that follow them, both (L, B) int64; targets after the end are padding."""
     longest = int(lengths.max()) + 1
     by_place = torch.from_numpy(tokens[:, : longest + 1].astype(np.int64).T.copy())
     inputs, targets = by_place[:-1], by_place[1:].clone()
@@ -161,14 +161,14 @@ def _inputs_and_targets(tokens: NDArray[np.uint8], lengths: NDArray[np.int64]) -
 
 
 def _decay(done: float) -> float:
-    """Return the share of the highest learning rate when so much of the training is done."""
+    """Return the learning rate, as a share of the highest one, when a share of the training is done."""
     return min(done / _WARM_UP + 1e-3, 0.5 + 0.5 * math.cos(math.pi * done))
 
 
 def _step(
     network: NextResidue, optimizer: torch.optim.Optimizer, tokens: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> None:
-    """Take one step on a batch, in pieces of similar length, which hold little padding: 1.7 times as fast."""
+    """Take one step on a batch, in pieces of similar length, which have little padding: this is 1.7 times as fast."""
     optimizer.zero_grad(set_to_none=True)
     n_targets = int(lengths.sum()) + len(lengths)
     for rows in np.array_split(np.argsort(lengths, kind="stable"), min(_PIECES, len(lengths))):
@@ -181,7 +181,7 @@ def _step(
 
 @torch.no_grad()
 def _loss(network: NextResidue, tokens: NDArray[np.uint8], lengths: NDArray[np.int64], batch_size: int) -> float:
-    """Return the mean loss of the tokens, nats."""
+    """Return the mean loss of a token, in nats."""
     total, n = 0.0, 0
     for batch in _batches(np.arange(len(lengths)), batch_size):
         inputs, targets = _inputs_and_targets(tokens[batch], lengths[batch])

@@ -1,4 +1,4 @@
-"""Which sequences hold a motif: what someone sees who knows what was implanted (paper lines 8912-8931).
+"""Find the sequences that hold a motif, as someone does who knows what was implanted (paper lines 8912-8931).
 
 Letters: N sequences, R residues, V variants, L positions.
 """
@@ -20,7 +20,7 @@ __all__ = ["Matches", "match_motifs"]
 
 
 class Matches(NamedTuple):
-    """What was found in each of N sequences.
+    """The matches of motifs in each of N sequences.
 
     Attributes
     ----------
@@ -28,8 +28,8 @@ class Matches(NamedTuple):
         Whether the sequence holds one of the motifs, (N,) bool. Wildcards and gaps fit any residue, and gaps have any
         of their lengths; deletions and alterations are not considered.
     overlap
-        The largest number of a motif's amino acids that one position of the sequence holds, (N,) uint8; wildcards and
-        gaps do not count.
+        The largest number of amino acids of a motif that the sequence holds with the motif at one position, (N,) uint8;
+        wildcards and gaps do not count.
     """
 
     whole: NDArray[np.bool_]
@@ -39,7 +39,7 @@ class Matches(NamedTuple):
 def match_motifs(
     motifs: Sequence[Motif], residues: NDArray[np.uint8], lengths: NDArray[np.int64], *, inside: bool = False
 ) -> Matches:
-    """Look for motifs in sequences end to end, (R,) uint8 and (N,) int64; `inside` the first and last residue only."""
+    """Search sequences, (R,) uint8 end to end and (N,) int64, for motifs; `inside`: without first and last residue."""
     variants = [codes for motif in motifs for codes in _complete(motif)]
     codes = np.full((len(variants), max(map(len, variants), default=1)), GAP, np.uint8)
     for row, variant in enumerate(variants):
@@ -52,7 +52,7 @@ def match_motifs(
 
 
 def _complete(motif: Motif) -> list[tuple[int, ...]]:
-    """Return the forms that lack nothing but residues in gaps."""
+    """Return the codes of the forms of a motif that lack no position but residues of gaps."""
     kept = [
         {position for position, code in zip(v.positions, v.codes, strict=True) if code != GAP} for v in motif.variants
     ]

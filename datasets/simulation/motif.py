@@ -1,4 +1,4 @@
-"""Motifs: what is implanted, and how it varies from one witness to the next.
+"""Motifs that are implanted, and how they vary between witnesses.
 
 Letters: V variants of a motif, L positions of the longest.
 """
@@ -19,7 +19,7 @@ from deeprc.errors import InputError
 __all__ = ["GAP", "WILDCARD", "Motif", "Variant"]
 
 WILDCARD, GAP = 20, 21
-"""Codes of positions that are no amino acid: any residue, drawn anew for each witness; the background's own residue."""
+"""Codes that are no amino acid: any residue, drawn anew for each witness; the background's residue, which stays."""
 
 _TOKEN = re.compile(r"(?P<letter>[A-Z])(?P<removable>\(d\))?|(?P<gap>-)")
 _LONGEST = 32
@@ -27,7 +27,7 @@ _MAX_CHOICES = 6
 
 
 class Variant(NamedTuple):
-    """One form of a motif: its probability, its residues' codes, and the position of each of them in the pattern."""
+    """One form of a motif: its probability, the codes of its residues, and the position of each in the pattern."""
 
     probability: float
     codes: tuple[int, ...]
@@ -41,21 +41,21 @@ class Motif:
     Attributes
     ----------
     pattern
-        Amino acids; `Z`, a wildcard; `(d)` behind a position that is left out with `deletion_probability`; `-`, a gap
-        that keeps the background's residues: SFEN, SF(d)ZN, GL-N.
+        Amino acids; `Z`, a wildcard; `(d)` after a position that is left out with `deletion_probability`; `-`, a gap
+        that keeps the background's residues. For example SFEN, SF(d)ZN, GL-N.
     deletion_probability
         Probability that a position marked `(d)` is left out.
     gap_lengths
-        The numbers of residues that a gap may have, all equally likely.
+        Numbers of residues that a gap may have, all equally likely.
     substitutions
-        For each position of the pattern, the probability that it is altered to another amino acid. At most one position
-        of a witness is altered, so their sum is at most 1. If empty, none is altered.
+        Probability, for each position of the pattern, that it is altered to another amino acid. At most one position of
+        a witness is altered, so the sum is at most 1. If empty, none is altered.
     alteration_rate
         Share of the witnesses to which the alterations apply.
     noise
         Probability, for each amino acid of the motif, that the residue of the background stays.
     weight
-        How often a signal of several motifs uses this one, relative to the others.
+        Frequency of this motif in a signal of several motifs, relative to the others.
     """
 
     pattern: str
@@ -100,7 +100,7 @@ class Motif:
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        """The forms that deletions and gaps give, the same one only once; their probabilities sum to 1."""
+        """The different forms that deletions and gaps give; their probabilities sum to 1."""
         choices = [list(self._choices(position, match)) for position, match in enumerate(_TOKEN.finditer(self.pattern))]
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         for combination in product(*choices):
@@ -115,7 +115,7 @@ class Motif:
         return tuple(Variant(value / total, *forms) for forms, value in found.items())
 
     def _choices(self, position: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
-        """Yield what a position may become: its probability, and the codes with their position in the pattern."""
+        """Yield the forms of a position: the probability of each, and its codes with their position in the pattern."""
         if match["gap"]:
             for n in self.gap_lengths:
                 yield 1 / len(self.gap_lengths), [(GAP, position)] * n

@@ -1,4 +1,4 @@
-"""What a cohort is made of besides its background and its signals: sizes, counts, batches and shifted genes."""
+"""The parts of a cohort besides its background and its signals: sizes, counts, batches and shifted genes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_COUNT = int(np.iinfo(np.uint32).max)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of sequences: normally distributed, rounded, drawn again below the minimum."""
+    """Numbers of sequences: normally distributed, rounded, and drawn again if below the minimum."""
 
     mean: float = 10_000
     sd: float = 0.0
@@ -37,7 +37,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Counts:
-    """Abundances of sequences: 1, or from a power law, P(count >= c) = c ^ (1 - exponent), at most `maximum`."""
+    """Counts of sequences: 1, or from a power law, P(count >= c) = c ^ (1 - exponent), at most `maximum`."""
 
     exponent: float | None = None
     maximum: int = 1_000_000
@@ -49,7 +49,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class GeneShift:
-    """A sequence whose V gene is none of `v_genes` is drawn again, once, with the probability `strength`."""
+    """A preference for some V genes.
+
+    A sequence whose V gene is none of `v_genes` is drawn again once, with probability `strength`.
+    """
 
     v_genes: tuple[str, ...]
     strength: float
@@ -64,13 +67,13 @@ class GeneShift:
 
 @dataclass(frozen=True)
 class Batch:
-    """Half of the repertoires come from a second batch, which differs.
+    """A second batch, from which half of the repertoires come, and which differs from the first.
 
     Attributes
     ----------
     association
-        How strongly the batch goes with the class, -1 to 1: a positive repertoire is of the second batch with the
-        probability (1 + association) / 2, a negative one with (1 - association) / 2.
+        Strength of the association of the batch with the class, -1 to 1: a positive repertoire is in the second batch
+        with probability (1 + association) / 2, a negative one with (1 - association) / 2.
     size_factor
         Factor of the numbers of sequences in the second batch.
     gene_shift

@@ -1,4 +1,4 @@
-"""Real sequences as a background: a container's or a list's, drawn without replacement within a repertoire."""
+"""A background of real sequences, of a container or a list, drawn without replacement within a repertoire."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _ROUNDS = 6
 
 @dataclass(frozen=True)
 class SequencePool:
-    """The sequences of a file.
+    """A pool of the sequences of a file.
 
     Attributes
     ----------
     path
-        A container, whose repertoires are pooled, or a table or a list of sequences.
+        Path of a container, whose repertoires are pooled, or of a table or a list of sequences.
     """
 
     path: Path
 
     @cached_property
     def sequences(self) -> Sequences:
-        """All sequences of the pool, read when they are first needed."""
+        """All sequences of the pool; they are read when they are first needed."""
         from deeprc.datasets.simulation.source import read_source
 
         found = read_source(self.path)
@@ -48,23 +48,23 @@ class SequencePool:
         return len(self.sequences)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences that a shuffled pool has at these rows; it is shuffled anew where rows exceed it."""
+        """Return the sequences at these rows of the shuffled pool; rows beyond its end belong to further shuffles."""
         return self.sequences.take(self._indices(key, rows))
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return only their lengths."""
+        """Return only the lengths of the sequences that `draw` returns."""
         return self.sequences.lengths[self._indices(key, rows)]
 
     def _indices(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return shuffled(key, rows, len(self))
 
     def __reduce__(self) -> tuple[type[SequencePool], tuple[Path]]:
-        """Pickle as the path: a worker process reads the file by itself."""
+        """Pickle the pool as its path: each worker process reads the file itself."""
         return SequencePool, (self.path,)
 
 
 def shuffled(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Return the numbers from 0 to n - 1 that a random order, which a key of 64 bits stands for, has at some rows.
+    """Return the numbers, from 0 to n - 1, at some rows of a random order, which a key of 64 bits determines.
 
     Rows of n and more belong to other orders of the same numbers.
     """
@@ -75,7 +75,7 @@ def shuffled(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 @njit(parallel=True, nogil=True)
 def _shuffle(key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]) -> None:
-    """Permute the numbers below n: a Feistel network over an even number of bits, walked until it hits one of them."""
+    """Permute the numbers below n with a Feistel network over an even number of bits, repeated until one is hit."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):
         half += 1

@@ -1,4 +1,4 @@
-"""Recipes: YAML files that describe simulated cohorts, those of the package and those of its users."""
+"""Recipes: YAML files that describe simulated cohorts, both those of the package and those of users."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ def load_recipe(
     name
         Name of a recipe of the package, or path of a YAML file.
     overrides
-        `key=value`, where the key is a path of names and numbers, `sizes.mean`, `signals.0.witness_rate`; with a single
-        signal `witness_rate` says the same.
+        Texts `key=value`, where the key is a path of names and numbers, such as `sizes.mean` or
+        `signals.0.witness_rate`; with a single signal, `witness_rate` is enough.
     seed
-        Seed of every random choice; None: the recipe's.
+        Seed of every random choice; None: the recipe's seed.
     scale
         Factor of the number of repertoires. The repertoires that remain are the same.
     background
-        The file of real sequences that a recipe asks for.
+        File of the real sequences that a recipe needs.
     carriers
-        The table of who carries which clone that a recipe asks for.
+        Table of the clones that each repertoire carries, if a recipe needs one.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _describe(value: Any) -> Any:
 
 
 def _build(kind: Any, value: Any, key: str) -> Any:
-    """Return a value of a type, made from a value from YAML; messages name its key."""
+    """Return an object of a type, made from a value of YAML; messages name the value's key."""
     if kind is Background:
         return _build_background(value, key)
     if kind == Signal:
@@ -238,7 +238,7 @@ def _build_dataclass(kind: Any, value: Any, key: str) -> Any:
 
 
 def _build_all(parts: Iterable[tuple[Any, Any, str]], problems: Sequence[str] = ()) -> list[Any]:
-    """Return the values made from (type, value, key); one error lists these and all earlier problems."""
+    """Return the values made from (type, value, key); one error lists their problems and all earlier ones."""
     built, found = [], list(problems)
     for kind, value, key in parts:
         try:

@@ -1,4 +1,4 @@
-"""Sequences of a V(D)J recombination model, made by righor (https://github.com/Thopic/righor, MIT): the extra `vdj`."""
+"""A background of a V(D)J recombination model, by righor (https://github.com/Thopic/righor, MIT): extra `vdj`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from deeprc.errors import InputError
 __all__ = ["RecombinationBackground", "load_model"]
 
 _BLOCK = 256
-"""Sequences of one of righor's generators: a row's block is made whole."""
+"""Number of sequences of one generator of righor; all sequences of a row's block are made together."""
 
 
 def load_model(species: str, chain: str) -> Any:
-    """Return righor's model of a chain.
+    """Return righor's model of a chain of a species.
 
     Raises
     ------
@@ -42,12 +42,12 @@ def load_model(species: str, chain: str) -> Any:
 
 @dataclass(frozen=True)
 class RecombinationBackground(Background):
-    """Productive junctions with their V and J genes.
+    """A background of productive junctions with their V and J genes.
 
     Attributes
     ----------
     chain, species
-        Name of righor's model: trb, tra or igh of humans, trb or tra of mice.
+        Chain and species of righor's model: trb, tra or igh of humans, trb or tra of mice.
     """
 
     chain: str = "trb"
@@ -58,7 +58,7 @@ class RecombinationBackground(Background):
         return load_model(self.species, self.chain)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
-        """Return the sequences at these rows."""
+        """Return the sequences at these rows; see `Background.draw`."""
         blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)
         made = [self._block(key, int(block)) for block in blocks]
         positions = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
@@ -73,7 +73,7 @@ class RecombinationBackground(Background):
 
 
 def _calls(names: list[str]) -> Categorical:
-    """Return IMGT names without alleles."""
+    """Return the IMGT names of genes, without alleles."""
     found = Categorical.encode(names)
     stored = normalise_genes(found.vocabulary).stored.take(found.codes)
     return Categorical(stored.codes.astype(np.uint16), stored.vocabulary)

@@ -22,7 +22,7 @@ from deeprc.errors import InputError
 __all__ = ["Implanter", "Implants", "MotifSignal", "check_share"]
 
 _LONGEST = 256
-_BLOCK = 16_384  # sequences that one thread treats at a time
+_BLOCK = 16_384  # number of sequences that one thread treats at a time
 _ANYWHERE, _CENTRE, _IMGT = range(3)
 _SUM = 1e-9
 
@@ -42,20 +42,21 @@ class MotifSignal:
     Attributes
     ----------
     motifs
-        The motifs. Each witness gets one of them, drawn by their weights.
+        Motifs of the signal. Each witness gets one of them, drawn by their weights.
     witness_rate
         Probability that a sequence of a repertoire with this signal is a witness.
     position
-        Where in a sequence the motif is implanted. `anywhere`: all positions at which it fits are equally likely.
-        `centre`: in the centre. `imgt`: at an IMGT position of the junction that is drawn by `imgt_positions`; the
-        conserved residues at the ends are never changed.
+        Place of the motif in the sequence. `anywhere`: all positions at which it fits are equally likely. `centre`: the
+        centre. `imgt`: an IMGT position of the junction, drawn by `imgt_positions`; the conserved residues at the ends
+        are never changed.
     imgt_positions
         Probability of each IMGT position of the motif's first residue. With the probability that is missing to 1, and
-        where the motif does not fit behind the position that was drawn, any other position is taken.
+        if the motif does not fit at the position that was drawn, one of the other positions is taken; all are equally
+        likely.
     status, prevalence
-        The class whose repertoires carry the signal, and the share of them that does.
+        Class whose repertoires carry the signal, and share of its repertoires that do.
     name
-        What the truth calls the signal.
+        Name of the signal in the truth.
     """
 
     motifs: tuple[Motif, ...]
@@ -85,16 +86,16 @@ class MotifSignal:
 
 
 class Implants(NamedTuple):
-    """The truth about n sequences.
+    """The truth about the signals in n sequences.
 
     Attributes
     ----------
     signal
-        For each sequence 0, or 1 + the index of the signal that it carries, (n,) uint8.
+        0 for a sequence without a signal, otherwise 1 + the index of its signal, (n,) uint8.
     motif
-        For each witness the index of its motif among the motifs of all signals, and then the clones, (n,) int16.
+        Index of a witness's motif among the motifs of all signals, followed by the clones, (n,) int16.
     start
-        For each witness the index of the motif's first residue, (n,) int16.
+        Index of the residue of a witness at which the motif begins, (n,) int16.
     """
 
     signal: NDArray[np.uint8]
@@ -103,7 +104,7 @@ class Implants(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Signals as arrays for compiled code; `first_*` are offsets of the children of each parent."""
+    """The signals as arrays for compiled code; `first_*` are the offsets of each parent's children."""
 
     modes: NDArray[np.int64]  # (S,)
     first_motifs: NDArray[np.int64]  # (S + 1,)
@@ -128,7 +129,7 @@ class _Sequences(NamedTuple):
 
 
 class Implanter:
-    """Implants a cohort's signals; made once, as it compiles them to tables."""
+    """An object that implants the signals of a cohort; it is made once, because it compiles them to tables."""
 
     def __init__(self, signals: Sequence[MotifSignal]) -> None:
         self.signals = tuple(signals)
@@ -142,16 +143,16 @@ class Implanter:
         lengths: NDArray[np.int64],
         carried: Sequence[bool],
     ) -> Implants:
-        """Implant into sequences, in place.
+        """Implant the signals into sequences, in place, and return the truth about them.
 
         Parameters
         ----------
         key
-            The key of the repertoire's signals.
+            Key of the repertoire's signals.
         rows
-            The index of each sequence in the repertoire, (n,).
+            Index of each sequence in the repertoire, (n,).
         residues, lengths
-            The sequences end to end, (R,) and (n,).
+            Residues of the sequences end to end, (R,), and lengths of the sequences, (n,).
         carried
             Whether the repertoire carries each of the signals, (S,).
         """
@@ -206,7 +207,7 @@ def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
 
 
 def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
-    """Return weights as cumulated probabilities within their groups; the last of each is above 1."""
+    """Return weights as cumulated probabilities within their groups; the last one of each group is above 1."""
     parts = []
     for group in groups:
         bounds = np.cumsum(group) / np.sum(group)
@@ -217,7 +218,7 @@ def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
 
 @njit()
 def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
-    """Return the first of the cumulated bounds that is above u, `stop` if none is."""
+    """Return the index of the first of the cumulated bounds that is above u; `stop` if none is."""
     for at in range(first, stop):
         if u < bounds[at]:
             return at
@@ -226,7 +227,7 @@ def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int
 
 @njit()
 def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int) -> int:
-    """Return where a motif of this size begins in a sequence, -1 where it does not fit."""
+    """Return the index at which a motif of this size begins in a sequence; -1 if it does not fit."""
     if mode == _CENTRE:
         return (length - size) // 2 if size <= length else -1
     if mode == _ANYWHERE:
@@ -270,7 +271,7 @@ def _implant(
     tables: _Tables,
     truth: Implants,
 ) -> None:
-    """Draw for each sequence whether it is a witness, and write the motif into those that are.
+    """Draw for each sequence whether it is a witness, and write a motif into each witness.
 
     Each sequence has random numbers of its own: 1 and 2 choose motif and variant, 3 and 4 the position, 5 to 7 the
     residue that is altered and its new amino acid, 16 and more the residues of wildcards, 48 and more the residues that
@@ -279,22 +280,23 @@ def _implant(
     Parameters
     ----------
     first_row, last_row
-        The sequences from the first to before the last are treated.
+        Range of the sequences that are treated: from `first_row` to before `last_row`.
     key
-        The key of the repertoire's signals.
+        Key of the repertoire's signals.
     rows
-        The index of each sequence in the repertoire, (n,).
+        Index of each sequence in the repertoire, (n,).
     sequences
-        The sequences, which are changed in place.
+        Sequences, which are changed in place.
     bounds
         Cumulated witness rates of the signals, (S,).
     tables
-        The signals.
+        Tables of the signals.
     truth
-        What was implanted; it is written.
+        Truth about what was implanted; it is written.
     """
     residues, offsets = sequences.residues, sequences.offsets
-    signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start  # numba loses what is written to a tuple
+    # Numba loses what is written to the arrays of a tuple.
+    signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start
     for n in range(first_row, last_row):
         u = uniform(key, rows[n])
         if u >= bounds[-1]:

@@ -1,4 +1,4 @@
-"""Real sequences for a simulation: of a container, a repertoire file of any format, or a plain list."""
+"""Read real sequences for a simulation: from a container, a repertoire file of any format, or a plain list."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     Parameters
     ----------
     path
-        A container, whose repertoires are pooled; a repertoire file of a format that is recognised; or a list of
-        sequences, one in each line, without a header.
+        Path of a container, whose repertoires are pooled; of a repertoire file of a format that is recognised; or of a
+        list of sequences, one in each line, without a header.
     longest
-        In residues; longer ones are left out.
+        Largest number of residues; longer sequences are left out.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def _is_sequence(text: str) -> bool:
 
 
 def _read_list(header: Header, longest: int) -> Sequences:
-    """Read lines, of which the first is a sequence too."""
+    """Return the sequences of a plain list, whose first line is a sequence, too."""
     first = np.frombuffer(header.columns[0].encode(), np.uint8)
     texts = read_columns(header, header.columns, ())[0][header.columns[0]]
     lengths = np.concatenate([[len(first)], np.diff(texts.offsets)])

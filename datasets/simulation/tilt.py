@@ -1,4 +1,4 @@
-"""Diffuse signals: many k-mers and genes of a repertoire are each a little more or less frequent.
+"""Diffuse signals: many k-mers and genes of a repertoire are each slightly more or less frequent.
 
 Letters: n sequences, R residues.
 """
@@ -31,13 +31,14 @@ _KMERS, _GENES, _CHOICE = range(3)
 
 @dataclass(frozen=True)
 class DiffuseSignal:
-    """Repertoires of one class prefer sequences with certain k-mers and genes, a little.
+    """A signal: repertoires of one class slightly prefer sequences with certain k-mers and genes.
 
-    Every k-mer and every gene has a random weight from a standard normal distribution, the same in all repertoires. A
-    sequence's score is the sum of its k-mers' weights over the root of their number, mixed with its genes' weights so
-    that `gene_share` of the variance is theirs. For each sequence of a repertoire two are drawn; the second is taken
-    with the probability 1 / (1 + exp(-strength * (its score - the first's))). Each repertoire has a score of its own
-    besides, of strength `repertoire_strength`: donors differ for other reasons than their class.
+    Every k-mer and every gene has a random weight from a standard normal distribution, the same in all repertoires. The
+    score of a sequence is the sum of the weights of its k-mers over the root of their number, mixed with the weights of
+    its genes, which have a share `gene_share` of the variance. For each sequence of a repertoire, two are drawn; the
+    second is taken with probability 1 / (1 + exp(-strength * (its score - the score of the first))). Each repertoire
+    also has a score of its own, of strength `repertoire_strength`, because donors also differ for reasons other than
+    their class.
 
     Attributes
     ----------
@@ -48,11 +49,11 @@ class DiffuseSignal:
     k
         Number of residues of a k-mer.
     gene_share
-        Share of the score's variance that comes from V and J genes where the background has genes.
+        Share of the score's variance that comes from V and J genes, if the background has genes.
     status, prevalence
-        The class whose repertoires carry the signal, and the share of them that does.
+        Class whose repertoires carry the signal, and share of its repertoires that do.
     name
-        What the truth calls the signal.
+        Name of the signal in the truth.
     """
 
     strength: float
@@ -77,16 +78,16 @@ class DiffuseSignal:
 
 @dataclass(frozen=True)
 class Tilt:
-    """A score of sequences: random weights of k-mers and genes, drawn from a key.
+    """A score of sequences: a sum of random weights of k-mers and genes, which are drawn from a key.
 
     Attributes
     ----------
     key
-        The key of the random weights.
+        Key of the random weights.
     strength
         Factor of the score.
     k, gene_share
-        As in `DiffuseSignal`.
+        Number of residues of a k-mer, and share of the genes in the variance of the score, as in `DiffuseSignal`.
     """
 
     key: int
@@ -120,13 +121,13 @@ class Tilt:
 def second_draws(
     first: Sequences, second: Sequences, tilts: Sequence[Tilt], key: int, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the indices of the sequences whose second draw takes the first one's place."""
+    """Return the indices of the sequences whose second draw replaces the first."""
     advantage = np.sum([tilt.scores(second) - tilt.scores(first) for tilt in tilts], axis=0)
     return np.flatnonzero(uniforms(key_of(key, _CHOICE), rows) * (1 + np.exp(-advantage)) < 1)
 
 
 def _kmer_codes(residues: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
-    """Return the number of the k-mer that begins at each residue, (R - k + 1,); some reach into the next sequence."""
+    """Return the index of the k-mer that begins at each residue, (R - k + 1,); some reach into the next sequence."""
     codes = np.zeros(max(len(residues) - k + 1, 0), np.int64)
     for i in range(k):
         codes = codes * _RESIDUES + residues[i : i + len(codes)]

@@ -1,4 +1,4 @@
-"""Simulated cohorts on the disk: a container, or AIRR files and a sheet."""
+"""Write simulated cohorts to the disk: as a container, or as AIRR files and a sheet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_container(
     recipe: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a cohort to a container; `/witness` has the truth, the attribute `simulation` the recipe.
+    """Write a cohort to a container; `/witness` holds the truth, and the attribute `simulation` the recipe.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def write_container(
 
 
 def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None) -> Path:
-    """Write a cohort as AIRR Rearrangement files into a new folder, or one that is empty; all of it or nothing.
+    """Write a cohort as AIRR Rearrangement files into a new or empty folder; after an error, nothing is left there.
 
     `repertoires/<repertoire_id>.tsv.gz` have the columns of AIRR and, of witnesses, the truth: `signal`, its name,
     `motif`, the pattern, and `motif_start`, from 1 in the junction.
@@ -94,7 +94,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
 
 
 def check_airr_folder(folder: Path) -> None:
-    """Refuse a folder in which there is something, or that cannot be made.
+    """Refuse a folder that is not empty, or cannot be made.
 
     Raises
     ------
