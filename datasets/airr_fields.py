@@ -13,5 +13,5 @@ _REQUIRED = (
 
 
 def add_required_fields(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the fields that the schema requires; those that are not known are empty."""
+    """Return a table with all fields that the schema requires; fields without a known value are empty."""
     return table.assign(**{name: "" for name in _REQUIRED if name not in table})

@@ -28,7 +28,7 @@ INVALID = 255
 """The index of every character that is not one of the 20 amino acids in upper or lower case."""
 
 MAX_LENGTH = 255
-"""Residues of the longest sequence; tables of positions grow with the square of it."""
+"""Number of residues of the longest sequence; tables of positions grow with its square."""
 
 _ROWS_AT_ONCE = 1 << 16
 _LETTERS = np.frombuffer(AMINO_ACIDS.encode(), dtype=np.uint8)
@@ -38,17 +38,17 @@ _INDEX[_LETTERS + 32] = np.arange(20, dtype=np.uint8)  # lower case
 
 
 def encode(sequence: str) -> NDArray[np.uint8]:
-    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` where it is no amino acid."""
+    """Return the residues of one sequence as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
     return _INDEX[np.frombuffer(sequence.encode("ascii", "replace"), dtype=np.uint8)]
 
 
 def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` where one is no amino acid."""
+    """Return ASCII letters, (R,) uint8, as indices, (R,) uint8; `INVALID` for a letter that is no amino acid."""
     return _INDEX[letters]
 
 
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each of N rows that lie end to end begins, and where the last ends, (N + 1,), from lengths (N,)."""
+    """Return the offsets of N rows that lie end to end, (N + 1,), from their lengths, (N,); the last is their end."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -57,9 +57,9 @@ def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def take(
     values: NDArray[np.uint8], offsets: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the values and the offsets, (n + 1,), of some rows, (n,), of values that lie end to end, (R,).
+    """Return the values of some rows, (n,), of values that lie end to end, (R,), and the new offsets, (n + 1,).
 
-    Besides the result this takes some megabytes of memory, however many rows there are.
+    Beside the result, it takes some megabytes of memory, whatever the number of rows.
     """
     new = offsets_of(offsets[rows + 1] - offsets[rows])
     result = np.empty(new[-1], values.dtype)
@@ -84,7 +84,7 @@ def decode(residues: NDArray[np.uint8]) -> str:
 
 
 def decode_many(residues: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[str]:
-    """Return the N sequences that lie end to end in `residues`; offsets (N + 1,) count from its start."""
+    """Return the N sequences that lie end to end in `residues`; offsets, (N + 1,), count from its start."""
     letters = decode(residues)
     bounds = offsets.tolist()
     return [letters[start:stop] for start, stop in pairwise(bounds)]

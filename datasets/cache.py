@@ -34,7 +34,7 @@ Arrays = dict[str, NDArray[Any]]
 
 _IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
 _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-_PIECE = 1 << 24  # bytes hashed at a time
+_PIECE = 1 << 24  # number of bytes that are hashed at a time
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +47,19 @@ def cached(
 ) -> Arrays:
     """Return arrays that `compute` makes from all of a container's repertoires, or that are cached already.
 
-    Arrays of a container on disk are memory-mapped and must not be written to. Where the container's folder cannot be
-    written to, and for a cohort that is on no disk, they are kept in memory.
+    Arrays of a container on disk are memory-mapped and must not be written to. They are kept in memory if the
+    container's folder cannot be written to, and for a cohort that is not on a disk.
 
     Parameters
     ----------
     dataset
         A view of the container; which repertoires it shows does not matter.
     name
-        What is computed; begins the files' names.
+        Name of the result, with which the names of its files begin.
     settings
-        All that the result depends on besides the container's content; JSON-able.
+        All settings on which the result depends, besides the container's content; JSON-able.
     compute
-        Makes the arrays from a dataset of all the repertoires. Its result must not depend on labels.
+        Function that makes the arrays from a dataset of all repertoires. Its result must not depend on labels.
     """
     container = dataset.container
     text = json.dumps([name, to_plain(settings)], sort_keys=True)
@@ -92,7 +92,7 @@ def _on_disk(
 
 
 def _read(path: Path, entry: str) -> Arrays | None:
-    """Return an entry's arrays; None where there is none, or one that is damaged or came from elsewhere."""
+    """Return an entry's arrays; None if there is none, or it is damaged or came from elsewhere."""
     place = cache_folder(path) / entry
     try:
         stamps = read_cached_json(path, f"{entry}/settings.json")["arrays"]
@@ -106,7 +106,7 @@ def _read(path: Path, entry: str) -> Arrays | None:
 
 
 def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
-    """Write a folder aside and rename it; another process may have been faster."""
+    """Write an entry to a hidden folder and rename it; another process may have been faster."""
     place = make_cache_folder(path) / entry
     with temporary_folder(place) as hidden:
         aside = hidden / "entry"  # made inside, because the hidden folders are for their owner only
@@ -128,8 +128,8 @@ def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
 def content_digest(container: Container) -> str:
     """Return a hash of a container's repertoires: sequences, counts, genes and ids, as hexadecimal text.
 
-    It is remembered in the cache's folder with the file's stamp, so that a container of many gigabytes is read for it
-    once.
+    The hash is kept in the cache's folder with the file's stamp, so that a container of many gigabytes is read only
+    once for it.
     """
     if container not in _DIGESTS:
         stamp = {**container.stamp._asdict(), "deeprc": package_version("deeprc")}

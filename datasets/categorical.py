@@ -19,14 +19,14 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True, eq=False)
 class Categorical:
-    """N names, of which each is stored once.
+    """N names; each different name is stored once.
 
     Attributes
     ----------
     codes
-        The index of each name in `vocabulary`, (N,) integers; 16 bits without sign for genes that a container holds.
+        Index of each name in `vocabulary`, (N,) integers; unsigned, of 16 bits, for genes in a container.
     vocabulary
-        M different names; "" is an unknown one.
+        M different names; "" is an unknown name.
     """
 
     codes: NDArray[np.integer[Any]]
@@ -51,7 +51,7 @@ class Categorical:
         return self.vocabulary[int(self.codes[row])]
 
     def occurrences(self) -> NDArray[np.int64]:
-        """Return how often each name of the vocabulary occurs, (M,)."""
+        """Return the number of occurrences of each name of the vocabulary, (M,)."""
         return np.bincount(self.codes, minlength=len(self.vocabulary))
 
     def take(self, rows: NDArray[Any] | slice) -> Categorical:
@@ -59,14 +59,14 @@ class Categorical:
         return Categorical(self.codes[rows], self.vocabulary)
 
     def drop_unused(self) -> Categorical:
-        """Return the same names with a vocabulary that holds only these, in the same order."""
+        """Return the same names with a vocabulary without unused names, in the same order."""
         used = np.flatnonzero(self.occurrences())
         new_code = np.zeros(max(len(self.vocabulary), 1), self.codes.dtype)
         new_code[used] = np.arange(len(used))
         return Categorical(new_code[self.codes], tuple(self.vocabulary[code] for code in used.tolist()))
 
     def codes_in(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
-        """Return the codes that the names have in another vocabulary, (N,); -1 where it lacks the name."""
+        """Return the codes of the names in another vocabulary, (N,); -1 if it lacks the name."""
         known = {name: code for code, name in enumerate(vocabulary)}
         of_vocabulary = np.array([known.get(name, -1) for name in self.vocabulary], np.int64)
         return np.asarray(of_vocabulary[self.codes])
@@ -86,7 +86,7 @@ class Categorical:
 
 
 def extend_vocabulary(known: dict[T, int], names: Iterable[T]) -> NDArray[np.int64]:
-    """Return the code of each name in a vocabulary, to whose end the names that it lacks are added.
+    """Return the code of each name in a vocabulary; names that it lacks are added at its end.
 
     Parameters
     ----------
@@ -97,6 +97,6 @@ def extend_vocabulary(known: dict[T, int], names: Iterable[T]) -> NDArray[np.int
 
     Returns
     -------
-    (n,) int64.
+    The codes, (n,) int64.
     """
     return np.array([known.setdefault(name, len(known)) for name in names], np.int64)

@@ -57,18 +57,18 @@ def from_anndata(
     adata
         An AnnData with scirpy's `obsm["airr"]` (scirpy 0.13 and later), or a MuData with such a modality `airr`.
     donor
-        The column of `obs` that names the donor, or whatever a repertoire is to be, of each cell.
+        Column of `obs` that names the donor of each cell, or whatever a repertoire is to be.
     chain
-        The chain to keep, an AIRR locus (TRB, IGH, ...); needed where cells have several.
+        Chain to keep, an AIRR locus (TRB, IGH, ...); needed if cells have several chains.
     metadata
         One row per donor: a table, or the path of a sheet. None: the columns of `obs` that have one value per donor.
     options
-        Which sequences are kept; None: the defaults of `ReadingOptions`.
+        Options that say which sequences are kept; None: the defaults of `ReadingOptions`.
 
     Raises
     ------
     InputError
-        If anything that was given cannot be used.
+        If an argument cannot be used.
     """
     options = options_for_chain(options, chain)
     cells = read_cells(adata, donor)
@@ -91,20 +91,20 @@ def options_for_chain(options: ReadingOptions | None, chain: str | None) -> Read
 
 @dataclass(frozen=True)
 class CellChains:
-    """The chains of cells.
+    """The chains of cells, with the donors of the cells.
 
     Attributes
     ----------
     rows
         One row per chain, N, of the cells that have a donor.
     cell
-        The place among all C cells of the cell of each chain, (N,).
+        Index of the cell of each chain among all C cells, (N,).
     donors
-        The donor of each cell that has one.
+        Donor of each cell that has one.
     obs
-        The columns that describe these cells.
+        Columns that describe these cells.
     annotated
-        The AnnData that has the chains.
+        AnnData that has the chains.
     """
 
     rows: RowsInMemory
@@ -114,7 +114,7 @@ class CellChains:
     annotated: Any
 
     def kept(self, options: ReadingOptions) -> pd.DataFrame:
-        """Return the chains that are kept, one row each, with the names by which a dataset knows their sequences.
+        """Return the chains that are kept, one row each, with the names that a dataset has for their sequences.
 
         The columns are `cell`, `repertoire_id`, `junction_aa`, and `v_call` and `j_call` where genes are known.
         """
@@ -200,7 +200,7 @@ def _chains_per_cell(chains: Any) -> NDArray[np.int64]:
 
 
 def _rows_of(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> Any:
-    """Return the chains as rows of a table in AIRR's format, with the number of the cell and the donor of each."""
+    """Return the chains as rows of a table in AIRR's format, with the index of the cell and the donor of each."""
     import awkward
     import pyarrow as pa
 

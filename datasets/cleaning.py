@@ -1,6 +1,6 @@
-"""Cleaning: which rows of a file are kept as sequences, and which of them are merged.
+"""Clean the rows of a file: decide which rows are kept as sequences, and which of them are merged.
 
-Kept are rows that are productive, in frame, of one chain and made of the 20 amino acids.
+Rows are kept that are productive, in frame, of one chain and made of the 20 amino acids.
 
 Letters: N rows, R residues.
 """
@@ -57,7 +57,7 @@ counts.
 """
 
 Merge = Literal["genes", "junction", "none"]
-"""Which rows are one sequence: those with the same junction, V and J gene; those with the same junction; none."""
+"""The rows that become one sequence: those with the same junction, V and J gene; with the same junction; none."""
 
 _STATUS_REASONS = {
     Status.OUT_OF_FRAME: "out_of_frame",
@@ -73,11 +73,11 @@ _MARKS = tuple(
     (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
     for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
 )
-"""Letters that give a reason, as a mask of all bytes, with the reason; of several in a row the last one counts."""
+"""Masks of the bytes that are letters with a reason, and the index of the reason; later entries count more."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
-_TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # and those of IGH; IMGT position 118
+_TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # J genes that end with W, as all of IGH do (IMGT position 118)
 _MOSTLY = 0.9
 _MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
@@ -85,7 +85,7 @@ _C, _F, _W = b"CFW"
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Which sequences are kept and merged.
+    """Settings that say which sequences are kept and merged.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Cleaning:
     locus
         The chain to keep, an AIRR locus (TRB, IGH, ...); None keeps all.
     merge
-        Which rows are one sequence, whose counts are added.
+        Which rows become one sequence, whose counts are added.
     """
 
     min_length: int = 1
@@ -107,31 +107,31 @@ class Cleaning:
 class CleanedTable:
     """The kept sequences of one repertoire, and how many rows were dropped and merged.
 
-    The rows read are those kept, those merged and those dropped for any reason.
+    Each row that was read is kept, merged or dropped for one reason.
 
     Attributes
     ----------
     sequences
-        The kept sequences in the order of the rows; a merged one stands at its first row.
+        Kept sequences in the order of the rows; a merged sequence is at the place of its first row.
     rows_read
-        The number of rows of the file.
+        Number of rows of the file.
     dropped
-        The number of dropped rows, by reason.
+        Number of dropped rows, by reason.
     merged
-        The number of rows whose counts were added to another row.
+        Number of rows whose counts were added to another row.
     counts_from
-        The number of rows that were not dropped, by the column that their count is from.
+        Number of rows that were not dropped, by the column that their count comes from.
     counts_rounded
-        The number of rows that were not dropped and whose count was not a whole number of at least 1.
+        Number of rows that were not dropped and whose count was not a whole number of at least 1.
     counts_capped
-        The number of sequences whose sum of counts exceeds 32 bits; they get the largest number of 32 bits.
+        Number of sequences whose sum of counts exceeds 32 bits; they get the largest number of 32 bits.
     sequences_from
-        The number of rows that were not dropped, by what their sequence was read from: `junction_aa`, `cdr3_aa`
-        (completed to junctions), `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
+        Number of rows that were not dropped, by the source of their sequence: `junction_aa`, `cdr3_aa` (completed to
+        junctions), `cdr3_aa as junction_aa` (the column holds junctions) or `junction` (translated).
     loci
-        The number of rows that were not dropped, or only for their locus, by locus; "" is unknown.
+        Number of rows that were not dropped, or only for their locus, by locus; "" is an unknown locus.
     genes
-        What became of the names of `v_call` and `j_call`.
+        How the gene names of the file were translated, for `v_call` and `j_call`.
     """
 
     sequences: Sequences
@@ -165,7 +165,7 @@ def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
 
 
 def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
-    """Tell whether a file's column of CDR3s holds junctions, as many exports have it.
+    """Return whether a file's column of CDR3s holds junctions, as in many exports.
 
     The column holds junctions if at least nine tenths of its productive CDR3s of valid letters begin with C and end
     with F or W. Hardly any true CDR3 does.
@@ -198,7 +198,7 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
 
 
 def columns_of_mice(rows: RawRows) -> frozenset[str]:
-    """Return which of `v_call` and `j_call` name genes that only mice have, in the rows of a whole file."""
+    """Return those of `v_call` and `j_call` that name genes that only mice have, in the rows of a whole file."""
     return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.vocabulary))
 
 
@@ -214,14 +214,15 @@ def clean(
     Parameters
     ----------
     rows
-        The rows of a file, or those of one repertoire of it.
+        Rows of a file, or those of one repertoire of it.
     how
-        Which sequences are kept and merged; the defaults of `Cleaning` when None.
+        Settings that say which sequences are kept and merged; None: the defaults of `Cleaning`.
     cdr3s_are_junctions
-        What the function of that name says of the whole file. If False, CDR3s are completed to junctions by the two
-        conserved residues that they lack: C before, and behind it W in IGH and in a few J genes of TRA, else F.
+        Result of the function of that name for the whole file. If it is False, CDR3s are completed to junctions by the
+        two conserved residues that they lack: C at the start, and at the end W in IGH and in a few J genes of TRA,
+        otherwise F.
     of_mice
-        What `columns_of_mice` says of the whole file; None if these rows are the whole file.
+        Result of `columns_of_mice` for the whole file; None: these rows are the whole file.
     """
     how = Cleaning() if how is None else how
     found = _examine(rows, how, cdr3s_are_junctions, of_mice)
@@ -254,7 +255,7 @@ def find_kept_rows(
 
 
 class _Examined(NamedTuple):
-    """Rows with whole junctions, their residues, and why each of them is dropped, (N,); and what was found for it."""
+    """Rows with whole junctions, residues, and the code of the drop reason of each row, (N,), with genes and loci."""
 
     rows: RawRows
     residues: NDArray[np.uint8]
@@ -299,7 +300,8 @@ def _take(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
 def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     """Return the names of loci, "" the first, and the index of each row's locus among them, (N,).
 
-    It is the locus that the file says, else that of the J gene, else that of the V gene: TRA and TRD share V genes.
+    It is the locus that the file says, otherwise that of the J gene, otherwise that of the V gene: TRA and TRD share V
+    genes.
     """
     names = [""]
     codes = np.zeros(len(rows), np.int32)
@@ -345,7 +347,7 @@ def _complete_junctions(
 
 
 def _find_drop_reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
-    """Return each row's reason, (N,) uint8 index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
+    """Return the reason of each row, (N,) uint8, as an index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
     lengths = rows.sequences.lengths
     reason = np.full(len(lengths), _KEPT, np.uint8)
     reason[lengths > how.max_length] = DROP_REASONS.index("too_long")
@@ -360,7 +362,7 @@ def _find_drop_reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning
     of_residues = reason.copy()
     for value, name in _STATUS_REASONS.items():
         reason[rows.status == value] = DROP_REASONS.index(name)
-    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[of_residues]  # the file says no, the residues say why
+    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[of_residues]  # the residues say why
     reason[bare] = of_residues[bare]
     return reason
 
@@ -368,9 +370,9 @@ def _find_drop_reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning
 def _merge(
     rows: RawRows, encoded: Sequences, index: NDArray[np.int64], genes: dict[str, GeneMapping], merge: Merge
 ) -> tuple[Sequences, int]:
-    """Return the kept rows as sequences, and how many of them have a sum of counts that is too large to be stored.
+    """Return the kept rows as sequences, and the number of those whose sum of counts is too large to be stored.
 
-    `encoded` has all rows, `index` says which of them are kept, (n,).
+    `encoded` has all rows; `index` holds the indices of the kept ones, (n,).
     """
     counts: NDArray[Any] = rows.counts[index]
     found = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
@@ -398,7 +400,7 @@ def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int64]) -> Categorical | None:
-    """Return the gene names of the kept rows, None where none of them has one."""
+    """Return the gene names of the kept rows; None if none of them has a name."""
     if not mapping.stored.vocabulary:
         return None
     calls = mapping.stored.take(column.codes[index]).drop_unused()

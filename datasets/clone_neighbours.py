@@ -1,11 +1,11 @@
-"""Which sequences of a repertoire are one of some clones, or differ from one by a single substitution.
+"""Find the sequences of a repertoire that equal a clone, or differ from one by a single substitution.
 
 Each clone is put into a hash table; a clone whose neighbours count is put there once more for every position, without
 the residue at this position. A sequence is looked up in the same way, so a substitution at any position finds the
-clone. Hashes only propose: the residues are compared.
+clone. Equal hashes are only candidates: the residues are compared.
 
-Most sequences are spared the look-up of every position: a substitution leaves either the residues at even positions as
-they are or those at odd positions. So a sequence that shares neither with a clone is not within one substitution.
+Most sequences need no look-up of every position. A substitution leaves either the residues at even positions or those
+at odd positions as they are. So a sequence that shares neither half with a clone is not within one substitution.
 
 Letters: J clones, L residues of a clone, N sequences of a repertoire, n pairs of a sequence and a clone.
 """
@@ -45,11 +45,11 @@ class Neighbours(NamedTuple):
     Attributes
     ----------
     rows
-        The index of the sequence in its repertoire, (n,) int64.
+        Index of the sequence in its repertoire, (n,) int64.
     clones
-        The index of the clone, (n,) int64.
+        Index of the clone, (n,) int64.
     mismatches
-        The number of substitutions between them, 0 or 1, (n,) int64.
+        Number of substitutions between them, 0 or 1, (n,) int64.
     """
 
     rows: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Neighbours(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """A hash table of the clones, and of those with neighbours without one residue.
+    """A hash table of the clones, and of the clones with neighbours without one of their residues.
 
     `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
     counted from 1, or 0 for the whole clone; -1 is an empty slot. `is_filtered` has two bits for every key.
@@ -72,7 +72,7 @@ class _Table(NamedTuple):
 
 
 class NeighbourSearch:
-    """Finds sequences that are one of some clones, or within one substitution of one.
+    """A search for sequences that equal a clone, or are within one substitution of one.
 
     Sequence and clone have the same length, and the same genes where the clones have genes. The tables that a search
     needs are made once.
@@ -82,9 +82,9 @@ class NeighbourSearch:
     clones
         J different clones.
     has_neighbours
-        Whether sequences with one substitution count for a clone, (J,); None: for all.
+        Whether sequences with one substitution count for a clone, (J,); None: they count for all clones.
     mask
-        The bits of the hash that are used; the result does not depend on it.
+        Bits of the hash that are used; the result does not depend on it.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ def _filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
 
 @njit(inline="always")
 def _passes(key: Any, is_filtered: NDArray[np.uint64]) -> Any:
-    """Return whether a key may occur."""
+    """Return whether a key passes the filter; otherwise it does not occur."""
     word, needed = _filter_bits(key, is_filtered)
     return is_filtered[word] & needed == needed
 
@@ -244,7 +244,7 @@ def _find(
     Returns
     -------
     tuple
-        The number of pairs, and the row from which to go on: the first one whose pairs have no room, or `stop`.
+        Number of pairs, and the row from which to go on: the first one whose pairs have no room, or `stop`.
     """
     residues, offsets, shapes, is_filtered = sequences.residues, sequences.offsets, table.shapes, table.is_filtered
     n, wants_hashes = 0, len(hashes) > 0
@@ -283,7 +283,7 @@ def _look_up(
     n: int,
     start: int,
 ) -> int:
-    """Write the clones that a sequence meets by the key of one position, from 1, or of the whole: 0; return n."""
+    """Write the clones with the key of a sequence, without the position, from 1, or of the whole, 0; return n."""
     slots, mismatches = table.slots, min(position, 1)
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
     while slots[slot] >= 0:
@@ -298,7 +298,7 @@ def _look_up(
 
 @njit(nogil=True)
 def _differ_at(a: SequenceArrays, row: int, b: SequenceArrays, clone: int, position: int) -> bool:
-    """Return whether both differ at this position and nowhere else; -1: whether they are equal."""
+    """Return whether both differ at this position and nowhere else; for -1, whether they are equal."""
     first, other = a.offsets[row], b.offsets[clone]
     length = a.offsets[row + 1] - first
     if length != b.offsets[clone + 1] - other:

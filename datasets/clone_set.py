@@ -42,7 +42,7 @@ class CloneSet:
     Parameters
     ----------
     sequences
-        The clones' sequences, with the genes that count; their counts mean nothing.
+        Sequences of the clones, with the genes that count; their counts are not used.
     """
 
     def __init__(self, sequences: Sequences) -> None:
@@ -68,7 +68,7 @@ class CloneSet:
         dataset
             Repertoires of any container; genes are compared by name.
         mask
-            The bits of the hash that are used; the result does not depend on it.
+            Bits of the hash that are used; the result does not depend on it.
 
         Raises
         ------
@@ -88,17 +88,17 @@ class CloneSet:
         make_table: Callable[[SequenceArrays, NDArray[np.bool_]], _T],
         find: Callable[[SequenceArrays, _T, int, int], _Result],
     ) -> Iterator[_Result]:
-        """Yield what `find` returns for each repertoire, on all cores.
+        """Yield the result of `find` for each repertoire, on all cores.
 
         Parameters
         ----------
         dataset
             Repertoires of any container; genes are compared by name.
         make_table
-            Makes a table of the clones for a container, from their arrays with the codes of its genes and from which of
-            them have genes that it knows, (J,).
+            Function that makes a table of the clones for a container, from their arrays with the codes of the
+            container's genes, and from whether the container knows the genes of each clone, (J,).
         find
-            Takes a container's sequences, the table, and where the repertoire begins and ends.
+            Function of a container's sequences, the table, and the start and the stop of the repertoire.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class CloneSet:
                 raise InputError(f"{path}: has no {field}, with which the clones were learned")
 
     def coded(self, vocabularies: dict[str, tuple[str, ...]]) -> tuple[SequenceArrays, NDArray[np.bool_]]:
-        """Return the clones with the codes that their genes have in a container, by field, and which it knows, (J,)."""
+        """Return the clones with the codes of their genes in the vocabularies, and whether these are known, (J,)."""
         genes, is_known = {}, np.ones(len(self), bool)
         for field, vocabulary in vocabularies.items():
             codes = self.sequences.genes[field].codes_in(vocabulary)
@@ -137,12 +137,12 @@ class CloneSet:
 
 
 class CloneTables(Generic[_T]):
-    """Tables of some clones for the containers in which they are sought: one for each vocabulary of genes.
+    """Tables of the same clones for several containers, one table for each vocabulary of genes.
 
     Parameters
     ----------
     clones
-        The clones.
+        Clones that are looked for.
     make_table
         See `CloneSet.search`.
     """
@@ -191,7 +191,7 @@ def _insert(own: SequenceArrays, rows: NDArray[np.int64], slots: NDArray[np.int3
 def _find(
     sequences: SequenceArrays, start: int, stop: int, own: SequenceArrays, slots: NDArray[np.int32], mask: Any
 ) -> NDArray[np.bool_]:
-    """Return which of the clones in the hash table are among the sequences from `start` to `stop`, (J,)."""
+    """Return whether each clone of the hash table is among the sequences from `start` to `stop`, (J,)."""
     found = np.zeros(len(own.offsets) - 1, np.bool_)
     for row in range(start, stop):
         slot = np.int64((hash_row(sequences, row) & mask) % uint64(len(slots)))

@@ -1,8 +1,8 @@
-"""Which repertoires carry each clone: over hundreds of millions of sequences, in little memory, and exact.
+"""Find which repertoires carry each clone: exact, for hundreds of millions of sequences, in little memory.
 
 A clone is a sequence, or a sequence with its genes; wherever it occurs, it is the same clone. The sequences are hashed.
-The range of the hashes is cut into equal pieces, and the hashes of one piece after the other are sorted. Sequences with
-equal hashes are then compared letter by letter, so that the result does not depend on the hash.
+The range of the hashes is cut into equal pieces, and the hashes are sorted piece by piece. Sequences with equal hashes
+are then compared letter by letter, so that the result does not depend on the hash.
 
 Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoire that carries it.
 """
@@ -42,8 +42,8 @@ __all__ = [
     "take_sequences",
 ]
 
-_PIECE = 1 << 20  # sequences that are sorted at once; they fit a processor's cache
-_AT_ONCE = 1 << 25  # sequences whose hashes are in memory at once
+_PIECE = 1 << 20  # number of sequences that are sorted at once; they fit a processor's cache
+_AT_ONCE = 1 << 25  # number of sequences whose hashes are in memory at once
 _DONE = np.uint64(2**64 - 1)
 _ALL_BITS = np.uint64(2**64 - 1)
 
@@ -55,13 +55,13 @@ class Clones:
     Attributes
     ----------
     representative
-        The row of a clone's first sequence in the container, (M,) int64.
+        Row of the first sequence of each clone in the container, (M,) int64.
     offsets, repertoires
-        Clone m is carried by repertoires[offsets[m]:offsets[m + 1]]: their rows in the container, rising, each once.
+        Carriers of clone m: repertoires[offsets[m]:offsets[m + 1]] are their rows in the container, rising, each once.
         (M + 1,) int64 and (E,) int32.
     private
-        The number of clones that only this repertoire carries, (B,) int64. They are only counted: they are most of all
-        clones, and none can be associated with anything on the strength of one repertoire.
+        Number of clones that only this repertoire carries, (B,) int64. They are only counted, because they are most of
+        all clones, and a single repertoire cannot show an association.
     """
 
     representative: NDArray[np.int64]
@@ -74,7 +74,7 @@ class Clones:
 
 
 def gene_fields(dataset: RepertoireDataset) -> list[str]:
-    """Return which of `v_call` and `j_call` the dataset's sequences have."""
+    """Return those of `v_call` and `j_call` that the dataset's sequences have."""
     container: object = dataset.container
     if not isinstance(container, Container) and len(dataset):  # a simulated cohort: each repertoire is made on its own
         return list(dataset[0].genes)
@@ -84,17 +84,17 @@ def gene_fields(dataset: RepertoireDataset) -> list[str]:
 def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
     """Find the clones that at least two repertoires of the container carry.
 
-    All repertoires of the container are looked at, whichever of them `dataset` shows; the result is cached. It takes
-    about 0.4 GB, and 40 bytes per shared clone and 8 per carrier, besides the container's pages, which the system may
-    drop at any time. A simulated cohort that is on no disk is made whole in memory for it.
+    All repertoires of the container are searched, not only those of `dataset`; the result is cached. It takes about 0.4
+    GB of memory, and 40 bytes per shared clone and 8 per carrier, besides the container's pages, which the system may
+    drop at any time. A simulated cohort, which is on no disk, is made in memory as a whole.
 
     Parameters
     ----------
     dataset
         A view of the container.
     fields
-        The genes that belong to a clone, besides its sequence: `v_call`, `j_call`; see `gene_fields`. An unknown gene,
-        "", is a gene of its own.
+        Genes that belong to a clone, besides its sequence: `v_call`, `j_call`; see `gene_fields`. An unknown gene, "",
+        is a gene of its own.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clo
 
 
 def distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
-    """Return how many different clones each repertoire has, (B,), shared with others or not; see `shared_clones`."""
+    """Return the number of different clones of each repertoire, (B,), shared or not; see `shared_clones`."""
     found = _check_fields(dataset, fields)
     arrays = cached(dataset, "distinct-clones", {"fields": found}, partial(_count_all_distinct, fields=found))
     return np.asarray(arrays["counts"][dataset.rows])
@@ -128,9 +128,9 @@ def take_sequences(dataset: RepertoireDataset, rows: NDArray[np.int64], fields: 
     dataset
         A view of the container, or of a cohort that is on no disk; which repertoires it shows does not matter.
     rows
-        The sequences, counted through all repertoires of the container, (n,), in any order.
+        Indices of the sequences among all sequences of the container, (n,), in any order.
     fields
-        The genes to keep.
+        Genes to keep.
     """
     order = np.argsort(rows, kind="stable")  # a simulated repertoire is made once for all its sequences
     found = dataset.container.take(rows[order])
@@ -141,7 +141,7 @@ def take_sequences(dataset: RepertoireDataset, rows: NDArray[np.int64], fields: 
 
 
 def content_hashes(dataset: RepertoireDataset, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return hashes of the residues, (n,), of some of a container's sequences, (n,): an arbitrary, lasting order."""
+    """Return hashes of the residues of some sequences of a container, (n,): an arbitrary, but stable order."""
     container: object = dataset.container
     if isinstance(container, Container):
         return np.asarray(hash_rows(container.sequences.arrays(), rows))
@@ -169,10 +169,10 @@ def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
 
 
 class _KeyLayout(NamedTuple):
-    """How a sequence's key is made, and in which piece of the hashes it lies.
+    """The layout of the key of a sequence, and the division of the hashes into pieces.
 
-    A key holds the lower 64 - `row_bits` bits of the hash above, and the sequence's row below. Of the hash only the
-    bits of `mask` are used. `n_pieces` is the number of pieces.
+    The upper bits of a key are the lower 64 - `row_bits` bits of the hash, its lower bits are the sequence's row. Only
+    the bits of `mask` are used of the hash. `n_pieces` is the number of pieces.
     """
 
     row_bits: Any
@@ -194,11 +194,12 @@ def group_clones(
     sequences
         All sequences, with the genes that count.
     repertoire_offsets
-        Repertoire b has the sequences from repertoire_offsets[b] to repertoire_offsets[b + 1], (B + 1,).
+        Offsets of the repertoires, (B + 1,): repertoire b has the sequences from repertoire_offsets[b] to
+        repertoire_offsets[b + 1].
     at_once
-        How many sequences' hashes are in memory at once; the result does not depend on it.
+        Number of sequences whose hashes are in memory at once; the result does not depend on it.
     mask
-        The bits of the hash that are used; the result does not depend on it.
+        Bits of the hash that are used; the result does not depend on it.
     """
     n = len(sequences.offsets) - 1
     n_pieces = max(1, -(-n // min(_PIECE, at_once)))
@@ -210,14 +211,15 @@ def group_clones(
         ThreadPoolExecutor(numba.get_num_threads()) as threads,
         open_step("finding clones that repertoires share", size) as step,
     ):
-        # Each chunk of sequences knows by its counts where in a piece its keys belong: no thread waits for another.
+        # The counts say where in a piece the keys of each chunk belong, so no thread waits for another.
         counted = threads.map(lambda chunk: _count_keys(sequences, *chunk, layout), chunks)
         counts = np.array([*step.follow(counted)], np.int64)
         parts = []
         for first in range(0, n_pieces, pieces_of_pass):
             block = counts.reshape(len(chunks), n_pieces)[:, first : first + pieces_of_pass]
             offsets = offsets_of(block.sum(axis=0))
-            targets = offsets[:-1] + np.cumsum(block, axis=0) - block  # of each chunk's first key in each piece
+            # position of the first key of each chunk in each piece
+            targets = offsets[:-1] + np.cumsum(block, axis=0) - block
             keys = np.empty(int(offsets[-1]), np.uint64)
 
             def write(chunk: tuple[int, int], target: NDArray[np.int64], keys: Any = keys, first: int = first) -> None:
@@ -270,7 +272,7 @@ def _join_parts(parts: list[_Part], n_repertoires: int) -> Clones:
 
 @njit(nogil=True)
 def _piece_of(value: Any, n_pieces: int) -> Any:
-    """Return the piece that a hash is in."""
+    """Return the piece in which a hash is."""
     return np.int64(((value >> uint64(32)) * uint64(n_pieces)) >> uint64(32))
 
 
@@ -295,7 +297,7 @@ def _write_keys(
 ) -> None:
     """Write the keys of the sequences from `start` to `stop` whose hashes are in one of the pieces.
 
-    The pieces are those from `first_piece`; the next key of each is written at its target, which then moves on by one.
+    The pieces start at `first_piece`. The next key of each piece is written at its target, which then moves on by one.
     """
     for row in range(start, stop):
         value = hash_row(sequences, row) & layout.mask
@@ -316,10 +318,10 @@ def _group(
     carriers: NDArray[np.int32],
     private: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Write what `_group_keys` returns; return how many clones are shared, and their numbers of carriers together.
+    """Write the arrays of `_group_keys`; return the number of shared clones, and of the carriers of all of them.
 
-    Keys with equal hashes lie together, in the order of their sequences. The keys are spent. Arrays are made by the
-    caller, since their functions take longer to compile than this one.
+    Keys with equal hashes lie together, in the order of their sequences. The keys are changed. Arrays are made by the
+    caller, because their functions take longer to compile than this one.
     """
     n = len(keys)
     row_mask = (uint64(1) << row_bits) - uint64(1)
@@ -363,7 +365,7 @@ def _copy_carriers(
     carriers: NDArray[np.int32],
     repertoires: NDArray[np.int32],
 ) -> None:
-    """Copy the carriers of clones, which lie end to end, to where the clones at these positions have theirs."""
+    """Copy the carriers of clones, which lie end to end, to the places of the clones at these positions."""
     start = 0
     for clone in range(len(sizes)):
         target = offsets[position[clone]]

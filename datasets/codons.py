@@ -11,7 +11,7 @@ __all__ = ["translate"]
 
 _BASES = b"TCAG"
 _AMINO_ACIDS = b"FFLLSSSSYY**CC*WLLLLPPPPHHQQRRRRIIIMTTTTNNKKSSRRVVVVAAAADDEEGGGG"
-"""The amino acids that the codons TTT, TTC, TTA, TTG, TCT, ..., GGG stand for: NCBI's translation table 1."""
+"""The amino acids of the codons TTT, TTC, TTA, TTG, TCT, ..., GGG: NCBI's translation table 1."""
 
 _AMBIGUOUS, _PARTIAL = ord("X"), ord("_")
 _CODE = np.full(256, 64, np.int64)  # 64 and more: no base
@@ -24,14 +24,14 @@ _TABLE = np.frombuffer(_AMINO_ACIDS, np.uint8)
 def translate(nucleotides: RawTexts) -> RawTexts:
     """Translate N sequences of nucleotides into amino acids.
 
-    A stop codon becomes `*`, a codon with anything but a base becomes `X`. Where the length is no multiple of 3, the
+    A stop codon becomes `*`, a codon with anything but a base becomes `X`. If the length is no multiple of 3, the
     sequence is out of frame, and `_` follows the whole codons.
     """
     lengths = nucleotides.lengths
     whole, partial = lengths // 3, lengths % 3 > 0
     ends = offsets_of(whole + partial)
     result = np.full(ends[-1], _PARTIAL, np.uint8)
-    index = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole)  # of each codon in its sequence
+    index = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole)  # index of each codon in its sequence
     starts = np.repeat(nucleotides.offsets[:-1], whole) + 3 * index
     first, second, third = (_CODE[nucleotides.letters[starts + base]] for base in range(3))
     codon = 16 * first + 4 * second + third

@@ -1,8 +1,8 @@
 """The HDF5 container of a cohort, read by memory map; `container_writer.py` writes it.
 
-Containers come from strangers, so all of a container is checked when it is opened (`container_check.py`), and whatever
-computes with its arrays may trust them. The layout is specified in `docs/file-format.md`. Letters: R residues,
-N sequences, B repertoires.
+Containers may come from strangers, so the whole container is checked when it is opened (`container_check.py`), and code
+that computes with its arrays may trust them. The layout is specified in `docs/file-format.md`. Letters: R residues, N
+sequences, B repertoires.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["FORMAT", "VERSION", "Container", "is_container"]
 FORMAT = "deeprc-repertoires"
 VERSION = 2
 _LEGACY_VERSION = 1
-"""Had text of variable length and no checksum."""
+"""The version with text of variable length and without a checksum."""
 
 _EXPECTED = "a container made by `deeprc preprocess`"
 
@@ -57,7 +57,7 @@ class Container:
     Parameters
     ----------
     path
-        A file written by `ContainerWriter`.
+        File written by `ContainerWriter`.
 
     Raises
     ------
@@ -123,7 +123,7 @@ class Container:
 
 
 class _Texts:
-    """The texts of a container: in version 2 of fixed length, in version 1 what another process has read."""
+    """The texts of a container: of fixed length in version 2; in version 1, another process has read them."""
 
     def __init__(self, legacy: dict[str, Any] | None) -> None:
         self._legacy = legacy
@@ -138,7 +138,7 @@ class _Texts:
         return read_texts(dataset) if self._legacy is None else self._listed(_place(dataset), list)
 
     def _listed(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
-        """Return what the other process has read at a place, one text or several."""
+        """Return the texts that the other process has read at a place, one or several."""
         assert self._legacy is not None
         if not isinstance(found := self._legacy[place], kind):
             raise ValueError(f"/{place}: expected {'one text' if kind is str else 'several texts'}")
@@ -156,7 +156,7 @@ def _place(thing: h5py.Group | h5py.Dataset) -> str:
 
 
 def is_container(path: Path) -> bool:
-    """Return whether a file is a container, of whatever version, whole or damaged."""
+    """Return whether a file is a container, of any version, whole or damaged."""
     try:
         with open_hdf5(path, expected=_EXPECTED) as file:
             # The text of "format" is not read: in a damaged file of version 1 that may not end.

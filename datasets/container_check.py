@@ -1,4 +1,4 @@
-"""The check that every container passes when it is opened, and the note that it has passed.
+"""The check of every container when it is opened, and the note that a container has passed it.
 
 Letters: R residues, N sequences, B repertoires.
 """
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _WORTH_REMEMBERING = 1 << 26
-"""Bytes of a container; a smaller one is checked again in a moment."""
+"""Size in bytes from which a note of the check is kept; a smaller container is checked again in a moment."""
 
 _NOTE = "checked.json"
 _MAX_NOTE_BYTES = 1 << 20
@@ -54,7 +54,8 @@ def check_contents(container: Container) -> dict[str, BlockCheck]:
     Raises
     ------
     ValueError
-        Here and by the checks; the message names the dataset, what was expected and what was found.
+        If the arrays do not fit together; the message names the dataset, what was expected and what was found. The
+        checks raise it, too.
     """
     sequences = container.sequences
     n, n_repertoires = len(sequences.offsets) - 1, len(container.repertoire_ids)
@@ -133,17 +134,17 @@ def _within(name: str, lowest: int, highest: int | None) -> BlockCheck:
 
 
 def cache_folder(path: Path) -> Path:
-    """Return the folder beside a container in which is kept what was computed from it; it may not exist."""
+    """Return the folder beside a container with the results that were computed from it; it may not exist."""
     return path.with_name(path.name + ".cache")
 
 
 def make_cache_folder(path: Path) -> Path:
-    """Return the folder beside a container, made if need be.
+    """Return the folder beside a container; it is made if it does not exist.
 
     Raises
     ------
     OSError
-        If it cannot be made, or a link stands in its place: whoever sends a container does not choose where to write.
+        If it cannot be made, or a link is in its place: who sends a container must not choose where deeprc writes.
     """
     folder = cache_folder(path)
     if folder.is_symlink():
@@ -153,7 +154,7 @@ def make_cache_folder(path: Path) -> Path:
 
 
 def read_cached_json(path: Path, name: str) -> Any:
-    """Return what a JSON file in the folder beside a container says; None if there is none that can be used."""
+    """Return the content of a JSON file in the folder beside a container; None if there is none that can be used."""
     folder = cache_folder(path)
     try:
         text = "null" if folder.is_symlink() else read_text(folder / name, limit=_MAX_NOTE_BYTES)
@@ -165,8 +166,8 @@ def read_cached_json(path: Path, name: str) -> Any:
 def is_checked(path: Path, stamp: FileStamp) -> bool:
     """Return whether this very file was checked before, or written by this process.
 
-    A file is known by its size, its inode and its times of change. The last of them is set by the system and cannot be
-    chosen, so a note that came with a container from elsewhere says nothing about it.
+    A file is known by its size, its inode and its times of change. The system sets the last of them, and nobody can
+    choose it, so a note that came with a container from elsewhere is not believed.
     """
     if (path, stamp) in _CHECKED:
         return True
@@ -174,12 +175,12 @@ def is_checked(path: Path, stamp: FileStamp) -> bool:
 
 
 def trust(path: Path) -> None:
-    """Remember, in this process, that a container need not be checked since this process has written it."""
+    """Remember, in this process, that a container needs no check, because this process has written it."""
     _CHECKED.add((path.absolute(), FileStamp.of(path)))
 
 
 def remember_checked(path: Path, stamp: FileStamp) -> None:
-    """Remember that a container was checked; of a large one also beside it, where the folder can be written to."""
+    """Remember that a container was checked; if it is large, also by a note beside it, if it can be written."""
     _CHECKED.add((path, stamp))
     if stamp.size < _WORTH_REMEMBERING:
         return

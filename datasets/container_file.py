@@ -1,6 +1,6 @@
-"""What a container's file holds besides its sequences, how it is written, and how it is sealed.
+"""Write the parts of a container's file that are not sequences, and its checksum.
 
-`container_writer.py` writes new containers; here another metadata sheet is put into one that exists.
+`container_writer.py` writes new containers; this module can put another metadata sheet into an existing one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HDF5Target(io.FileIO):
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write bytes and return their number, also where they could not be written."""
+        """Write bytes and return their number, also if they could not be written."""
         rest = memoryview(data)
         size = rest.nbytes
         try:
@@ -57,7 +57,7 @@ class HDF5Target(io.FileIO):
         return size
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the file's size and return it; where that is not possible, return the position in the file."""
+        """Set the file's size and return it; if that is not possible, return the position in the file."""
         try:
             return super().truncate(size)
         except OSError as error:
@@ -91,16 +91,16 @@ def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
 def rewrite_metadata(
     path: Path, container: Container, metadata: pd.DataFrame, *, source: str, preprocessing: Mapping[str, Any]
 ) -> None:
-    """Put another table, one row per repertoire, and another origin into a copy of a container, of whatever version.
+    """Put another table, one row per repertoire, and another origin into a copy of a container of any version.
 
     Parameters
     ----------
     path
-        The copy, which is changed in its place.
+        Copy, which is changed in place.
     container
-        What was copied.
+        Container that was copied.
     metadata
-        The new table.
+        New table.
     source, preprocessing
         As in `ContainerWriter.finish`.
     """
@@ -117,7 +117,7 @@ def rewrite_metadata(
 
 
 def _delete_all_but_arrays(file: h5py.File) -> None:
-    """Delete all attributes and all objects but the arrays: version 1 was not sealed, and may hold anything."""
+    """Delete all attributes, and all objects except the arrays: version 1 has no checksum, and may hold anything."""
     for name in list(file):
         if name not in _ARRAYS:
             del file[name]
@@ -127,7 +127,7 @@ def _delete_all_but_arrays(file: h5py.File) -> None:
 
 
 def seal_container(path: Path) -> None:
-    """Write a container's checksum into it; whoever changes a container must seal it again.
+    """Write a container's checksum into it; after any change, a container must be sealed again.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def write_origin(
     preprocessing: Mapping[str, Any],
     simulation: Mapping[str, Any] | None,
 ) -> None:
-    """Write the format's name and version, and what the container was made from and by; see `ContainerWriter`."""
+    """Write the name and the version of the format, and the origin of the container; see `ContainerWriter`."""
     file.attrs["version"] = VERSION
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)

@@ -1,4 +1,4 @@
-"""Containers are written once, whole or not at all; see `deeprc.datasets.container`."""
+"""Write containers as a whole or not at all; see `deeprc.datasets.container`."""
 
 from __future__ import annotations
 
@@ -47,24 +47,25 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
 _OPTIONAL = ("v_call", "j_call", "witness")
 _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
-"""Bytes; after an error less is read again in a moment."""
+"""Bytes from which data is kept after an error; less data is read again in a moment."""
 
 
 class ContainerWriter:
-    """Write a cohort repertoire by repertoire into a container that appears only when it is complete.
+    """A writer of a cohort, repertoire by repertoire, into a container that appears only when it is complete.
 
-    Use it as a context manager: `append` each repertoire in the order of the metadata's rows, then `finish`.
-    Sequences are spooled to a temporary folder beside `path` (so memory does not grow with the cohort) and
-    copied into contiguous datasets at the end; leaving the block without `finish` leaves nothing behind.
+    Use it as a context manager: `append` each repertoire in the order of the metadata's rows, then `finish`. Sequences
+    are collected in a temporary folder beside `path`, so that memory does not grow with the cohort, and copied into
+    contiguous datasets at the end. If the block ends without `finish`, nothing is left behind.
 
     Parameters
     ----------
     path
-        The container's path. An existing file is replaced only by `finish`, in one rename.
+        Path of the container. An existing file is replaced only by `finish`, in one rename.
     resumable
-        Where the process is killed, or the block is left by an interrupt, or by an error after some megabytes, what was
-        written until the last `checkpoint` stays in a hidden folder beside `path`, `kept_in`, and the next writer of
-        the same path finds it as `checkpoints`: it goes on after the first of them with `rewind`.
+        Whether an interrupted writer can be continued. If the process is killed, or the block ends by an interrupt or
+        by an error after some megabytes, the data until the last `checkpoint` stays in a hidden folder beside `path`,
+        `kept_in`. The next writer of the same path finds it as `checkpoints`, and continues after the first n of them
+        by `rewind(n)`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
@@ -80,7 +81,7 @@ class ContainerWriter:
         self._forget()
 
     def _note_all(self) -> None:
-        """Remember how much of the ids and the vocabularies the journal has."""
+        """Remember which ids and gene names the journal has already."""
         self._noted = {name: len(genes) for name, genes in self._vocabulary.items()}
         self._new_repertoire_ids: list[str] = []
 
@@ -115,7 +116,7 @@ class ContainerWriter:
         return self._place.with_name(f".{self._place.name}.partial")
 
     def rewind(self, n: int) -> None:
-        """Go back to the state of the first n of `checkpoints`, which must be done before anything is appended."""
+        """Return to the state of the first n of `checkpoints`; this must be done before anything is appended."""
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._forget()
         for entry in self._journal.entries[:n]:
@@ -129,7 +130,7 @@ class ContainerWriter:
         self.checkpoints = self.checkpoints[:n]
 
     def checkpoint(self, note: Mapping[str, Any]) -> None:
-        """Remember all that was appended, with a note for whoever goes on from here."""
+        """Remember all that was appended, with a note for a call that continues from here."""
         assert self._journal is not None, "only a resumable writer has checkpoints"
         self._journal.add(
             {
@@ -195,7 +196,7 @@ class ContainerWriter:
             if values is None:
                 values = np.zeros(n, _SEQUENCE_DTYPES[name])
             with self._spool(name).open("ab") as file:
-                if name in _OPTIONAL and file.tell() == 0:  # the repertoires before had none
+                if name in _OPTIONAL and file.tell() == 0:  # earlier repertoires had none
                     np.zeros(sum(self._n_sequences) - n, _SEQUENCE_DTYPES[name]).tofile(file)
                 file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
 
@@ -207,18 +208,18 @@ class ContainerWriter:
         preprocessing: Mapping[str, Any] | None = None,
         simulation: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the container and give it its name.
+        """Write the container and rename it to its path.
 
         Parameters
         ----------
         metadata
             One row per appended repertoire, in the same order; each column becomes `/metadata/<column>`.
         source
-            What the cohort was made from, in words.
+            Origin of the cohort, in words.
         preprocessing
-            What was kept and dropped, stored as JSON.
+            Report of what was kept and dropped, stored as JSON.
         simulation
-            The recipe of a simulated cohort, likewise.
+            Recipe of a simulated cohort, stored as JSON.
         """
         if len(metadata) != len(self._repertoire_ids):
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
@@ -276,7 +277,7 @@ class ContainerWriter:
         return self._folder / f"{name}.bin"
 
     def _drop(self, name: str) -> None:
-        """Delete what is copied, so that the disk holds little more than the container; a resumed call may need it."""
+        """Delete copied data, so that the disk holds little more than the container; a resumed call may need it."""
         if not self._resumable:
             self._spool(name).unlink(missing_ok=True)
 

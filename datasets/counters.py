@@ -22,7 +22,7 @@ _ALL = (1 << 64) - 1
 
 
 def key_of(seed: int, *parts: int) -> int:
-    """Return the key, 64 bits, of a seed and of integers that say what it is for."""
+    """Return the key, 64 bits, of a seed and of integers that name its purpose."""
     key = int(seed) & _ALL  # numpy's integers would overflow
     for part in parts:
         key = _mixed((_mixed(key + GOLDEN & _ALL) ^ int(part)) + GOLDEN & _ALL)
@@ -36,7 +36,7 @@ def _mixed(z: int) -> int:
 
 
 def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return 64 random bits for each counter, of one key or of a key each."""
+    """Return 64 random bits for each counter; there is one key for all, or one for each."""
     with np.errstate(over="ignore"):
         z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
@@ -46,7 +46,7 @@ def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray
 
 
 def uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return numbers in [0, 1) of 53 bits."""
+    """Return random numbers of 53 bits in [0, 1), one for each counter; see `words`."""
     return (words(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

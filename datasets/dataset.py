@@ -23,13 +23,13 @@ __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
 
 _SHOWN = 5
-"""Rows of the metadata that a notebook shows."""
+"""Number of rows of the metadata that a notebook shows."""
 
 
 class SequenceStore(Protocol):
-    """Where the sequences of a repertoire are: a container, or memory.
+    """A store of the sequences of repertoires: a container, or memory.
 
-    `digests` holds those of repertoires that were asked for, by first sequence and the one after the last.
+    `digests` holds the digests that were computed, by a repertoire's first sequence and the one after its last.
     """
 
     path: Path
@@ -44,13 +44,13 @@ class Repertoire:
     Attributes
     ----------
     repertoire_id
-        The id of the metadata sheet.
+        Id in the metadata sheet.
     start, stop
-        The repertoire's sequences are `start` to `stop` of the container.
+        Range of the repertoire's sequences in the container.
     container
-        Where they are.
+        Container of the sequences, or another store of them.
     metadata
-        The repertoire's row of the metadata sheet.
+        Repertoire's row of the metadata sheet.
     """
 
     repertoire_id: str
@@ -67,7 +67,7 @@ class Repertoire:
 
     @property
     def sequences(self) -> Sequences:
-        """The N sequences, with all that is known of them; only their offsets are copied."""
+        """The N sequences with all their columns; only their offsets are copied."""
         return self.container.sequences.slice(self.start, self.stop)
 
     @property
@@ -100,7 +100,7 @@ class Repertoire:
 
     @property
     def witness(self) -> NDArray[np.uint8] | None:
-        """Which implanted signal each sequence carries, 0 for none, (N,) uint8; None where it is not known."""
+        """Index of the implanted signal that each sequence carries, 0 for none, (N,) uint8; None if it is unknown."""
         witness = self.container.sequences.witness
         return None if witness is None else witness[self.start : self.stop]
 
@@ -119,14 +119,15 @@ class Repertoire:
         return pd.DataFrame(self.columns(rows))
 
     def columns(self, rows: ArrayLike | None = None) -> dict[str, NDArray[Any]]:
-        """Return what is known of the sequences, by AIRR field names.
+        """Return the columns of the sequences, by AIRR field names.
 
-        `sequence_id` is a sequence's place among the repertoire's kept ones, from 1: containers hold no file's ids.
+        `sequence_id` is the position of a sequence among the repertoire's kept ones, from 1: containers hold no ids of
+        files.
 
         Parameters
         ----------
         rows
-            Positions within the repertoire, (n,); all when None.
+            Indices within the repertoire, (n,); None: all.
         """
         chosen = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
         sequences = self.container.sequences.take(chosen + self.start)
@@ -153,7 +154,7 @@ class RepertoireDataset:
     Parameters
     ----------
     path
-        A container made by `deeprc preprocess`.
+        Path of a container made by `deeprc preprocess`.
 
     Raises
     ------
@@ -170,12 +171,12 @@ class RepertoireDataset:
 
     @property
     def shape(self) -> tuple[int]:
-        """The number of repertoires, as scikit-learn asks for it."""
+        """The number of repertoires, as scikit-learn expects it."""
         return (len(self),)
 
     @property
     def repertoire_ids(self) -> NDArray[np.object_]:
-        """The ids, (B,) text."""
+        """The ids of the repertoires, (B,) text."""
         return self.container.repertoire_ids[self.rows]
 
     @property
@@ -259,7 +260,7 @@ class RepertoireDataset:
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """The columns of the whole container's metadata: taking a cell out of a table costs more than a repertoire."""
+        """The columns of the whole container's metadata as arrays, because reading a cell of a table is slow."""
         return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
 
     def _repertoire(self, row: int) -> Repertoire:

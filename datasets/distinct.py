@@ -1,7 +1,7 @@
-"""The different clones of one repertoire: how many there are, and how abundant each is.
+"""Count the different clones of one repertoire, and add up their abundances.
 
 `deeprc preprocess` merges equal clones, so in most containers each sequence is a clone of its own and nothing needs to
-be counted. Elsewhere, sequences with equal hashes are compared letter by letter, so that the result does not depend on
+be counted. Otherwise, sequences with equal hashes are compared letter by letter, so that the result does not depend on
 the hash.
 
 Letters: N sequences, M different clones.
@@ -23,7 +23,7 @@ from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["clone_abundances", "count_distinct", "has_merged_clones"]
 
-_BLOCK = 1 << 16  # keys whose repeats one thread looks for at a time
+_BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a time
 
 
 def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
@@ -39,9 +39,9 @@ def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
 
 
 def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
-    """Return how many different clones a repertoire of N sequences has; see `deeprc.datasets.clones.distinct_clones`.
+    """Return the number of different clones in a repertoire of N sequences; see `clones.distinct_clones`.
 
-    `hashes` are those that `hash_rows` computes with these genes, (N,), if they are known; they are not needed if
+    `hashes` are those of `hash_rows` with these genes, (N,), if they are known already; they are not needed if
     `has_merged_clones`.
     """
     if has_merged_clones(repertoire, fields):
@@ -57,7 +57,7 @@ def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray
     """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
 
     `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.shared_clones`. The sequences of a
-    container from `deeprc preprocess` are clones already, unless it was told not to merge rows.
+    container from `deeprc preprocess` are different clones already, unless rows were not merged.
     """
     part = repertoire.sequences
     sequences = part.arrays(fields)
@@ -68,7 +68,7 @@ def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray
 
 
 class _Bits(NamedTuple):
-    """The number of a key's lower bits that say the row, and that do not say the group."""
+    """The number of a key's lower bits that hold the row, and of those that do not hold the group."""
 
     row: np.uint64
     rest: np.uint64
@@ -82,7 +82,7 @@ def _group(hashes: NDArray[np.uint64], first: int) -> tuple[NDArray[np.uint64], 
     hashes
         The hashes of the sequences, (N,).
     first
-        The row of the first one.
+        Row of the first sequence.
     """
     row_bits = (first + len(hashes)).bit_length()
     bits = _Bits(np.uint64(row_bits), np.uint64(max(64 - len(hashes).bit_length(), row_bits)))
@@ -107,7 +107,7 @@ def _put_into_groups(hashes: NDArray[np.uint64], first: Any, row_bits: Any, rest
 
 @njit(nogil=True)
 def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, at: int) -> int:
-    """Return the index of the last key before `at` whose sequence equals that at `at`; -1: none."""
+    """Return the index of the last key before `at` whose sequence equals that at `at`; -1 if there is none."""
     row_mask = (uint64(1) << row_bits) - uint64(1)
     earlier = at - 1
     while earlier >= 0 and (keys[earlier] ^ keys[at]) >> rest_bits == uint64(0):  # of the same group
@@ -123,7 +123,7 @@ def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits:
 def _count_repeats(
     start: int, stop: int, sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any
 ) -> int:
-    """Return how many sequences of the keys from `start` to `stop` equal an earlier one of any key."""
+    """Return the number of sequences of the keys from `start` to `stop` that equal an earlier one of any key."""
     n = 0
     for at in range(max(start, 1), stop):
         has_group_of_previous = (keys[at] ^ keys[at - 1]) >> rest_bits == uint64(0)  # spares the call for most
@@ -136,7 +136,7 @@ def _count_repeats(
 def _merge_repeats(
     sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits: Any, rest_bits: Any, abundances: NDArray[np.int64]
 ) -> None:
-    """Add the abundance of each sequence that equals one of an earlier key to that one, and make it 0."""
+    """Add the abundance of each sequence that equals one of an earlier key to that one, and set it to 0."""
     for at in range(len(keys) - 1, 0, -1):
         earlier = _find_earlier(sequences, keys, row_bits, rest_bits, at)
         if earlier >= 0:

@@ -1,4 +1,4 @@
-"""Columns of a table in memory, as the readers of files have them; every kind of table becomes Arrow's.
+"""Convert tables in memory to Arrow's, and their columns to the types that the readers of files return.
 
 Letters: N rows.
 """
@@ -22,14 +22,14 @@ __all__ = ["categorical_of", "constant_columns", "texts_of", "to_arrow"]
 
 
 _ERRORS = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError)
-"""What pandas and pyarrow raise where values cannot be converted."""
+"""The errors that pandas and pyarrow raise if values cannot be converted."""
 
 _OTHER = pa.list_(pa.null())
-"""The type, without values, of a column of neither texts nor numbers that Arrow cannot hold."""
+"""The type, without values, of a column that Arrow cannot hold and that is neither text nor numbers."""
 
 
 def to_arrow(table: Any) -> pa.Table:
-    """Return a table of pandas, polars or pyarrow, or of whatever offers Arrow's or the dataframe interchange.
+    """Return a table of pandas, polars or pyarrow as Arrow's; also others with Arrow's or the dataframe interchange.
 
     The index of a pandas table becomes a column if it has a name that no column has.
 
@@ -50,7 +50,7 @@ def to_arrow(table: Any) -> pa.Table:
 
 
 def _convert(table: Any) -> Any:
-    """Return an Arrow table, or something else if there is no way to one."""
+    """Return an Arrow table, or something else if the table cannot be converted."""
     if isinstance(table, pa.Table | pd.Series):
         return table
     if isinstance(table, Mapping):
@@ -127,15 +127,16 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
     Parameters
     ----------
     table
-        The columns.
+        Table with the columns.
     names
-        Those that are looked at; left out are others than of texts and numbers, and names that several columns have.
+        Names of the columns to check. Left out are columns that are neither text nor numbers, and names of several
+        columns.
     groups
-        The group of each row, (N,).
+        Group of each row, (N,).
 
     Returns
     -------
-    For each column that fits, the value in each of the groups, in the order of their vocabulary; all of them occur.
+    For each column that fits, the value in each group, in the order of the groups' vocabulary; all groups occur.
     """
     first = np.unique(groups.codes, return_index=True)[1]
     found = {}
@@ -153,7 +154,7 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
 
 
 def _is_odd(kind: pa.DataType) -> bool:
-    """Tell whether values of this type are neither texts nor numbers, dates or truth values."""
+    """Return whether values of this type are neither texts nor numbers, dates or truth values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)

@@ -1,6 +1,6 @@
-"""V, D and J gene names of every export as IMGT names: families stay families, ties stay ties.
+"""Translate gene names of every export to IMGT names; families stay families, and ties stay ties.
 
-What becomes of a name:
+The rules for a name:
 
 - A gene has its IMGT name: `TCRBV06-02`, `TRBV06-2` and `hTRBV6-2` are `TRBV6-2`; `TRAV29DV5` is `TRAV29/DV5`,
   `TCRBV20-or09_02` the orphon `TRBV20/OR9-2`. Alleles are dropped: two alleles of one gene are that gene.
@@ -10,7 +10,7 @@ What becomes of a name:
   too: `IGHV6` is not taken for `IGHV6-1`, nor `TRAV29` for `TRAV29/DV5`; but the family of TRBV9 is named as the gene.
 - A tie stays a tie, written as in AIRR's `v_call`, separated by commas, in order: `TCRBV06-02/06-03`,
   `TRBV6-3*01,TRBV6-2*01` and `TRBV6-2;TRBV6-3` are `TRBV6-2,TRBV6-3`.
-- Of hits with scores (MiXCR's `TRBV12-3*00(260.5),TRBV12-4*00(250)`) the best is the call, as it is MiXCR's own;
+- Among hits with scores (MiXCR's `TRBV12-3*00(260.5),TRBV12-4*00(250)`) the best one is the call, as in MiXCR itself;
   genes that share the best score are a tie.
 - Anything else is kept as it was found, and reported. This includes genes that only mice have, and names like
   `TRBV6S2` that mean different genes in different nomenclatures.
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
-"""What a name stands for: one gene, one family, several of these (a tie), no gene, or a name that is not recognised."""
+"""Level of a name: one gene, one family, several of these (a tie), no gene, or a name that is not recognised."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
@@ -57,13 +57,13 @@ LOCI = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL")
 
 
 class GeneName(NamedTuple):
-    """What a gene name stands for.
+    """The meaning of a gene name.
 
     Attributes
     ----------
     name
-        What is stored: an IMGT gene or family, a tie ("TRBV6-2,TRBV6-3"), "" if the gene is unknown, or the name as
-        it was found if it is not recognised.
+        Name to store: an IMGT gene or family, a tie ("TRBV6-2,TRBV6-3"), "" if the gene is unknown, or the name as it
+        was found if it is not recognised.
     locus
         One of `LOCI`, or "" if it is unknown or the names of a tie are of two loci.
     level
@@ -76,7 +76,7 @@ class GeneName(NamedTuple):
 
 
 class GeneRow(NamedTuple):
-    """One line of the table of what was mapped."""
+    """One row of the table of translated gene names."""
 
     found: str
     stored: str
@@ -85,18 +85,18 @@ class GeneRow(NamedTuple):
 
 @dataclass(frozen=True)
 class GeneMapping:
-    """What became of N different gene names.
+    """The translation of N different gene names.
 
     Attributes
     ----------
     stored
-        For each name found, the name to store, (N,).
+        Name to store for each found name, (N,).
     levels
-        For each name found, its level.
+        Level of each found name, (N,).
     rows
-        The table of what was mapped, for people: each spelling once, scores left out.
+        Table of the translation for people: each spelling once, without scores.
     mouse
-        The names found that only mouse genes have: a sign that the file is not human.
+        Found names that only mouse genes have: a sign that the file is not human.
     """
 
     stored: Categorical
@@ -106,7 +106,7 @@ class GeneMapping:
 
     @property
     def counts(self) -> dict[Level, int]:
-        """How many of the names found are at each level."""
+        """The number of found names at each level."""
         counts = Counter(self.levels)
         return {level: counts[level] for level in LEVELS}
 
@@ -124,7 +124,7 @@ def normalise_gene(name: str) -> GeneName:
 
 
 def best_hits(name: str) -> str:
-    """Return MiXCR's hits with scores as the names of the best of them, without scores; any other name as it is."""
+    """Return MiXCR's hits with scores as the names of the best hits, without scores; any other name unchanged."""
     calls = _best_calls(name) if "(" in name else ()
     return name if any(_SCORE.search(call) for call in calls) else ",".join(calls) or name
 
@@ -135,10 +135,11 @@ def mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> GeneMapping:
-    """Normalise distinct names.
+    """Return the translation of different gene names.
 
     If the file has genes that only mice have, immunoSEQ's names are left as they were found: `TCRBV13-01` is TRBV13 of
-    man and TRBV13-1 of mice. `of_mice` says whether it has; None: the names are all of the file's.
+    humans and TRBV13-1 of mice. `of_mice` says whether the file has such genes; None: `names` are all names of the
+    file.
     """
     genes = [normalise_gene(name) for name in names]
     pairs = list(zip(names, genes, strict=True))
@@ -158,7 +159,7 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
 
 
 def locus_of(v_call: str, j_call: str = "") -> str:
-    """Return the locus of a sequence from its gene names in any spelling, "" where they do not tell.
+    """Return the locus of a sequence from its gene names in any spelling; "" if they do not tell it.
 
     The J gene decides between TRA and TRD: the V genes of the two lie side by side and are shared
     (`TRAV29/DV5` alone counts as TRA). Any other disagreement gives "".
@@ -170,7 +171,7 @@ def locus_of(v_call: str, j_call: str = "") -> str:
 
 
 def normalise_locus(text: str) -> str:
-    """Return the locus that a `locus` or `chain` column names, "" if it names none or several.
+    """Return the locus that a `locus` or `chain` column names; "" if it names none or several.
 
     Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and their like,
     also with the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
@@ -196,7 +197,7 @@ def _best_calls(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _read_calls(calls: tuple[str, ...]) -> GeneName | None:
-    """Return what upper-case calls name together, None if one is not recognised or they contradict each other."""
+    """Return the name that upper-case calls have together; None if one is not recognised or they contradict."""
     found: set[str] = set()
     for call in calls:
         match = _CALL.fullmatch(call)
@@ -212,13 +213,13 @@ def _read_calls(calls: tuple[str, ...]) -> GeneName | None:
 
 
 def _belong_together(found: set[str]) -> bool:
-    """Tell whether these can be candidates for one segment: all V, D or J, of one locus or of TRA and TRD."""
+    """Return whether these can be candidates for one segment: all V, D or J, of one locus or of TRA and TRD."""
     loci = {gene[:3] for gene in found}
     return len({gene[3] for gene in found}) == 1 and (len(loci) == 1 or loci == {"TRA", "TRD"})
 
 
 def _short_tie(text: str) -> tuple[str, ...]:
-    """Resolve one gene, or immunoSEQ's tie of genes with the start said once, `TCRBV06-02/06-03`; else ().
+    """Return one gene, or the genes of immunoSEQ's short tie, `TCRBV06-02/06-03`; otherwise ().
 
     In `TRBV12-3/4` the 4 could be a gene or a family: it is not understood.
     """
@@ -247,7 +248,7 @@ def _one_gene(text: str) -> str | None:
 
 
 def _key(text: str) -> str:
-    """Return what all spellings of a gene have in common: `TRBV20OR9-2` for `TCRBV20-or09_02`."""
+    """Return a key that all spellings of a gene have in common: `TRBV20OR9-2` for `TCRBV20-or09_02`."""
     key = re.sub(r"[()]", "", text.upper().replace("_", "-"))
     key = re.sub(r"^TCR", "TR", key)
     key = re.sub(r"(?<!\d)0+(?=\d)", "", key)  # padding
@@ -275,7 +276,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _only(values: Iterable[str]) -> str:
-    """Return the one value that all of these are, "" if there is none or there are several."""
+    """Return the value that all of these have; "" if there is none or there are several."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else ""
 
@@ -290,7 +291,7 @@ _NAMES = {
     **{_key(start): gene for start, gene in _SHARED.items() if "-" in start},
     **{_key(gene): gene for gene in _GENES},
 }
-"""Every gene and family by its `_key`; where both have one name, as TRBV9, it is the gene's."""
+"""Every gene and family by its `_key`; if a gene and a family have one name, such as TRBV9, it is the gene's."""
 
 _UNNUMBERED = {_key(gene): gene for gene in _GENES if not re.search("[-/]", gene)} | {
     start: gene for start, gene in _SHARED.items() if "-" not in start

@@ -1,4 +1,4 @@
-"""Reading HDF5 files that a stranger may have made: nothing is read before its type, its place and its size are known.
+"""Read HDF5 files that strangers may have made: nothing is read before its type, place and size are known.
 
 The HDF5 library checks its own structures by checksums, with one exception: text of variable length lies in heaps that
 are not checked, and a damaged one can hang or crash the library. So such text is never read here
@@ -41,19 +41,19 @@ __all__ = [
 ]
 
 BlockCheck = Callable[[NDArray[Any]], None]
-"""Is called with each block of a dataset's values, in order; raises ValueError."""
+"""Function that is called with each block of a dataset's values, in order, and may raise ValueError."""
 
 _DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, OverflowError, MemoryError)
-"""What h5py and numpy raise for parts that are missing or altered; RuntimeError includes RecursionError."""
+"""The errors of h5py and numpy for parts that are missing or altered; RuntimeError includes RecursionError."""
 
 _BLOCK = 1 << 20
-"""Bytes that are looked at together: they stay in the processor's cache."""
+"""Number of bytes that are processed together: they stay in the processor's cache."""
 
 _MAX_TEXT_BYTES = 1 << 28
-"""Bytes of a dataset of texts that is written: a million of 256 letters."""
+"""Largest size in bytes of a dataset of texts that is written: a million texts of 256 letters."""
 
 _WORDS = 512
-"""Columns of 64-bit words of which a block's checksum is made."""
+"""Number of columns of 64-bit words from which a block's checksum is made."""
 
 
 @contextmanager
@@ -63,9 +63,9 @@ def open_hdf5(path: Path, *, expected: str) -> Generator[h5py.File, None, None]:
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     expected
-        What the user should have given, for messages, as in "a container".
+        Kind of the file that was expected, for messages, as in "a container".
 
     Raises
     ------
@@ -102,7 +102,7 @@ def members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
 
 
 def contiguous(dataset: h5py.Dataset) -> int:
-    """Return where in the file the values of a dataset of one dimension begin.
+    """Return the position in the file at which the values of a dataset of one dimension begin.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def read_text(thing: h5py.Group | h5py.Dataset, name: str) -> str:
 
 
 def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> list[str]:
-    """Return a dataset of UTF-8 texts of fixed length, or an attribute of that kind where `name` is given, (n,).
+    """Return a dataset of UTF-8 texts of fixed length, or, if `name` is given, an attribute of such texts, (n,).
 
     Raises
     ------
@@ -207,7 +207,7 @@ def _decode(texts: Iterable[Any], where: str) -> list[str]:
 
 
 def check_texts(texts: Iterable[str], where: str) -> None:
-    """Refuse texts that would steer the terminal in which somebody looks at them, or break a line of a table.
+    """Refuse texts that would steer a terminal, or break a line of a table.
 
     Raises
     ------
@@ -279,14 +279,14 @@ def blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 def seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
     """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
 
-    It finds what a disk or a transfer has altered. It is no signature: who alters a file on purpose can seal it again.
+    It finds changes by a disk or a transfer. It is no signature: who alters a file on purpose can seal it again.
 
     Parameters
     ----------
     file, path
-        The file, opened, and where it is.
+        Opened file, and its path.
     checks
-        Called with the blocks of the datasets of these names while the blocks are at hand.
+        Checks by the name of a dataset; each is called with the blocks of this dataset.
 
     Raises
     ------
@@ -343,7 +343,7 @@ def _join(group: h5py.Group, name: str) -> str:
 
 @contextmanager
 def naming_damage(path: str | os.PathLike[str]) -> Generator[None, None, None]:
-    """Turn what h5py and numpy raise for damaged parts into one line that names the file."""
+    """Turn the errors of h5py and numpy for damaged parts into one line that names the file."""
     try:
         yield
     except InputError:

@@ -42,14 +42,14 @@ _NAME = "table"
 
 
 class MemoryDataset(RepertoireDataset):
-    """Repertoires that are in memory alone, from `deeprc.from_frame` or `deeprc.from_anndata`.
+    """Repertoires that are only in memory, from `deeprc.from_frame` or `deeprc.from_anndata`.
 
-    It is sliced, split, trained on and predicted like a container's; `to_container` writes it.
+    It is sliced, split, trained on and predicted like the dataset of a container; `to_container` writes it.
 
     Parameters
     ----------
     container
-        The repertoires.
+        Container in memory with the repertoires.
     """
 
     container: MemoryContainer  # type: ignore[assignment]
@@ -63,11 +63,11 @@ class MemoryDataset(RepertoireDataset):
 
     @property
     def report(self) -> PreprocessingReport:
-        """What was kept and dropped of the whole table."""
+        """The report of what was kept and dropped of the whole table."""
         return self.container.report
 
     def to_container(self, path: str | os.PathLike[str]) -> RepertoireDataset:
-        """Write these repertoires to a container, which takes the place of an existing one; return it, opened."""
+        """Write these repertoires to a container, which replaces an existing one; return it, opened."""
         output = Path(path)
         check_container_output(output)
         with name_write_errors(output), ContainerWriter(output) as writer:
@@ -79,18 +79,18 @@ class MemoryDataset(RepertoireDataset):
 
 
 class MemoryContainer:
-    """What a dataset asks of a container, in memory.
+    """A container in memory, with all that a dataset needs of a container.
 
     Parameters
     ----------
     parts
-        The sequences of each of B repertoires, by its id.
+        Sequences of each of B repertoires, by its id.
     metadata
-        One row per repertoire, in the same order.
+        Metadata, with one row per repertoire, in the same order.
     report
-        What was kept and dropped.
+        Report of what was kept and dropped.
     source
-        What the repertoires are from, in words.
+        Origin of the repertoires, in words.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class MemoryContainer:
 
 
 def _join(parts: Sequence[Sequences]) -> Sequences:
-    """Return the sequences of all repertoires; where a repertoire lacks a gene that others have, it is unknown."""
+    """Return the sequences of all repertoires; if a repertoire lacks a gene that others have, it is unknown."""
     joined = Sequences.concatenate([part.with_genes({}) for part in parts])
     genes = {}
     for name in GENE_FIELDS:
@@ -150,12 +150,12 @@ def from_frame(
         One row per repertoire: such a table, or the path of a sheet. None: the other columns of `table` that have one
         value in each repertoire.
     options
-        How the table is read and which sequences are kept; None: the defaults of `ReadingOptions`.
+        Options that say how the table is read and which sequences are kept; None: the defaults of `ReadingOptions`.
 
     Raises
     ------
     InputError
-        If anything that was given cannot be used.
+        If an argument cannot be used.
     """
     options = ReadingOptions() if options is None else options
     frame = to_arrow(table)
@@ -206,9 +206,9 @@ class RowsInMemory:
     rows
         The rows.
     format
-        The name of the format whose columns they have.
+        Name of the format whose columns they have.
     source
-        What they are from, in words.
+        Origin of the rows, in words.
     """
 
     rows: RawRows
@@ -216,7 +216,7 @@ class RowsInMemory:
     source: str
 
     def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
-        """Return the sequences of each repertoire that are kept, and what became of the others."""
+        """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
         of_table: dict[str, Any] = {
             "cdr3s_are_junctions": cdr3s_are_junctions(self.rows, self.source),
             "of_mice": columns_of_mice(self.rows),

@@ -1,4 +1,4 @@
-"""Several containers as one, `deeprc join` as a function: each part may be made on a machine of its own."""
+"""Join several containers into one: `deeprc join` as a function. Each part may be made on another machine."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Joining:
     n_repertoires: int
 
     def to_text(self) -> str:
-        """Return what was done, for people."""
+        """Return the result as text."""
         return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nwrote {self.path}"
 
 
 def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Joining:
     """Write one container with the repertoires of several, container after container.
 
-    Sequences are copied some at a time, so memory does not grow with the cohort. Where only some containers have a
-    metadata column or genes, the others' values are missing or unknown, with a warning. Which sequences are witnesses
-    is kept if all containers have the same simulated signals.
+    Sequences are copied some at a time, so memory does not grow with the cohort. If only some containers have a
+    metadata column or genes, the others' values are missing or unknown, with a warning. Witnesses are kept if all
+    containers have the same simulated signals.
 
     Parameters
     ----------
     containers
-        At least two containers of the same chain that were preprocessed with the same options.
+        Two or more containers of the same chain that were preprocessed with the same options.
     output
-        The container to write; another container there is replaced, unless it is one of those to join.
+        Path of the container to write; another container there is replaced, unless it is one of those to join.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
 
 
 def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
-    """Return the values of a column; parts in which all of them are missing may have any kind."""
+    """Return the values of a column; parts in which all values are missing may have any kind."""
     columns = [part.metadata.get(name, pd.Series([None] * len(part.metadata), dtype=object)) for part in parts]
     kinds = [
         None if values.isna().all() else "numbers" if pd.api.types.is_numeric_dtype(values) else "text"
@@ -191,7 +191,7 @@ def _warn_of_unknown_genes(parts: Sequence[Container]) -> None:
 
 
 def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
-    """Return what preprocessing did for all parts together, if each of them knows it, and which parts there were."""
+    """Return the report of preprocessing of all parts together, if each part has one, and the list of the parts."""
     joined = [
         {"container": part.path.name, "n_repertoires": len(part.repertoire_ids), "source": part.source}
         for part in parts

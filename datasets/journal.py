@@ -1,4 +1,4 @@
-"""A journal of the steps that a writer has done, one line of JSON each, from which it goes on after it was stopped."""
+"""A journal of the finished steps of a writer, one line of JSON each, from which a stopped writer continues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """The steps done in a folder, whose files only grow.
+    """The finished steps of a writer in a folder whose files only grow.
 
     Every entry holds the sizes that the folder's files had at its end, so that what came after can be cut off.
 
     Parameters
     ----------
     folder
-        Where the files are. What is found there and fits no entry is cut off by `rewind`.
+        Folder of the files. Data there that fits no entry is cut off by `rewind`.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class Journal:
         self.entries.append(entry)
 
     def rewind(self, n: int) -> None:
-        """Keep the first n entries; files become what they were at the end of the last of them."""
+        """Keep the first n entries, and cut the files to their sizes at the end of the last of them."""
         self.entries = self.entries[:n]
         sizes = self.entries[-1]["sizes"] if self.entries else {}
         for path in self.folder.iterdir():
@@ -78,7 +78,7 @@ class Journal:
         self._file.flush()
 
     def close(self, *, delete: bool = False) -> None:
-        """Let others write there; delete the folder before, if it is not to be kept."""
+        """Release the folder for other processes; delete it before, if it is not to be kept."""
         if delete and os.name != "nt":
             shutil.rmtree(self.folder, ignore_errors=True)  # while it is locked: soon it may be another process's
         self._file.close()

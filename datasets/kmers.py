@@ -1,4 +1,4 @@
-"""k-mers: how often each combination of k residues occurs, side by side or with gaps.
+"""Count k-mers: combinations of k residues, side by side or with gaps.
 
 Letters: N sequences, R residues.
 """
@@ -19,7 +19,7 @@ __all__ = ["count_kmers", "kmer_code", "kmer_names"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
-_MIN_SIZE_FOR_THREADS = 1 << 20  # residues: below it, starting threads takes as long as counting
+_MIN_SIZE_FOR_THREADS = 1 << 20  # number of residues below which starting threads takes as long as counting
 
 
 def count_kmers(
@@ -34,15 +34,15 @@ def count_kmers(
     Parameters
     ----------
     residues, lengths
-        The sequences end to end, (R,) and (N,).
+        Sequences end to end, (R,), and their lengths, (N,).
     kmer_offsets
         Positions of a k-mer's residues, counted from its first: (0, 1, 2, 3) are 4-mers, (0, 1, 3, 4) have a gap.
     weights
-        How much each sequence counts, (N,): its abundance, say; None: 1.
+        Weight of each sequence, (N,), such as its abundance; None: 1.
 
     Returns
     -------
-    (20 ** k,) int64: k-mers in the order of their letters, A before C; see `kmer_names`.
+    The counts, (20 ** k,) int64, of the k-mers in the order of their letters, A before C; see `kmer_names`.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def count_kmers(
 
 
 def kmer_names(k: int) -> list[str]:
-    """Return the 20 ** k k-mers in the order of their counts."""
+    """Return the 20 ** k k-mers in the order of `count_kmers`."""
     names = [""]
     for _ in range(k):
         names = [name + letter for name in names for letter in AMINO_ACIDS]
@@ -87,7 +87,7 @@ def _count(
     weights: NDArray[np.uint32],
     counts: NDArray[np.int64],
 ) -> None:
-    """Count the k-mers of the sequences of some of the equal parts, apart for each part, (n_parts, M)."""
+    """Count the k-mers of the sequences in some of the equal parts, separately for each part, (n_parts, M)."""
     n_parts, n = len(counts), len(offsets) - 1
     span = kmer_offsets[-1] + 1
     for part in range(first_part, stop):

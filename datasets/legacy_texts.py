@@ -1,8 +1,9 @@
-"""The texts of a container of version 1, read by a process of their own.
+"""Read the texts of a container of version 1, by a separate process.
 
 Version 1 stored text of variable length, whose heaps the HDF5 library reads without checking them: a damaged one hangs
 or crashes the process that reads it. So another process reads them, with limits on its time and memory. This module
-imports nothing of deeprc but its errors, since its start is what the reading costs.
+or crashes the process that reads it. So another process reads them, with limits on its time and memory. This module
+imports nothing of deeprc except its errors, because the start of the process takes most of the time.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ __all__ = ["read_legacy_texts"]
 
 _SECONDS = 60
 _MAX_BYTES = 64 << 20
-"""The largest size of all texts, beside four times the file's size: a text may be stored once and named many times."""
+"""Largest size of all texts in bytes, beside four times the file's size: a text may be stored once and named many
+times."""
 
 _TOGETHER = 32
 """The number of texts of a dataset that are read at a time."""
 
 _LAST_WORDS = 4000
-"""Bytes of what the process says at its end that are looked at."""
+"""Number of bytes of the last output of the process that are read."""
 
 _BYTES = 4 << 30
-"""Address space of the process, beside what the file itself takes."""
+"""Address space of the process in bytes, beside the size of the file."""
 
 # `python -c` looks for modules in the working directory first, which may hold a stranger's files.
 _PROGRAM = (
@@ -80,7 +82,7 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
 
 
 def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
-    """Return what a process writes until its end, if that comes within the limits; otherwise end it."""
+    """Return the output of a process until its end, if that comes within the limits; otherwise end the process."""
     assert process.stdout is not None
     limit = _MAX_BYTES + 4 * path.stat().st_size
     written, expired = bytearray(), threading.Event()
@@ -130,5 +132,5 @@ def _main(path: str) -> None:
 
 
 def _write(place: str, texts: str | list[str]) -> None:
-    """Write texts at once, so that this process holds little where one text is told many times."""
+    """Write texts at once, so that this process needs little memory if one text occurs many times."""
     sys.stdout.write(json.dumps([place, texts]) + "\n")

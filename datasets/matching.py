@@ -1,4 +1,4 @@
-"""Repertoire files: where they lie in the sources, and which row of the metadata sheet each belongs to."""
+"""Find repertoire files in the sources, and the row of the metadata sheet to which each belongs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SourceFiles:
     tables
         Files given by name, and in folders `*.tsv`, `*.txt` and `*.csv`, also packed.
     others
-        All other files of the folders: the sheet may name them.
+        All other files of the folders; the sheet may name them.
     """
 
     tables: tuple[Path, ...]
@@ -39,12 +39,12 @@ class SourceFiles:
         return SourceFiles(*(tuple(path.absolute() for path in paths) for paths in (self.tables, self.others)))
 
     def with_named(self, names: Iterable[str]) -> list[Path]:
-        """Return the tables, and of the other files those with one of these names, folders left aside.
+        """Return the tables, and those of the other files that have one of these names; folders are ignored.
 
         Raises
         ------
         InputError
-            If there is none at all.
+            If there is no such file.
         """
         wanted = {_base_name(name) for name in names}
         found = [*self.tables, *(path for path in self.others if path.name in wanted)]
@@ -60,10 +60,10 @@ class SourceFiles:
 def find_files(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, exclude: Path | None = None
 ) -> SourceFiles:
-    """List the files of the sources: every source that is a file, and all files in folders; one may stand alone.
+    """List the files of the sources: every source that is a file, and all files in folders.
 
     Folders are searched with all folders in them; hidden files and `exclude`, the metadata sheet, are left out. HDF5
-    files are given by name.
+    files are given by name. A single source need not be in a list.
 
     Raises
     ------
@@ -123,24 +123,24 @@ def stems(name: str) -> list[str]:
 def match_files(
     repertoire_ids: Sequence[str], named: Sequence[str], files: Sequence[Path]
 ) -> tuple[list[Path | None], list[Path]]:
-    """Find each row's file: by the file name that the sheet gives, else by the id.
+    """Find the file of each row: by the file name that the sheet gives, otherwise by the id.
 
-    The match that needs the fewest endings cut wins; of files with the same name in several folders, the one
-    whose folders agree with the sheet's.
+    The match with the fewest cut endings wins. Of files with the same name in several folders, the one wins whose
+    folders agree with the sheet's.
 
     Parameters
     ----------
     repertoire_ids, named
-        Each row's id, and the file that the sheet names for it, or "".
+        Id of each row, and the file that the sheet names for it, or "".
     files
-        The files that there are.
+        Files that were found.
 
     Returns
     -------
     matched
-        Each row's file, or None.
+        File of each row, or None.
     left
-        The files that belong to no row.
+        Files that belong to no row.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _best(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]
 
 
 def _common_folders(key: str, file: Path) -> int:
-    """Count the folders before the file's name that the sheet's path and the file's have in common."""
+    """Return the number of folders before the file's name that the sheet's path and the file's have in common."""
     wanted, found = re.split(r"[/\\]", key)[-2::-1], file.parts[-2::-1]
     agree = [a == b for a, b in zip(wanted, found, strict=False)]
     return next((n for n, same in enumerate(agree) if not same), len(agree))

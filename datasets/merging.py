@@ -1,4 +1,4 @@
-"""Rows of a file that are one sequence, found exactly, in memory that hardly grows with the repertoire.
+"""Group the rows of a file that are one sequence: exactly, in memory that hardly grows with the repertoire.
 
 Letters: N rows of a file, n of them that are grouped, G groups, R residues.
 """
@@ -36,18 +36,18 @@ def group_rows(
     sequences
         All rows of the file.
     rows
-        The rows to group, (n,), none of them empty.
+        Indices of the rows to group, (n,); none of these rows is empty.
     by
-        Codes that must be the same too, each (n,).
+        Codes that must also be the same, (n,) each.
     counts
-        The count of each of the rows to group, (n,).
+        Count of each of the rows to group, (n,).
 
     Returns
     -------
     first
-        The index of each group's first row in `rows`, rising, (G,).
+        Index in `rows` of the first row of each group, rising, (G,).
     total
-        Each group's sum of counts, (G,).
+        Sum of the counts of each group, (G,).
     """
     if len(rows) <= _ROWS_AT_ONCE:
         return _group(sequences.take(rows), by, counts)

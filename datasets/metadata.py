@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _ZEROS = re.compile("0{1,255}")
 _LINES = re.compile(r"\s*[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]\s*")
-"""What divides the text of one cell into lines or columns; a blank takes its place."""
+"""Characters that divide the text of a cell into lines or columns; a blank replaces them."""
 
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _INT64 = range(-(2**63), 2**63)
@@ -57,28 +57,28 @@ _MAX_DIGITS = 20
 _EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
 _MAX_LETTERS = 32_767
-"""The longest cell, as in a spreadsheet: in a container all cells of a column take as many bytes as the longest."""
+"""Letters of the longest cell, as in a spreadsheet: in a container, all cells of a column take as many bytes as the
+longest."""
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """A metadata sheet whose repertoires are known by id.
+    """A metadata sheet, with the id of the repertoire in each row.
 
     Attributes
     ----------
     path
-        The sheet.
+        Path of the sheet.
     id_column
-        The column that the ids are from.
+        Column from which the ids are.
     repertoire_ids
-        One id per row, as the sheet has them: text, without blanks around it.
+        Id of each row, as the sheet has it: text, without blanks around it.
     table
         All named columns, one row per repertoire: int64, float64 or text (object; missing is None).
     files
-        What the sheet's file column says, one text per row, "" where it says nothing; all "" without such a
-        column.
+        Text of the sheet's file column in each row; "" if it is empty, or if there is no such column.
     file_column
-        The name of that column, None without one.
+        Name of that column; None if there is none.
     """
 
     path: Path
@@ -97,23 +97,23 @@ def read_metadata(
     files: Iterable[Path] = (),
     ids: Iterable[str] = (),
 ) -> Metadata:
-    """Read a metadata sheet; TSV, CSV or XLSX is found out from what is in it, not from its name.
+    """Read a metadata sheet; its content, not its name, says whether it is TSV, CSV or XLSX.
 
     An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ...
 
     Parameters
     ----------
     path
-        The file.
+        Path of the sheet.
     id_column
-        The column of the repertoire ids. None looks for the names that the field uses; where several are
-        there, the one whose values match most of `files` or `ids`, then the one that comes first in the list.
+        Column of the repertoire ids. None: it is found by the usual names; if there are several, it is the one whose
+        values match most of `files` or `ids`, then the first in the list.
     sheet
-        The sheet of an XLSX file; the first one when None.
+        Sheet of an XLSX file; None: the first one.
     files
         Repertoire files, which help to choose the id column.
     ids
-        Repertoire ids that are known, likewise.
+        Known repertoire ids, which also help to choose it.
 
     Raises
     ------
@@ -130,19 +130,19 @@ def read_metadata(
 def metadata_of_table(
     columns: Mapping[str, Sequence[Any]], *, id_column: str | None = None, ids: Iterable[str] = ()
 ) -> Metadata:
-    """Return what `read_metadata` would read from a sheet with the values of a table in memory.
+    """Return the sheet that `read_metadata` would read from the values of a table in memory.
 
     Parameters
     ----------
     columns
-        The values of each column; None and NaN are missing.
+        Values of each column; None and NaN are missing.
     id_column, ids
         As in `read_metadata`.
 
     Raises
     ------
     InputError
-        As `read_metadata`; rows are numbered as in a spreadsheet, the header being row 1.
+        As in `read_metadata`; rows are numbered as in a spreadsheet, the header being row 1.
     """
     cells = [
         ["" if pd.isna(value) else _LINES.sub(" ", str(value).strip()) for value in each] for each in columns.values()
@@ -177,7 +177,7 @@ def _understand(
 
 
 def file_column(columns: Iterable[str]) -> str | None:
-    """Return the column that by its name holds the repertoires' files; None without one."""
+    """Return the column that by its name holds the repertoires' files; None if there is none."""
     return _find(columns, _FILE_COLUMNS)
 
 
@@ -225,7 +225,7 @@ def _without_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, 
 
 
 def _cell(cell: Any) -> str:
-    """Return a workbook's cell as text, as Excel shows it where zeros stand before a number."""
+    """Return a workbook's cell as text, as Excel shows it if zeros stand before a number."""
     value = cell.value
     if value is None:
         return ""
@@ -254,7 +254,7 @@ def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str]
 
 
 def _check_cells(path: Path, names: Sequence[str], number: int, row: Sequence[str]) -> None:
-    """Refuse cells that are too long, or would steer the terminal in which somebody looks at them."""
+    """Refuse cells that are too long, or would steer a terminal."""
     together = " ".join(row)
     if len(together) <= _MAX_LETTERS and not CONTROL_CHARACTERS.search(together):
         return
@@ -301,13 +301,13 @@ def _id_column(
 
 
 def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
-    """Return the column of the first wanted name that is there; case, blanks and separators do not count."""
+    """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
     plain = {_plain(name): name for name in reversed(list(names))}
     return next((plain[_plain(name)] for name in wanted if _plain(name) in plain), None)
 
 
 def _shown(columns: Iterable[str]) -> str:
-    """Return the first of the columns' names for a message."""
+    """Return the first names of the columns, for a message."""
     names = [name[:_SHOWN_LETTERS] for name in columns]
     more = f" and {len(names) - _SHOWN_COLUMNS:,} more" if len(names) > _SHOWN_COLUMNS else ""
     return ", ".join(names[:_SHOWN_COLUMNS]) + more
@@ -335,7 +335,7 @@ def _text(values: Sequence[str]) -> pd.Series:
 
 
 def _typed(values: Sequence[str]) -> pd.Series:
-    """Return numbers where every value is one, else text.
+    """Return numbers if every value is one, otherwise text.
 
     `007`, numbers too long to be exact and those too large for 64 bits are text.
     """

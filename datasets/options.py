@@ -1,4 +1,4 @@
-"""How a cohort's files are read: the options that `deeprc.preprocess` and `deeprc.check` share."""
+"""The options for reading a cohort's files, which `deeprc.preprocess` and `deeprc.check` share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ReadingOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How repertoire files and the metadata sheet are read, and which sequences are kept.
+    """Options that say how repertoire files and the metadata sheet are read, and which sequences are kept.
 
     The same object serves `deeprc.check` and `deeprc.preprocess`, so that what was checked is what is written:
 
@@ -79,10 +79,10 @@ class ReadingOptions:
         self.reader()  # raises where the options of the format contradict each other
 
     def reader(self) -> Reader | None:
-        """Return the reader of all files, or None where each file's header decides."""
+        """Return the reader of all files; None if each file's header decides."""
         columns = {name: getattr(self, name) for name in ("count_column", "v_column", "j_column")}
         return choose_reader(self.reader_format, sequence_column=self.sequence_column, **columns)
 
     def cleaning(self) -> Cleaning:
-        """Return which sequences are kept."""
+        """Return the settings that say which sequences are kept."""
         return Cleaning(**{field.name: getattr(self, field.name) for field in fields(Cleaning)})

@@ -1,4 +1,4 @@
-"""The immunoSEQ Analyzer's sample overview: one row per sample, and what is known of the donor hidden in `sample_tags`.
+"""Read the immunoSEQ Analyzer's sample overview: one row per sample, with tags about the donor in `sample_tags`.
 
 Tags stand between commas. Both spellings that the provider has used are read, and mixtures of them, of any study:
 
@@ -60,7 +60,7 @@ _DISEASES = re.compile(
 
 
 class _Tag(NamedTuple):
-    """Where a tag belongs: a column, the value there ("" if unknown), and whether two values contradict each other."""
+    """The place of a tag: its column, its value ("" if unknown), and whether two values contradict each other."""
 
     column: str
     value: str
@@ -68,13 +68,13 @@ class _Tag(NamedTuple):
 
 
 def is_sample_overview(columns: Iterable[str]) -> bool:
-    """Tell by its header whether a sheet is an immunoSEQ sample overview: `sample_name` and `sample_tags`."""
+    """Return whether a sheet is an immunoSEQ sample overview by its header: `sample_name` and `sample_tags`."""
     names = {_plain(name) for name in columns}
     return "samplename" in names and not names.isdisjoint(_TAG_COLUMNS)
 
 
 def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequence[int]) -> dict[str, list[str]]:
-    """Add to an overview's columns those that its tags hold; the tags stay as they are.
+    """Return the columns of an overview, and new columns from its tags; the tags stay as they are.
 
     `cohort`, `age` (years), `sex`, `race`, `ethnicity`, one column of `+` and `-` per tested state (`cmv`;
     `inferred_cmv` is a classifier's guess), `hla` and `inferred_hla` (alleles between commas), `hla_<allele>` for every
@@ -83,17 +83,17 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     Parameters
     ----------
     path
-        The overview, for messages.
+        Path of the overview, for messages.
     text
-        Its columns as text.
+        Columns of the overview as text.
     numbers
-        The rows' numbers as a spreadsheet counts them, for messages.
+        Numbers of the rows as a spreadsheet counts them, for messages.
 
     Returns
     -------
     dict
-        The sheet's columns as text, then the new ones; "" is missing. Where a row's tags contradict each other (`cmv`
-        both + and -) the value is missing, and one warning names all such rows.
+        The sheet's columns as text, then the new ones; "" is missing. If a row's tags contradict each other (`cmv` both
+        + and -), the value is missing, and one warning names all such rows.
     """
     columns = {name: list(values) for name, values in text.items()}
     tagged = [columns[name] for name in columns if _plain(name) in _TAG_COLUMNS]
@@ -122,7 +122,7 @@ def _split(cell: str) -> list[str]:
 
 
 def _place(tag: str) -> _Tag:
-    """Return the column that a tag belongs to."""
+    """Return the column to which a tag belongs, and its value."""
     key, colon, value = (part.strip() for part in tag.partition(":"))
     bare = _ALLELE.fullmatch(tag) or not colon or not key  # HLA-A*02:01 has a colon of its own
     placed = _place_bare(tag) if bare else _place_keyed(key, value, tag)
@@ -230,13 +230,13 @@ def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers:
 
 
 def _allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """Return, for every allele that occurs, who carries it: 1, 0, or "" where the donor's gene was not typed."""
+    """Return, for every allele, whether each donor carries it: 1, 0, or "" if the donor's gene was not typed."""
     alleles = sorted({allele for row in typed for allele in row if allele})
     return {f"hla_{allele}": [_carries(allele, row) for row in typed] for allele in alleles}
 
 
 def _carries(allele: str, typed: Sequence[str]) -> str:
-    """Tell whether a donor carries an allele; A*02:01 is also an A*02, and an A*02 may be an A*02:01."""
+    """Return whether a donor carries an allele; A*02:01 is also an A*02, and an A*02 may be an A*02:01."""
     if any(each == allele or each.startswith(f"{allele}:") for each in typed):
         return "1"
     may_be = any(allele.startswith(f"{each}:") for each in typed)

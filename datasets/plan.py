@@ -30,20 +30,20 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read from which file, and what is left out.
+    """The plan of what is read from each file, and of what is left out.
 
     Attributes
     ----------
     readings
-        What is read, in the order of the sheet, by the first repertoire of each file.
+        Files and their repertoires to read, in the order of the sheet, by the first repertoire of each file.
     missing
-        The ids of the sheet that have no file.
+        Ids of the sheet that have no file.
     left
-        The files that belong to no row.
+        Files that belong to no row.
     unknown
-        The repertoires that belong to no row, by their file, which also holds repertoires of the sheet.
+        Repertoires that belong to no row, by their file, which also holds repertoires of the sheet.
     skipped
-        Why the header of a file cannot be used, by the file's path, if such files are skipped.
+        Reason why the header of a file cannot be used, by the file's path, if such files are skipped.
     """
 
     readings: tuple[Reading, ...]
@@ -60,11 +60,11 @@ class Plan:
         Parameters
         ----------
         repertoires
-            What was done with each repertoire that was read.
+            Report of each repertoire that was read.
         failed
-            Why a file could not be read, by its path.
+            Reason why a file could not be read, by its path.
         cleaning
-            Which sequences were kept.
+            Settings that say which sequences were kept.
         """
         return PreprocessingReport(
             tuple(repertoires),
@@ -81,15 +81,15 @@ def plan_readings(
 ) -> Plan:
     """Find each repertoire's file, and read every header before the first file is parsed.
 
-    A file belongs to the row of the sheet that names it; see `match_files`. One that belongs to none, but has a column
-    that names repertoires, holds those of its values that are ids of the sheet; with `split_by` every file does, or no
-    file if that is `NEVER`.
+    A file belongs to the row of the sheet that names it; see `match_files`. If a file belongs to no row, but has a
+    column that names repertoires, it holds those of its values that are ids of the sheet. With `split_by`, this holds
+    for every file, or for no file if it is `NEVER`.
 
     Raises
     ------
     InputError
-        With a line for each fault of headers that cannot be used, unless these files are skipped; or if two files hold
-        one repertoire.
+        If headers cannot be used, with a line for each fault, unless these files are skipped; or if two files hold one
+        repertoire.
     """
     original = {file: None for file in files if is_original_container(file)}
     tables = [file for file in files if file not in original]
@@ -139,7 +139,7 @@ def list_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -
 
 
 class _Planner:
-    """Collects what is read from each file, and the files that are not read."""
+    """A collector of the files to read with their repertoires, and of the files that are not read."""
 
     def __init__(self, sheet: Metadata, options: ReadingOptions) -> None:
         self.row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
@@ -195,7 +195,7 @@ class _Planner:
     def add_original(self, file: Path) -> None:
         """Plan to read an original container, repertoire by repertoire.
 
-        Its keys are file names, whose endings the sheet may leave out.
+        Its keys are file names; the sheet may leave out their endings.
         """
         known = {}
         try:
@@ -221,7 +221,7 @@ class _Planner:
         return self._matches[names]
 
     def _note_unknown(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
-        """Remember the repertoires of a file that the sheet does not know."""
+        """Remember the repertoires of a file that are not in the sheet."""
         unknown = [name or "(no name)" for name in named if name not in known]
         if unknown:
             self.unknown[file] = tuple(unknown)

@@ -44,8 +44,8 @@ def preprocess(
 
     Productive, in-frame sequences made of the 20 amino acids are kept; rows with the same junction and genes are
     merged. Repertoires are in the order of the metadata sheet, those of one table together. The container appears when
-    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. After an interrupt, or an error when
-    much was done, a second call with the same arguments goes on with the first file that was not done.
+    it is complete, or not at all; it does not depend on `jobs` and `scheduler`. After an interrupt, or after an error
+    when much was done, a second call with the same arguments continues with the first file that was not done.
 
     Parameters
     ----------
@@ -54,22 +54,22 @@ def preprocess(
     metadata
         The metadata sheet: TSV, CSV or XLSX.
     output
-        The container to write; an existing container is replaced at the end.
+        Path of the container to write; an existing container is replaced at the end.
     options
-        How the files are read and which sequences are kept; None: the defaults of `ReadingOptions`.
+        Options that say how the files are read and which sequences are kept; None: the defaults of `ReadingOptions`.
     skip_bad_files
-        Leave out files that cannot be read, with a warning.
+        Whether to leave out files that cannot be read, with a warning.
     jobs
-        Number of worker processes; None: one per core, fewer where there is little to read.
+        Number of worker processes; None: one per core, fewer if there is little to read.
     scheduler
-        The address of a Dask scheduler, whose workers read the files in the place of processes.
+        Address of a Dask scheduler, whose workers read the files instead of processes.
     progress
-        Called after each file with the number of files that are done and the number of all files.
+        Function that is called after each file, with the number of files that are done and of all files.
 
     Raises
     ------
     InputError
-        If anything that was given cannot be used; the message names it, and no container is written.
+        If an argument or a file cannot be used; the message names it, and no container is written.
     """
     output, sheet_path = Path(output), Path(metadata)
     options = ReadingOptions() if options is None else options
@@ -116,7 +116,7 @@ def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
 
 
 def check_container_output(output: Path) -> None:
-    """Refuse a path to which no container can be written, and one of a file that is none."""
+    """Refuse a path to which no container can be written, and the path of a file that is no container."""
     check_output_path(output)
     if output.exists() and not is_container(output):
         raise InputError(f"{output}: exists and is no container; choose another `output`")
@@ -150,14 +150,14 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
 
 
 class _Writing:
-    """Reads the planned files and appends their repertoires to a container.
+    """A reader of the planned files, which appends their repertoires to a container.
 
     Attributes
     ----------
     repertoires
-        What was done with each repertoire that was read.
+        Report of each repertoire that was read.
     skipped
-        Why a file could not be read, by its path.
+        Reason why a file could not be read, by its path.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class _Writing:
         self._loci: dict[str, str] = {}
 
     def run(self, jobs: int | None, scheduler: str | None, progress: Progress | None) -> None:
-        """Write what an interrupted call has not written yet."""
+        """Write the repertoires that an interrupted call has not written yet."""
         start = self._resume()
         for report in self.repertoires:
             check_loci(self._loci, report)
@@ -188,7 +188,7 @@ class _Writing:
                     progress(n_done, len(self._readings))
 
     def _resume(self) -> int:
-        """Take over what an interrupted call did with the same files in the same way; return how many these are."""
+        """Take over the readings that an interrupted call did in the same way; return their number."""
         start = 0
         for reading, note in zip(self._readings, self._writer.checkpoints, strict=False):
             if note.get("reading") != reading.key():
@@ -233,7 +233,7 @@ class _Writing:
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
-    """Refuse a mixture of chains: which one is meant, only the user knows."""
+    """Refuse a mixture of chains, because only the user knows which one is meant."""
     if report.locus is not None:
         return
     for locus in report.loci:

@@ -1,4 +1,4 @@
-"""What a container says of its origin, as JSON: what preprocessing did, and the recipe of a simulation."""
+"""Read the origin of a container from JSON: what preprocessing did, and the recipe of a simulation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIGNALS: dict[str, dict[str, Any]] = {  # by the kind of signal
 
 
 def read_preprocessing(text: str) -> dict[str, Any]:
-    """Return what preprocessing kept and dropped; empty if nothing is known.
+    """Return the report of what preprocessing kept and dropped; empty if it is unknown.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`RawTexts`: a column of texts as a file has them, before cleaning decides what they are.
+"""`RawTexts`: a column of texts as a file has them, before they are cleaned.
 
 Letters: N texts, R letters of all of them together.
 """
@@ -25,7 +25,7 @@ class RawTexts:
     letters
         The bytes of all texts, (R,) uint8; those of sequences are ASCII, of whatever letters the file has.
     offsets
-        Text n has the letters from offsets[n] to offsets[n + 1], (N + 1,) int64.
+        Offsets of the texts, (N + 1,) int64: text n has the letters from offsets[n] to offsets[n + 1].
     """
 
     letters: NDArray[np.uint8]

@@ -1,7 +1,7 @@
-"""Reading ahead: the system is asked for the sequences that are needed soon, while the ones before are worked on.
+"""Read ahead: ask the system for the sequences that are needed soon, while earlier ones are processed.
 
 A container is memory-mapped. If it is larger than the memory that is free, the system has dropped most of its pages,
-and whoever reads them waits for the disk. Only pages are fetched here; no value is read or changed.
+and a reader waits for the disk. Only pages are fetched here; no value is read or changed.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from deeprc.datasets.container import Container
 __all__ = ["ReadAhead"]
 
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-"""Advice of `madvise`; None where the system has no such call, as Windows."""
+"""Advice of `madvise`; None if the system has no such call, such as Windows."""
 
 _BYTES_AT_ONCE = 1 << 17
-"""Linux ignores what one call asks for beyond the read-ahead of the disk: 128 KB, unless somebody changed it."""
+"""Bytes of one call: Linux ignores what a call asks for beyond the read-ahead of the disk, 128 KB by default."""
 
 _MIN_BYTES = 1 << 28
 """Size of the residues and offsets below which nothing is read ahead: after one pass they are in memory."""
 
 _IDLE_CALLS, _PAUSE = 4, 16
-"""Calls in a row that find everything in memory, after which only one call of so many asks."""
+"""Number of calls in a row that find everything in memory, and the interval at which a call asks after them."""
 
 
 class ReadAhead:
-    """Ask the system for the pages of a container's repertoires, in a thread.
+    """A thread that asks the system for the pages of a container's repertoires.
 
     The system reads them in the background, so neither the thread nor the caller waits for the disk, unless more is
-    asked for than the disk delivers. While nothing has to be read from the disk, nearly all calls do nothing.
+    asked for than the disk can deliver. If nothing has to be read from the disk, nearly all calls do nothing.
 
     Parameters
     ----------
     container
-        The container whose repertoires are read.
+        Container whose repertoires are read.
     fields
-        The columns of its sequences that are read, beside the residues and the offsets: `counts`, `v_call`, `j_call`.
+        Columns of its sequences that are read, beside the residues and the offsets: `counts`, `v_call`, `j_call`.
     """
 
     def __init__(self, container: Container, fields: Collection[str]) -> None:
@@ -54,7 +54,7 @@ class ReadAhead:
         helps = _WILL_NEED is not None and sequences.residues.nbytes + sequences.offsets.nbytes >= _MIN_BYTES
         self._thread = ThreadPoolExecutor(1) if helps else None
         self._asked: Future[None] | None = None
-        self._residues: dict[int, slice] = {}  # of each repertoire that was asked for before
+        self._residues: dict[int, slice] = {}  # residues of each repertoire that was asked for before
         self._n_reads, self._idle_calls = -1, 0
 
     def __call__(self, rows: Iterable[int]) -> None:

@@ -30,16 +30,16 @@ ORIGINAL = "deeprc-hdf5"
 """The name of the format of the original DeepRC's containers."""
 
 _TOGETHER_FILES, _TOGETHER_BYTES = 32, 1 << 20
-"""A worker reads at most so many small files, and so many bytes of text, for one message."""
+"""The largest number of small files, and of bytes of text, that a worker reads for one message."""
 
 _WORTH_A_WORKER = 1 << 26
-"""Bytes of text; reading fewer takes less time than starting a process."""
+"""Bytes of text from which another process is worth its start."""
 
 _FILES_WORTH_A_WORKER = 1000
-"""Number of files, of any size; reading fewer takes less time than starting a process."""
+"""Number of files, of any size, from which another process is worth its start."""
 
 _PACKED = 8
-"""Bytes of text per byte of a packed file, about."""
+"""Bytes of text per byte of a packed file, roughly."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class Reading:
     Attributes
     ----------
     path
-        The file.
+        Path of the file.
     format
-        The name of the format.
+        Name of the format.
     repertoires
-        The id of each repertoire to take from the file, by the name that the file's column has for it; "" is the
-        only repertoire of a file without such a column.
+        Id of each repertoire to take from the file, by the name that the file's column has for it; "" is the only
+        repertoire of a file without such a column.
     cleaning
-        Which sequences are kept.
+        Settings that say which sequences are kept.
     header, layout
-        The header of a table and the layout of its columns; None for other files.
+        Header of a table, and layout of its columns; None for other files.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class Reading:
     layout: Layout | None = None
 
     def key(self) -> str:
-        """Return a digest of everything that decides the result; a file counts by its size and time of change."""
+        """Return a digest of everything on which the result depends; a file counts by its size and time of change."""
         state = self.path.stat()
         parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
         text = repr((*parts, self.cleaning, self.layout and _described(self.layout), package_version("deeprc")))
@@ -83,7 +83,7 @@ def _described(layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The cleaned repertoires of one file, or why it cannot be read; and the key of its `Reading`."""
+    """The cleaned repertoires of one file, the key of its `Reading`, and the error if it cannot be read."""
 
     repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
     key: str = ""
@@ -110,7 +110,7 @@ def read_file(reading: Reading) -> ReadResult:
 
 def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
     """Add an error to the errors by file (and by repertoire if a file has several); return whether it is new."""
-    if error in failed.values():  # the whole file's, which each of its repertoires meets
+    if error in failed.values():  # an error of the whole file, which each of its repertoires raises
         return False
     path = str(reading.path)
     failed[path if path not in failed else f"{path}: {', '.join(reading.repertoires)}"] = error
@@ -118,9 +118,9 @@ def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
 
 
 def choose_workers(readings: Sequence[Reading], jobs: int | None, scheduler: str | None = None) -> Workers:
-    """Return where files are read, from the number of processes and the address of a Dask scheduler.
+    """Return the workers that read files, from the number of processes and the address of a Dask scheduler.
 
-    If the number is None, there is one process per core, fewer where there is little to read.
+    If the number is None, there is one process per core, or fewer if there is little to read.
     """
     return Workers(max(1, min(_worth(readings) if jobs is None else jobs, len(readings))), scheduler)
 
@@ -149,7 +149,7 @@ def _worth(readings: Sequence[Reading]) -> int:
 
 
 def _text_bytes(path: Path) -> int:
-    """Return about how much text a file holds."""
+    """Return roughly how many bytes of text a file holds."""
     return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
 
 
@@ -173,7 +173,7 @@ def _each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -
 
 
 def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
-    """Yield the cleaned repertoires of a file that are wanted, with the names that the file has for them."""
+    """Yield the wanted repertoires of a file after cleaning, with the names that the file has for them."""
     if reading.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 

@@ -1,6 +1,6 @@
-"""New labels for a container: another metadata sheet in the place of its own, `deeprc relabel` as a function.
+"""Give a container the labels of another metadata sheet: `deeprc relabel` as a function.
 
-The sequences are copied as they lie, or stay where they are; only `/metadata` is written anew.
+The sequences are copied as they are, or stay where they are; only `/metadata` is written again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Relabelling:
     Attributes
     ----------
     path
-        The container that has the new labels.
+        Path of the container that has the new labels.
     n_repertoires
         Number of its repertoires.
     columns
-        The columns of the new metadata.
+        Names of the columns of the new metadata.
     dropped_columns
-        The columns of the old metadata that the new one lacks.
+        Names of the columns of the old metadata that the new one lacks.
     rows_without_repertoire, repertoires_without_row
         Ids of the sheet that were left out, and of repertoires whose labels are now missing.
     """
@@ -56,7 +56,7 @@ class Relabelling:
     repertoires_without_row: tuple[str, ...]
 
     def to_text(self) -> str:
-        """Return what was done, for people."""
+        """Return the result as text."""
         n_labelled = self.n_repertoires - len(self.repertoires_without_row)
         lines = [
             f"labels for {n_labelled:,} of {self.n_repertoires:,} repertoires",
@@ -76,32 +76,32 @@ def relabel(
     keep_columns: bool = False,
     allow_missing: bool = False,
 ) -> Relabelling:
-    """Give a container the columns of a metadata sheet in the place of those that it has.
+    """Give a container the columns of a metadata sheet, instead of those that it has.
 
-    The repertoires, their order and their sequences stay, so that runs still recognise them, and what is cached of
-    their sequences is still of use. The new container appears when it is complete, or not at all.
+    The repertoires, their order and their sequences stay, so that runs still recognise them, and cached results of the
+    sequences can still be used. The new container appears when it is complete, or not at all.
 
     Parameters
     ----------
     container
-        Made by `deeprc preprocess` or `deeprc simulate`.
+        Path of a container made by `deeprc preprocess` or `deeprc simulate`.
     metadata
-        The new sheet: TSV, CSV or XLSX. A row belongs to the repertoire of its id, else to the one whose file
+        New sheet: TSV, CSV or XLSX. A row belongs to the repertoire with its id, otherwise to the one whose file
         `deeprc preprocess` would find for it.
     output
-        The container to write; another container there is replaced. None replaces `container`.
+        Path of the container to write; another container there is replaced. None: `container` is replaced.
     id_column
-        The sheet's column of repertoire ids; None finds it.
+        Column of repertoire ids in the sheet; None: it is found by its name.
     keep_columns
-        Keep the columns of the old sheet that the new one does not have.
+        Whether to keep the columns of the old sheet that the new one does not have.
     allow_missing
-        Leave out rows without a repertoire, and let the labels of repertoires without a row be missing, with a warning;
-        otherwise they are an error.
+        Whether to leave out rows without a repertoire, and to leave the labels of repertoires without a row missing,
+        with a warning; otherwise they are an error.
 
     Raises
     ------
     InputError
-        If anything that was given cannot be used; the message names it, and no container is written or changed.
+        If an argument cannot be used; the message names it, and no container is written or changed.
     """
     source = Container(container)
     target = Path(container if output is None else output)
@@ -128,7 +128,7 @@ def relabel(
 
 
 def _matched(sheet: Metadata, source: Container) -> dict[int, int]:
-    """Return the row of the sheet of each repertoire that has one, by the repertoire's position."""
+    """Return the row of the sheet of each repertoire that has one, by the repertoire's index."""
     position_of = {str(name): position for position, name in enumerate(source.repertoire_ids)}
     row_of = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
     used = set(row_of.values())
@@ -140,7 +140,7 @@ def _matched(sheet: Metadata, source: Container) -> dict[int, int]:
 
 
 def _files(source: Container, position_of: Mapping[str, int]) -> dict[str, int]:
-    """Return the position of each repertoire that had a file of its own, by the file's name."""
+    """Return the index of each repertoire that had a file of its own, by the file's name."""
     reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
     shared = Counter(each["file"] for each in reports)
     return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}
@@ -171,7 +171,7 @@ def _report_unmatched(
 
 
 def _aligned(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:
-    """Return the sheet's table with a row per repertoire, in the container's order; missing where it has none."""
+    """Return the sheet's table with a row per repertoire, in the container's order; missing if there is no row."""
     rows = [row_of.get(position, -1) for position in range(len(ids))]
     table = sheet.table.reindex(rows).reset_index(drop=True)  # -1 is no row: missing values
     missing = [position for position, row in enumerate(rows) if row < 0]
@@ -180,7 +180,7 @@ def _aligned(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> 
 
 
 def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
-    """Copy the container aside, write the metadata there anew, and give it its name."""
+    """Copy the container to a hidden file, replace its metadata there, and rename the file."""
     entry = {
         "metadata": sheet_name,
         "deeprc": package_version("deeprc"),

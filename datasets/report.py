@@ -1,4 +1,4 @@
-"""What preprocessing did, per repertoire and in total: JSON for the container, a table for people."""
+"""The report of preprocessing, per repertoire and in total: JSON for the container, a table for people."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _SEQUENCES_FROM = {
 
 @dataclass(frozen=True)
 class RepertoireReport:
-    """One repertoire: its rows, how many are kept, and why the others are not.
+    """The report of one repertoire: its rows, how many are kept, and why the others are not.
 
-    `dropped` has the reasons that applied; `merged` are rows that were added to another; `counts_from` says how many of
-    the kept rows took their count from which column ("(one)": no column had it, so it is 1); `counts_rounded` how many
-    counts were no whole number of at least 1, and `counts_capped` how many sums are too large to be stored;
-    `sequences_from` what the junctions were read from; `loci` how many rows are of which chain ("" is unknown), and
-    `locus` the one that was asked for; `genes`, for v_call and j_call, the names that were changed, as found and as
-    stored.
+    `dropped` is the number of dropped rows by reason, `merged` that of rows that were added to another row.
+    `counts_from` is the number of kept rows by the column of their count ("(one)": no column had it, so it is 1).
+    `counts_rounded` is the number of counts that were no whole number of at least 1, and `counts_capped` that of sums
+    that are too large to be stored. `sequences_from` is the number of rows by the source of their junction. `loci` is
+    the number of rows by chain ("" is unknown), and `locus` the chain that was asked for. `genes` holds, for v_call and
+    j_call, the names that were changed, as found and as stored.
     """
 
     repertoire_id: str
@@ -77,32 +77,32 @@ class RepertoireReport:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RepertoireReport:
-        """Return the report that `to_dict` gave."""
+        """Return the report from the values of `to_dict`."""
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON knows it."""
+        """Return the report as values that JSON can hold."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True, repr=False)
 class PreprocessingReport:
-    """A cohort: one report per repertoire that has a file.
+    """The report of a cohort: one report per repertoire that has a file.
 
     Attributes
     ----------
     repertoires
-        In the order of the container; those with nothing kept are not in it.
+        Reports in the order of the container; repertoires with nothing kept are not in the container.
     rows_without_file
-        Ids of the sheet that were left out for want of a file.
+        Ids of the sheet that were left out because they have no file.
     files_without_row
         Names of files that belong to no row of the sheet.
     repertoires_without_row
-        By file, the repertoires that belong to none, where others of the file do.
+        Repertoires that belong to no row, by their file, if other repertoires of the file belong to one.
     skipped_files
-        Files that could not be read, and why.
+        Reason why a file could not be read, by the file.
     cleaning
-        What was kept.
+        Settings that say which sequences were kept.
     """
 
     repertoires: tuple[RepertoireReport, ...]
@@ -123,53 +123,53 @@ class PreprocessingReport:
 
     @property
     def rows_read(self) -> int:
-        """All rows of all files."""
+        """The number of rows of all files."""
         return sum(each.rows_read for each in self.repertoires)
 
     @property
     def kept(self) -> int:
-        """All sequences in the container."""
+        """The number of sequences in the container."""
         return sum(each.kept for each in self.repertoires)
 
     @property
     def merged(self) -> int:
-        """Rows added to another."""
+        """The number of rows that were added to another row."""
         return sum(each.merged for each in self.repertoires)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Rows dropped, by reason."""
+        """The number of dropped rows, by reason."""
         total = _sum(each.dropped for each in self.repertoires)
         return {reason: total.get(reason, 0) for reason in DROP_REASONS}
 
     @property
     def counts_from(self) -> dict[str, int]:
-        """Kept rows by the column that their count is from."""
+        """The number of kept rows, by the column of their count."""
         return _sum(each.counts_from for each in self.repertoires)
 
     @property
     def counts_rounded(self) -> int:
-        """Kept rows whose count was no whole number of at least 1."""
+        """The number of kept rows whose count was no whole number of at least 1."""
         return sum(each.counts_rounded for each in self.repertoires)
 
     @property
     def counts_capped(self) -> int:
-        """Sequences whose sum of counts is too large to be stored."""
+        """The number of sequences whose sum of counts is too large to be stored."""
         return sum(each.counts_capped for each in self.repertoires)
 
     @property
     def sequences_from(self) -> dict[str, int]:
-        """Kept rows by what their junction was read from."""
+        """The number of kept rows, by the source of their junction."""
         return _sum(each.sequences_from for each in self.repertoires)
 
     @property
     def loci(self) -> dict[str, int]:
-        """Rows that would be kept of any chain, by chain; "" is unknown."""
+        """The number of rows that would be kept of any chain, by chain; "" is unknown."""
         return _sum(each.loci for each in self.repertoires)
 
     @property
     def genes(self) -> dict[str, dict[str, str]]:
-        """For v_call and j_call: the names that were changed, as found and as stored."""
+        """The gene names that were changed, for v_call and j_call, as found and as stored."""
         return {name: _union(each.genes.get(name, {}) for each in self.repertoires) for name in ("v_call", "j_call")}
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class PreprocessingReport:
         return "\n".join([format_table(rows), *self._remarks()])
 
     def _remarks(self) -> list[str]:
-        """Return lines on what a table of numbers does not say."""
+        """Return lines about what a table of numbers does not show."""
         lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped)
         if set(self.sequences_from) - {"junction_aa"}:
             origins = (f"{_SEQUENCES_FROM[name]} ({n:,})" for name, n in self.sequences_from.items())
@@ -230,7 +230,7 @@ class PreprocessingReport:
 
 
 def describe_counts(counts_from: Mapping[str, int], rounded: int, capped: int) -> list[str]:
-    """Return lines that say where the counts are from."""
+    """Return lines that say where the counts come from."""
     names = {COUNT_ONE: "1, none given", COUNT_CELLS: "the number of cells"}
     origins = (f"{names.get(name, name)} ({n:,})" for name, n in counts_from.items())
     lines = ["counts from: " + ", ".join(origins)]

@@ -1,4 +1,4 @@
-"""Repertoires as rows of numbers: k-mer counts and the use of genes, computed once and kept beside the container.
+"""Compute k-mer counts and gene counts of repertoires, once for a container; they are cached beside it.
 
 Letters: B repertoires, M k-mers, G genes.
 """
@@ -19,7 +19,7 @@ from deeprc.progress import track
 
 __all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
 
-_MAX_DENSE = 20**4  # k-mers; of longer ones most do not occur in a repertoire
+_MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
 
 
 def kmer_matrix(
@@ -29,10 +29,10 @@ def kmer_matrix(
     weighted: bool = False,
     kmers: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32] | csr_matrix:
-    """Return how often each k-mer occurs in each repertoire, (B, M = 20 ** k) float32; see `count_kmers`.
+    """Return the number of occurrences of each k-mer in each repertoire, (B, M = 20 ** k) float32; see `count_kmers`.
 
-    Up to 4 residues a dense array, beyond that a sparse matrix. The counts of all repertoires of the container are
-    computed at once and cached. They are exact up to 2 ** 24 and have a relative error of 6e-8 beyond.
+    For up to 4 residues, this is a dense array, beyond that a sparse matrix. The counts of all repertoires of the
+    container are computed at once and cached. They are exact up to 2 ** 24 and have a relative error of 6e-8 beyond.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ def kmer_matrix(
     kmer_offsets
         Positions of a k-mer's residues, counted from its first: (0, 1, 3) leaves out the third position.
     weighted
-        Count each sequence as often as its `duplicate_count` says.
+        Whether each sequence counts as often as its `duplicate_count` says.
     kmers
-        Indices of the k-mers to return, in this order; None: all. Few take far less time than all.
+        Indices of the k-mers to return, in this order; None: all. Few k-mers take far less time than all.
     """
     key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
@@ -69,8 +69,8 @@ def kmer_frequencies(
 ) -> NDArray[np.float32] | csr_matrix:
     """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
 
-    u is how often a k-mer occurs in one of the repertoire's sequences, on average over the sequences, or weighted by
-    their counts. A repertoire without sequences has zeros. Parameters as in `kmer_matrix`.
+    u is the mean number of occurrences of a k-mer in a sequence of the repertoire, over the sequences, or weighted by
+    their counts. A repertoire without sequences has zeros. The parameters are those of `kmer_matrix`.
     """
     rows = kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
     if weighted:
@@ -114,9 +114,9 @@ def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: b
 
 
 def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return how many sequences of each repertoire have each gene, (B, G), and the G genes' names, sorted.
+    """Return the number of sequences of each repertoire with each gene, (B, G), and the names of the G genes, sorted.
 
-    Sequences whose gene is not known are not counted.
+    Sequences with an unknown gene are not counted.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDAr
     Raises
     ------
     InputError
-        If the container has no such calls.
+        If the container has no calls of this field.
     """
     table: list[dict[str, int]] = []
     for repertoire in dataset:

@@ -1,9 +1,8 @@
-"""Hashes of sequences with their genes, and the comparison of two sequences: compiled code finds clones by them.
+"""Hash sequences with their genes, and compare two sequences; compiled code finds clones in this way.
 
-Where two hashes are equal, the sequences are compared; only the ranking of `deeprc airr-ml` takes sequences with equal
-hashes for one. The hash is Zobrist's: the
-exclusive or of random bits of each residue at its position, and of the length and the genes. So a hash without one
-residue, or of every second residue, costs next to nothing.
+If two hashes are equal, the sequences are compared; only the ranking of `deeprc airr-ml` takes sequences with equal
+hashes as one. The hash is Zobrist's: the exclusive or of random bits of each residue at its position, and of the length
+and the genes. So a hash without one residue, or of every second residue, costs next to nothing.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ def hash_shape(sequences: SequenceArrays, row: Any) -> Any:
 
 @njit(inline="always")
 def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
-    """Return two hashes of residues: of a sequence's last one and every second before it, and of the others.
+    """Return two hashes of residues: of the last residue and every second one before it, and of the others.
 
-    For compiled code. Numbers without a sign spare the test for negative ones.
+    For compiled code. Unsigned numbers save the test for negative ones.
     """
     first = uint64(sequences.offsets[row])
     half, other = uint64(0), uint64(0)

@@ -1,6 +1,6 @@
 """`Sequences`: the sequences of one repertoire, of a whole container, or of a set of clones, as arrays.
 
-It is the one form that sequences have from the readers' cleaned rows to the container, to repertoires and to clones.
+All code has sequences in this form: the readers' cleaned rows, the container, repertoires and clones.
 Compiled code takes `SequenceArrays`, a view of it.
 
 Letters: N sequences, R residues of all of them together.
@@ -26,16 +26,16 @@ GENE_FIELDS = ("v_call", "j_call")
 
 
 class SequenceArrays(NamedTuple):
-    """What compiled code reads of N sequences.
+    """The arrays of N sequences that compiled code reads.
 
     Attributes
     ----------
     residues
-        The amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
+        Amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
     offsets
-        Sequence n has the residues from offsets[n] to offsets[n + 1], (N + 1,) int64.
+        Offsets of the sequences, (N + 1,) int64: sequence n has the residues from offsets[n] to offsets[n + 1].
     v, j
-        The codes of the V and J genes, (N,); (0,) where genes do not count.
+        Codes of the V and of the J genes, (N,) each; (0,) if genes do not count.
     """
 
     residues: NDArray[np.uint8]
@@ -51,15 +51,16 @@ class Sequences:
     Attributes
     ----------
     residues
-        The amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
+        Amino acids of all sequences end to end, as indices of `AMINO_ACIDS`, (R,) uint8.
     offsets
-        Sequence n has the residues from offsets[n] to offsets[n + 1]; offsets[0] is 0, (N + 1,) int64.
+        Offsets of the sequences, (N + 1,) int64: sequence n has the residues from offsets[n] to offsets[n + 1];
+        offsets[0] is 0.
     counts
-        How often each sequence was seen, AIRR's `duplicate_count`, (N,) uint32.
+        Abundance of each sequence, AIRR's `duplicate_count`, (N,) uint32.
     v_call, j_call
-        The names of the V and of the J genes, N each; None where they are not known.
+        Names of the V and of the J genes, N each; None if they are not known.
     witness
-        Which implanted signal each sequence carries, 0 for none, (N,) uint8; None where it is not known.
+        Index of the implanted signal that each sequence carries, 0 for none, (N,) uint8; None if it is not known.
     """
 
     residues: NDArray[np.uint8]
@@ -119,7 +120,7 @@ class Sequences:
 
     @staticmethod
     def concatenate(parts: Sequence[Sequences]) -> Sequences:
-        """Return the sequences of all parts, one part after the other; genes and witnesses where every part has them.
+        """Return the sequences of all parts, one part after the other; genes and witnesses if every part has them.
 
         Each part may have a vocabulary of genes of its own.
         """
@@ -137,7 +138,7 @@ class Sequences:
         ).with_genes(genes)
 
     def arrays(self, fields: Collection[str] = ()) -> SequenceArrays:
-        """Return what compiled code reads: the residues, and the codes of the genes that `fields` names."""
+        """Return the arrays for compiled code: the residues, and the codes of the genes that `fields` names."""
         v, j = (
             np.asarray(self.genes[name].codes) if name in fields else np.zeros(0, np.uint16) for name in GENE_FIELDS
         )

@@ -1,4 +1,4 @@
-"""What is in a container, as a JSON-able dictionary and as text: `deeprc info` as functions."""
+"""Summarise a container as a JSON-able dictionary and as text, which `deeprc info` prints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
 
 
 def render_summary(summary: Mapping[str, Any]) -> str:
-    """Return what `summarise` found as text for people."""
+    """Return the result of `summarise` as text."""
     sequences, lengths, counts = summary["sequences"], summary["lengths"], summary["counts"]
     per = ", ".join(f"{name} {sequences[name]:,.1f}".removesuffix(".0") for name in ("min", "median", "max"))
     rows = [
@@ -129,7 +129,7 @@ def _count_witnesses(dataset: RepertoireDataset) -> int | None:
 
 
 def _column(values: pd.Series) -> dict[str, Any]:
-    """Describe a metadata column: its classes if they are few, else its range or how many values differ."""
+    """Describe a metadata column: its classes if they are few, else its range or its number of different values."""
     given = values.dropna()
     numeric = pd.api.types.is_numeric_dtype(values)
     kind = "text" if not numeric else "integer" if pd.api.types.is_integer_dtype(values) else "number"
@@ -159,7 +159,7 @@ def _describe(column: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_simulation(recipe: Mapping[str, Any]) -> list[str]:
-    """Return lines that say which motifs were implanted into which background; JSON output has the whole recipe."""
+    """Return lines that say which motifs were implanted into which background; the JSON output has the whole recipe."""
     lines = ["simulation", f"  background  {recipe['background']['kind']}", f"  seed        {recipe['seed']}"]
     return lines + [f"  {_cut(signal['name']):<11} {_describe_signal(signal)}" for signal in recipe["signals"]]
 

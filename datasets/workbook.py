@@ -1,4 +1,4 @@
-"""XLSX files: one sheet's rows, within limits that a file from a stranger cannot exceed."""
+"""Read XLSX files: the rows of one sheet, within limits that protect against harmful files."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CELLS", "MAX_ROWS", "MAX_SHEET_BYTES", "SheetRow", "is_workbook", "iterate_rows"]
 
 MAX_SHEET_BYTES = 1 << 27
-"""Bytes of a metadata sheet's text, or of all parts of an XLSX file, unpacked."""
+"""Largest number of bytes of a metadata sheet's text, or of all parts of an XLSX file after unpacking."""
 
 MAX_ROWS = 1_000_000
-"""Rows of a sheet that are not blank."""
+"""Largest number of rows of a sheet that are not blank."""
 
 MAX_CELLS = 10_000_000
-"""Cells of a sheet in rows that are not blank."""
+"""Largest number of cells of a sheet in rows that are not blank."""
 
 _LAST_ROW = 1 << 20
 _MAX_FORMATTED_CELLS = 20_000_000
-"""Cells that are there, with the blank ones before them: of a formatted sheet most are blank."""
+"""Largest number of cells of a sheet, blank ones included: in a formatted sheet, most cells are blank."""
 
 SheetRow = tuple[int, tuple[Any, ...]]
-"""A row's number, from 1, and its cells up to the last that is not blank; each has a `value` and a `number_format`."""
+"""The number of a row, from 1, and its cells up to the last that is not blank; each has a `value` and a
+`number_format`."""
 
 
 class _RootReachedError(Exception):
-    """Raised where a part of the file has no document type."""
+    """Raised to stop the parser at a document type, or at the root element, before which none can follow."""
 
 
 def is_workbook(path: Path) -> bool:
-    """Tell an XLSX file, which is a zip file with a list of its parts, from a table in a zip file."""
+    """Return whether a file is an XLSX file: a zip file with a list of its parts, unlike a table in a zip file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return "[Content_Types].xml" in archive.namelist()
@@ -52,7 +53,7 @@ def is_workbook(path: Path) -> bool:
 
 
 def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
-    """Yield the rows of a sheet, the first without a name, that are not blank; formulas have their saved values.
+    """Yield the rows of a sheet (None: the first) that are not blank; formulas have their saved values.
 
     Raises
     ------
@@ -82,7 +83,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
 
 
 def _numbered(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield rows with their numbers; an error says after which of them it came."""
+    """Yield rows with their numbers; an error names the last row before it."""
     number = 0
     try:
         for number, row in enumerate(rows, 1):
@@ -127,7 +128,7 @@ def _check_parts(path: Path, file: IO[bytes]) -> None:
 
 
 def _has_doctype(stream: IO[bytes]) -> bool:
-    """Tell whether a document type stands before the first element of an XML file."""
+    """Return whether an XML file has a document type before its first element."""
     found = []
     parser = expat.ParserCreate()
 
