@@ -196,7 +196,7 @@ class Performance:
         return np.asarray(self.splits == split)
 
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return whether each repertoire is held out and of a class, (B,), by class; for a number, the only class is ""."""
+        """Return whether each repertoire is held out and of a class, (B,), by class; a number has the class "" only."""
         rows = self.rows(self.held_out)
         for numbers in self.numbers:
             if numbers.target == target:
