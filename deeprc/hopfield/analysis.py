@@ -16,7 +16,7 @@ from torch import Tensor
 __all__ = ["HeadSummary", "metastable_sizes", "operating_class", "segment_metastable_sizes", "summarise_heads"]
 
 _ROUNDING = 1e-6  # relative; in float64 the sum of nine weights of 0.1 is below 0.9
-_MAX_SUM_ERROR = 0.01  # of a sum of weights, which should be 1: bfloat16 stays below it, weights with dropout do not
+_MAX_SUM_ERROR = 0.01  # largest error of a sum of weights, which should be 1: bfloat16 stays below it, dropout does not
 
 
 class HeadSummary(NamedTuple):
@@ -51,11 +51,11 @@ def metastable_sizes(weights: Tensor, *, mass: float = 0.90, dim: int = -1, over
     Parameters
     ----------
     weights
-        (..., N, ...), softmax values along `dim`.
+        Softmax values along `dim`, (..., N, ...).
     mass
         Share of the weight, in (0, 1].
     dim
-        The dimension of the patterns.
+        Index of the dimension of the patterns.
     overwrite
         Whether the function may overwrite the weights to save memory.
 
@@ -127,7 +127,7 @@ def operating_class(size: float, n: float) -> str:
     Parameters
     ----------
     size
-        k.
+        Median size k.
     n
         Number of patterns.
 
@@ -153,9 +153,9 @@ def summarise_heads(sizes: Tensor, n_patterns: Tensor) -> list[HeadSummary]:
     Parameters
     ----------
     sizes
-        k for each set and head, (B, H), from `segment_metastable_sizes`.
+        Size k for each set and head, (B, H), from `segment_metastable_sizes`.
     n_patterns
-        N for each set, (B,).
+        Number of patterns N of each set, (B,).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""`Association`: how the states of all heads are updated in the associative space. All three layers use it."""
+"""The update rule for the states of all heads in the associative space, which all three layers use."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Association(nn.Module):
     Parameters
     ----------
     n_heads
-        H, number of heads.
+        Number of heads, H.
     key_dim
-        d_k, dimension of the associative space of each head.
+        Dimension of the associative space of each head, d_k.
     beta
         Inverse temperature, one for all heads or one per head. None: 1 / sqrt(d_k).
     learn_beta
-        Whether to learn one β per head. Its logarithm is learned, so β stays positive.
+        Whether one β per head is learned. Its logarithm is learned, so β stays positive.
     max_updates
         Maximum number of updates, one for all heads or one per head.
     tolerance
-        A head stops earlier if no state moves by more than this.
+        Largest distance that counts as no movement; a head stops earlier if no state moves by more.
     dropout
         Share of association weights that are set to 0 in training.
 

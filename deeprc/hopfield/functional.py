@@ -33,7 +33,7 @@ class Retrieval(NamedTuple):
     Attributes
     ----------
     state
-        The states after the last update, (..., S, d).
+        States after the last update, (..., S, d).
     n_updates
         Number of updates that each head made, int64, in the shape of the leading dimensions.
     converged
@@ -54,9 +54,9 @@ def energy(state: Tensor, stored: Tensor, beta: float | Tensor) -> Tensor:
     Parameters
     ----------
     state
-        (..., S, d), or (d,) for one state.
+        State patterns, (..., S, d), or (d,) for one state.
     stored
-        (..., N, d).
+        Stored patterns, (..., N, d).
     beta
         Inverse temperature: a number, or one per head, (H,).
 
@@ -79,13 +79,13 @@ def update(state: Tensor, stored: Tensor, beta: float | Tensor, *, mask: Tensor 
     Parameters
     ----------
     state
-        (..., S, d), or (d,) for one state.
+        State patterns, (..., S, d), or (d,) for one state.
     stored
-        (..., N, d).
+        Stored patterns, (..., N, d).
     beta
         Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., S, N); see the docstring of the module.
+        Mask that can be broadcast to (..., S, N); see the docstring of the module.
 
     Returns
     -------
@@ -114,13 +114,13 @@ def retrieve(
     Parameters
     ----------
     state
-        (..., S, d), or (d,) for one state.
+        State patterns, (..., S, d), or (d,) for one state.
     stored
-        (..., N, d).
+        Stored patterns, (..., N, d).
     beta
         Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., S, N); see the docstring of the module.
+        Mask that can be broadcast to (..., S, N); see the docstring of the module.
     max_updates
         Maximum number of updates, for all heads or per head.
     tolerance
@@ -194,22 +194,22 @@ def associate(
     stored
         Stored patterns K, (..., H, N, d_k). With H = 1, all heads share the patterns.
     values
-        V, (..., H, N, d_v), which heads may share as well. None: the stored patterns.
+        Values V, (..., H, N, d_v), which heads may share as well. None: the stored patterns.
     beta
         Inverse temperature: a number, or one per head, (H,).
     mask
-        Broadcastable to (..., H, S, N); see the docstring of the module.
+        Mask that can be broadcast to (..., H, S, N); see the docstring of the module.
     offsets
-        (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns must then be (H, N, d). Patterns
-        beyond the last offset belong to no set.
+        Offsets of the sets, (B + 1,) int64: set b is stored[:, offsets[b]:offsets[b + 1]]. The patterns must then be
+        (H, N, d). Patterns beyond the last offset belong to no set.
     state_offsets
-        (B + 1,) int64: where the states of each set begin. None: all sets share the same states.
+        Offsets of the states of each set, (B + 1,) int64. None: all sets share the same states.
     dropout
         Share of weights that are set to 0 at random. The other weights are scaled up in proportion.
     max_updates
         Maximum number of updates, at least 1, for all heads or per head.
     tolerance
-        A head stops earlier if no state moves by more than this; see `retrieve`.
+        Largest distance that counts as no movement; a head stops earlier if no state moves by more, see `retrieve`.
 
     Returns
     -------

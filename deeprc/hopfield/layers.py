@@ -66,20 +66,20 @@ class Hopfield(nn.Module):
         Dimensions of the raw state patterns R, of the raw stored patterns Y, and of the raw values if these are not Y.
         `stored_dim` is by default `state_dim`, and `raw_value_dim` is by default `stored_dim`.
     n_heads
-        H, number of heads.
+        Number of heads, H.
     key_dim
-        d_k, dimension of the associative space of each head. A larger one can store more patterns. By default
+        Dimension of the associative space of each head, d_k. A larger one can store more patterns. By default
         `state_dim` is divided among the heads.
     value_dim
-        d_v, dimension of the values of each head; by default d_k.
+        Dimension of the values of each head, d_v; by default d_k.
     output_dim
         Dimension of the results; by default `state_dim`.
     project_states, project_stored
         Whether to map the raw patterns into the associative space, by W_Q and W_K. Patterns that are not mapped must
         have d_k dimensions, and all heads share them.
     values
-        What is averaged: `projected`, `raw` or `associated`, see `Values`. `associated` with a map of the output is
-        Y W_K W_V in the paper. `associated` with `project_output=False` gives the retrieved states.
+        Values that are averaged: `projected`, `raw` or `associated`, see `Values`. `associated` with a map of the
+        output is Y W_K W_V in the paper. `associated` with `project_output=False` gives the retrieved states.
     project_output
         Whether to map the results of all heads together into `output_dim` dimensions. If not, they are H d_v numbers.
     normalisation
@@ -221,7 +221,7 @@ class HopfieldLayer(nn.Module):
     state_dim, stored_dim
         Dimensions of the raw state patterns and of the raw stored patterns.
     n_stored
-        N, number of stored patterns.
+        Number of stored patterns, N.
     target_dim
         Dimension of the targets, which are averaged instead of the stored patterns and start as 0. None: no targets.
     learn_stored, learn_targets

@@ -40,14 +40,14 @@ Values = Literal["projected", "raw", "associated"]
 
 
 class PatternMap(nn.Module):
-    """Map raw patterns into the space of each head: (..., N, dim) gives (..., H, N, head_dim).
+    """A map of raw patterns into the space of each head: (..., N, dim) gives (..., H, N, head_dim).
 
     Parameters
     ----------
     dim
         Dimension of the raw patterns.
     n_heads
-        H, number of heads.
+        Number of heads, H.
     head_dim
         Dimension of the space of each head.
     project

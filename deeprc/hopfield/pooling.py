@@ -1,4 +1,4 @@
-"""`HopfieldPooling`: one result per learned query and set (paper lines 790-845, 7352-7374).
+"""The layer `HopfieldPooling`: one result per learned query and set (paper lines 790-845, 7352-7374).
 
 Letters: S queries, N stored patterns, B sets, H heads, d_k and d_v dimensions of each head's keys and values.
 """
@@ -49,7 +49,7 @@ class HopfieldPooling(nn.Module):
     stored_dim, raw_value_dim
         Dimensions of the raw stored patterns Y, and of the raw values if these are not Y.
     n_queries
-        S, number of results per set.
+        Number of results per set, S.
     n_heads, key_dim, value_dim, output_dim
         As in `Hopfield`, with defaults from `stored_dim` instead of `state_dim`.
     project_stored, values, project_output, normalisation, bias, batch_first, dynamics

@@ -79,11 +79,11 @@ def segment_attention(logits: Tensor, values: Tensor, offsets: Tensor) -> Tensor
     Parameters
     ----------
     logits
-        (N, H).
+        Logits, (N, H).
     values
-        (N, d_v).
+        Values, (N, d_v).
     offsets
-        (B + 1,) int64.
+        Offsets of the sets, (B + 1,) int64.
 
     Returns
     -------

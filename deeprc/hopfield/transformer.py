@@ -1,4 +1,4 @@
-"""`HopfieldEncoderLayer` and `HopfieldDecoderLayer`: transformer layers whose attention is a `Hopfield` layer.
+"""Transformer layers whose attention is a `Hopfield` layer: `HopfieldEncoderLayer` and `HopfieldDecoderLayer`.
 
 They can replace `torch.nn.TransformerEncoderLayer` and `TransformerDecoderLayer` (paper lines 7434-7444). They have the
 same arguments in the same order, the same masks, and the same submodules but the attention. They can be used in
@@ -104,7 +104,7 @@ class _TransformerLayer(nn.Module):
             layer.self_attn.num_heads,
             layer.linear1.out_features,
             layer.dropout.p,
-            copy.deepcopy(layer.activation),  # it may be a module with weights
+            copy.deepcopy(layer.activation),  # a copy, because it may be a module with weights
             layer.norm1.eps,
             layer.self_attn.batch_first,
             layer.norm_first,

@@ -3,9 +3,9 @@
 A few sequences at a time are computed from residues to logits, so that their numbers stay in the fastest caches. The
 same operations one after another, as in `DeepRC.attend`, take twice as long, because most of the time they wait for
 memory and threads. Results do not depend on the number of threads: gradients are summed over a fixed number of blocks
-in a fixed order. Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E
-values, W values padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to
-whole tiles).
+in a fixed order.
+Letters: N sequences, K kernel width, D kernels, E numbers of a sequence's gene embeddings, S = D + E values, W values
+padded to whole tiles, T tiles, H heads, C blocks, n_layers SELU layers of at most U units (padded to whole tiles).
 """
 
 from __future__ import annotations

@@ -173,8 +173,9 @@ def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray
     Parameters
     ----------
     weights
-        Weights of all heads, (N, H). n_heads
-            Number of heads of each network.
+        Weights of all heads, (N, H).
+    n_heads
+        Number of heads of each network.
     """
     return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _of_networks(weights, n_heads)])
 

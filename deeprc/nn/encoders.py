@@ -104,8 +104,9 @@ class SequenceEncoder(nn.Module):
         Parameters
         ----------
         motifs
-            At most D motifs, each a list of amino-acid indices; -1 stands for any residue. scale
-                Typical factor of the one-hot features.
+            At most D motifs, each a list of amino-acid indices; -1 stands for any residue.
+        scale
+            Typical factor of the one-hot features.
 
         Returns
         -------

@@ -85,8 +85,9 @@ class GeneEmbedding(nn.Module):
     Parameters
     ----------
     names
-        Genes that the network knows. n_units
-            Number of units of one gene's embedding, G.
+        Genes that the network knows.
+    n_units
+        Number of units of one gene's embedding, G.
     """
 
     def __init__(self, names: GeneNames, *, n_units: int) -> None:

@@ -105,8 +105,9 @@ class Inference:
         Parameters
         ----------
         positions
-            Positions of the repertoires in the collator's dataset; None takes all in their order. rows
-                Rows of the sequences to use in each repertoire of the dataset; None takes all sequences.
+            Positions of the repertoires in the collator's dataset; None takes all in their order.
+        rows
+            Rows of the sequences to use in each repertoire of the dataset; None takes all sequences.
         """
         for group in self.groups(positions, rows=rows):
             for position, (mean, _) in zip(group, self._pool(group, rows), strict=True):

@@ -119,8 +119,9 @@ class DeepRC(nn.Module):
         `RunningStandardisation`.
     n_output_layers, output_units
         Number of layers of the output network o, and number of units of each layer but the last. The last layer is
-        linear, the others are SELU layers. implementation, precision
-            Implementation and precision of the motif convolution, see `motif_convolution`.
+        linear, the others are SELU layers.
+    implementation, precision
+        Implementation and precision of the motif convolution, see `motif_convolution`.
     """
 
     def __init__(
@@ -277,8 +278,9 @@ class DeepRC(nn.Module):
             keeps them in the softmax without gradients, so that the outputs are those of all sequences; this needs
             memory for N S numbers.
         logit_noise
-            Standard deviation of normal noise that is added to the attention logits, as a regulariser. generators
-                Random generator of each repertoire's noise, on the device of the batch.
+            Standard deviation of normal noise that is added to the attention logits, as a regulariser.
+        generators
+            Random generator of each repertoire's noise, on the device of the batch.
         """
         constant = None
         if top_fraction < 1 or top_number is not None:

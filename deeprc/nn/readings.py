@@ -74,10 +74,11 @@ class Reading(nn.Module):
         Parameters
         ----------
         description
-            Result of `describe`, read from a file. n_outputs
-                Number of outputs, T.
-            where
-                File and key of the description; error messages begin with them.
+            Result of `describe`, read from a file.
+        n_outputs
+            Number of outputs, T.
+        where
+            File and key of the description; error messages begin with them.
 
         Raises
         ------
@@ -99,16 +100,18 @@ class Readings(nn.Module):
     Parameters
     ----------
     readings
-        The readings, at least one, with different names. n_outputs
-            Number of outputs, T.
-        digests
-            Digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
+        The readings, at least one, with different names.
+    n_outputs
+        Number of outputs, T.
+    digests
+        Digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
 
     Attributes
     ----------
     gains
-        Factors of the scores, (Q, T); they start at 1. known_sizes, known_scores
-            Numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
+        Factors of the scores, (Q, T); they start at 1.
+    known_sizes, known_scores
+        Numbers of sequences of these repertoires, (K,), and their cross-fitted scores, (K, Q, T).
     """
 
     known_sizes: Tensor

@@ -2,7 +2,8 @@
 
 Each function has two forms that choose the same rows: one compiled for the CPU, and one with tensors for other devices.
 In the second form the host never waits for the device. So shapes or `total` fix the number of rows, and rows beyond the
-last offset belong to no repertoire. Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
+last offset belong to no repertoire.
+Letters: N sequences of all repertoires, n chosen ones, B repertoires, H heads.
 """
 
 from __future__ import annotations

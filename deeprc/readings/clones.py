@@ -1,13 +1,14 @@
-"""`CloneReading`: a stored list of clones that are associated with a label, and their matches in a repertoire.
+"""The reading `clones`: it stores clones that are associated with a label, and finds them in a repertoire.
 
-In Hopfield terms, the list is a memory: the stored patterns are clones and the state patterns are a repertoire's
-sequences. A sequence with m mismatches retrieves a clone of the same length and genes with the weight exp(-beta * m).
-At high beta, retrieval is a look-up: only the clone itself counts. At a lower beta, near neighbours count too. A
-clone's beta is infinite, or 0 for at most one mismatch, which is its ball.
+In terms of Hopfield networks, the list of clones is a memory: the stored patterns are clones and the state patterns are
+the sequences of a repertoire. A sequence with m mismatches retrieves a clone of the same length and genes with the
+weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if it is lower, near neighbours count, too.
+Here a clone is retrieved either exactly (beta is infinite) or by all sequences with at most one mismatch (beta is 0 for
+these). These sequences are called the ball of the clone.
 
-The number k of retrieved clones among the n different clones of a repertoire is evidence for an output, see
-`clones_evidence`. The difference of the evidence from that without any hit is shared equally by the k clones, and the
-part of each by the sequences that retrieve it; the evidence without any hit is shared by all sequences.
+A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
+`clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
+k = 0 is shared equally by the k clones, and the part of each clone by the sequences that retrieve it.
 
 Letters: N sequences of one repertoire, J clones, G memories, R residues, T outputs, n pairs of a sequence and a clone.
 """
@@ -44,25 +45,25 @@ Floats = NDArray[np.float64]
 
 
 class Memory(NamedTuple):
-    """The clones that say something of one output, in one direction.
+    """The stored clones that are associated with one output in one direction.
 
     Attributes
     ----------
     output
-        The index of the output.
+        Index of the output.
     direction
-        Whether repertoires with a higher (`up`) or a lower (`down`) label carry the clones more often.
+        `up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do.
     kind, parameters
-        What the number of clones says, see `fit_evidence`; `odds` are those of the direction.
+        Kind and parameters of the evidence, see `fit_evidence`; `odds` are the odds of the direction.
     clones
         The J clones, best first.
     is_ball
-        Whether a clone's neighbours with one substitution count, (J,).
+        Whether neighbours with one substitution count as the clone, (J,).
     carriers
-        For classes, the numbers of positive and of negative carriers of each clone: donors where these are known, else
-        training repertoires; for numbers, the number of carriers, and 0, (J, 2).
+        Numbers of carriers of each clone, (J, 2): the positive and the negative ones for classes; all carriers and 0
+        for numbers. A carrier is a donor if donors are known, else a training repertoire.
     tests
-        The p-value and the q-value of each clone, (J, 2).
+        P-value and q-value of each clone, (J, 2).
     """
 
     output: int
@@ -81,15 +82,15 @@ class CloneHits(NamedTuple):
     Attributes
     ----------
     rows
-        The index of the sequence in its repertoire, (n,) int64.
+        Index of the sequence in its repertoire, (n,) int64.
     clones
-        The index of the clone, which is that of its row in `CloneReading.table`, (n,) int64.
+        Index of the clone, which is also the index of its row in `CloneReading.table`, (n,) int64.
     mismatches
-        The number of substitutions between them, 0 or 1, (n,) int64.
+        Number of substitutions between sequence and clone, 0 or 1, (n,) int64.
     outputs
-        The index of the output for which the clone is evidence, (n,) int64.
+        Index of the output for which the clone is evidence, (n,) int64.
     evidence
-        What the pair adds to the score of this output, (n,).
+        Amount that the pair adds to the score of this output, (n,).
     """
 
     rows: NDArray[np.int64]
@@ -100,14 +101,14 @@ class CloneHits(NamedTuple):
 
 
 class CloneReading(Reading):
-    """A memory of clones; see the module.
+    """The reading `clones`; see the top of this module.
 
     Parameters
     ----------
     description
-        What the memories are.
+        Description of the memories.
     n_outputs
-        T.
+        Number of outputs, T.
     """
 
     name: ClassVar[str] = "clones"
@@ -134,9 +135,9 @@ class CloneReading(Reading):
 
     @classmethod
     def of(cls, memories: Sequence[Memory], n_outputs: int) -> CloneReading:
-        """Return the reading of some memories, at least one, for T outputs."""
+        """Return the reading with at least one memory for T outputs."""
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
-        genes = sequences.genes  # with all names of the container: they tell whether another one writes genes alike
+        genes = sequences.genes  # all names of the container, to compare them with those of others
         parts = tuple(Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
         reading = cls(Description(parts, len(sequences.residues), vocabularies), n_outputs)
@@ -163,12 +164,12 @@ class CloneReading(Reading):
         return CloneSet(sequences.with_genes(calls))
 
     def _spans(self) -> list[tuple[Part, Floats, int, int]]:
-        """Return each memory with the parameters of its evidence, its first clone and the one after its last."""
+        """Return each memory with the parameters of its evidence, and the slice of its clones: start and stop."""
         bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
         return list(zip(self._description.memories, as_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
 
     def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
-        """Return which sequences of a repertoire retrieve which clones, and what each pair adds to a score.
+        """Return the pairs of a sequence of a repertoire and a clone that it retrieves, with their evidence.
 
         Raises
         ------
@@ -194,7 +195,7 @@ class CloneReading(Reading):
         return without + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
     def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
-        """Return the hits, and the score of each output without any, (T,)."""
+        """Return the hits, and the score that each output would have without hits, (T,)."""
         if self._search is None:
             self._search = NeighbourSearch(self.clones, as_array(self.is_ball) > 0)
         sequences = repertoire.container.sequences
@@ -205,7 +206,7 @@ class CloneReading(Reading):
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
         rows, clones, mismatches = self._search.find_in(repertoire, hashes)
         n = count_distinct(repertoire, fields, hashes)
-        hits_of = np.bincount(clones, minlength=len(self.is_ball))  # of each clone
+        hits_of = np.bincount(clones, minlength=len(self.is_ball))  # number of hits of each clone
         evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
         outputs = np.zeros(len(self.is_ball), np.int64)
         for part, parameters, start, stop in self._spans():
@@ -223,16 +224,16 @@ class CloneReading(Reading):
         Parameters
         ----------
         output_names
-            The names of the T outputs.
+            Names of the T outputs.
 
         Returns
         -------
         pandas.DataFrame
-            Columns `junction_aa`, `v_call` and `j_call` where genes count, `output`, `direction`, `match` (`exact` or
-            `one substitution`), the donors, or else training repertoires, that carry it (`carriers_positive` and
-            `carriers_negative` for classes, `carriers` for numbers; those of a clone with neighbours carry any of
-            them), `p_value`, which for a clone with neighbours allows for the choice of the match, and `q_value`, by
-            Benjamini and Hochberg over all clones that were tested.
+            Columns `junction_aa`, `v_call` and `j_call` if genes are part of clones, `output`, `direction`, `match`
+            (`exact` or `one substitution`), the number of carriers (`carriers_positive` and `carriers_negative` for
+            classes, `carriers` for numbers), `p_value`, and `q_value` (Benjamini and Hochberg, over all tested clones).
+            Carriers are donors if they are known, else training repertoires. With `one substitution`, carriers of any
+            neighbour count, and the p-value is corrected for the choice of the match.
         """
         frame = self.clones.to_frame()
         spans, carriers = self._spans(), as_array(self.carriers)

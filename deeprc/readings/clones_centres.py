@@ -1,9 +1,10 @@
-"""Centres: clones whose near neighbours, with one substitution, may count as the clone itself.
+"""Search for centres: clones whose near neighbours, with one substitution, may count as the clone itself.
 
 A clone is a candidate if its exact carriers are weakly associated with the label. The sequences within one substitution
-of it are its ball. In each selection of folds, a centre is retrieved exactly or by its ball, whichever has the smaller
-p-value; overlapping balls are counted once. A centre counts only in a selection in which its own exact carriers are
-weakly associated with the label: otherwise held-out repertoires would have taken part in its selection.
+of it are its ball. A selection is a set of folds that are not held out. In each selection, a centre is retrieved
+exactly or by its ball, whichever has the smaller p-value; overlapping balls are counted once. A centre counts only in a
+selection in which its exact carriers are weakly associated with the label. Otherwise held-out repertoires would have an
+influence on its selection.
 
 Letters: J centres, D different training repertoires, F folds, S selections, T thresholds, B training repertoires.
 """
@@ -35,9 +36,9 @@ from deeprc.readings.clones_questions import Question
 
 __all__ = ["Centres", "Chosen", "choose_centres", "content_order", "count_centres", "find_centres"]
 
-_LOOSE = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # p-values of candidates: the first that few enough clones have
-_MAX_CENTRES = 20_000  # of all questions together, in each selection
-_BALL_FACTOR = 3.0  # the p-value of a ball is multiplied by it, since each candidate's neighbours are one more chance
+_LOOSE = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # levels of candidates; the first with few clones is used
+_MAX_CENTRES = 20_000  # largest number of centres of all questions together, in each selection
+_BALL_FACTOR = 3.0  # factor of the p-value of a ball, because a candidate with its ball is tested once more
 _NONE, _EXACT, _BALL = -1, 0, 1
 
 Integers = NDArray[np.int64]
@@ -46,21 +47,22 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Centres:
-    """The centres of all questions, in the order of their content, and who carries them.
+    """The centres of all questions, ordered by content, and their carriers.
 
     Attributes
     ----------
     clones
         The J centres.
     levels
-        For each question, the p-value below which a centre's exact carriers must be, by selection, (S + 1,). The last
-        selection leaves no fold out.
+        Level of each question: the p-value that a centre must have with its exact carriers, by selection, (S + 1,). The
+        last selection leaves no fold out.
     rows
-        The different repertoires, as rising rows of the container, (D,).
+        Rows of the different repertoires in the container, ascending, (D,).
     offsets, carried, is_exact
-        Repertoire d carries the centres carried[offsets[d]:offsets[d + 1]], each once, exactly or within its ball.
+        Centres that repertoire d carries, each once: carried[offsets[d]:offsets[d + 1]], and whether it carries each
+        exactly or only within its ball.
     near_offsets, near
-        Centre j is within one substitution of the centres near[near_offsets[j]:near_offsets[j + 1]].
+        Centres within one substitution of centre j: near[near_offsets[j]:near_offsets[j + 1]].
     """
 
     clones: CloneSet
@@ -79,11 +81,11 @@ class Chosen(NamedTuple):
     Attributes
     ----------
     modes
-        -1: not, 0: exactly, 1: by the ball, (J,).
+        How each centre is retrieved, (J,): -1 not at all, 0 exactly, 1 by its ball.
     p_values
-        The p-values in these modes, 1 where not retrieved, (J,).
+        P-value of each centre in its mode, 1 if it is not retrieved, (J,).
     label_sums, n_carriers
-        The sum of the labels of the carriers in these modes, and their number, (J,) each.
+        Sum of the labels of the carriers of each centre in its mode, and number of the carriers, (J,) each.
     """
 
     modes: Integers
@@ -95,18 +97,18 @@ class Chosen(NamedTuple):
 def find_centres(
     dataset: RepertoireDataset, clones: Clones, questions: Sequence[Question], fields: Sequence[str]
 ) -> Centres:
-    """Return the centres of all questions, after one walk over the repertoires.
+    """Return the centres of all questions, after one pass over the repertoires.
 
     Parameters
     ----------
     dataset
-        The training repertoires.
+        Training repertoires.
     clones
-        The clones that the container's repertoires share.
+        Clones that repertoires of the container share.
     questions
-        The questions.
+        Questions for which centres are searched.
     fields
-        The genes that are part of a clone.
+        Gene fields that are part of a clone.
     """
     limit = max(1, _MAX_CENTRES // max(1, len(questions)))
     found = [_find_candidates(clones, question, limit) for question in questions]
@@ -130,12 +132,12 @@ def find_centres(
 
 
 def _left_out(question: Question) -> NDArray[np.bool_]:
-    """Return which folds each selection leaves out, (S + 1, F); the last one leaves out none."""
+    """Return whether each selection leaves out each fold, (S + 1, F); the last one leaves out none."""
     return np.concatenate([Selections.of(question.n_folds).left_out, np.zeros((1, question.n_folds), bool)])
 
 
 def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[Integers, Floats]:
-    """Return the candidates' indices among all clones, and the loose p-value of each selection, (S + 1,)."""
+    """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
     left_out = _left_out(question)
     repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
     needed = critical_sums(left_out, repertoires, _LOOSE, question.test)
@@ -146,14 +148,14 @@ def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[In
 
 
 def content_order(clones: CloneSet) -> Integers:
-    """Return an order of clones, (J,), that depends on their sequences and genes alone."""
+    """Return the order of clones, (J,), by sequences and genes, which does not depend on their present order."""
     columns = [clones.sequences.decode(), *(calls.names().tolist() for calls in clones.sequences.genes.values())]
     keys = list(zip(*columns, strict=True))
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
 def _adjacency(clones: CloneSet) -> tuple[Integers, Integers]:
-    """Return which clones are within one substitution of each, as offsets (J + 1,) and indices."""
+    """Return the clones within one substitution of each clone, as offsets (J + 1,) and indices."""
     search = NeighbourSearch(clones)
     vocabularies = {field: calls.vocabulary for field, calls in clones.sequences.genes.items()}
     arrays, is_known = clones.coded(vocabularies)
@@ -170,13 +172,13 @@ def choose_centres(
     Parameters
     ----------
     centres, question, repertoires
-        The centres, one of their questions, and its repertoires.
+        Centres, one of their questions, and its repertoires.
     sums
-        Those of `_sum_by_fold`, (2, 3, J, F).
+        Sums from `_sum_by_fold`, (2, 3, J, F).
     index
-        The index of the selection; the last one leaves no fold out.
+        Index of the selection; the last one leaves no fold out.
     level
-        The p-value below which a centre's exact carriers must be.
+        Level of the selection, see `Centres.levels`.
     """
     left_out = _left_out(question)[index]
     kept = repertoires.labels[~left_out[repertoires.folds_of_labels]]
@@ -184,7 +186,7 @@ def choose_centres(
     exact, ball = (question.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
     is_candidate = (exact < level) & (total[_EXACT, 2] >= MIN_CARRIERS)
     items = np.where(is_candidate, [exact, np.minimum(_BALL_FACTOR * ball, 1.0)], 1.0)  # (2, J)
-    order = np.argsort(items, axis=None, kind="stable")  # of equal p-values, the exact one and the first centre
+    order = np.argsort(items, axis=None, kind="stable")  # among equal p-values, exact ones are first
     order = order[items.ravel()[order] < 1]
     modes = np.full(len(is_candidate), _NONE, np.int64)
     _retrieve(order, centres.near_offsets, centres.near, modes)
@@ -195,21 +197,21 @@ def choose_centres(
 def count_centres(
     centres: Centres, question: Question, levels: Floats, thresholds: Sequence[float]
 ) -> tuple[Integers, Chosen]:
-    """Return how many retrieved centres each repertoire carries, (T, B, F + 1), and those of all folds together.
+    """Return the number of retrieved centres in each repertoire, (T, B, F + 1), and the centres without held-out folds.
 
     The last axis is the fold that is held out, as in `held_out_counts`.
 
     Parameters
     ----------
     centres, question
-        The centres, and one of their questions.
+        Centres, and one of their questions.
     levels
-        The question's levels.
+        Levels of the question, see `Centres.levels`.
     thresholds
-        Largest p-values of a centre, in falling order, (T,).
+        Largest p-values of a centre, descending, (T,).
     """
     repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
-    places = np.searchsorted(centres.rows, np.unique(question.X.rows))  # of the D different repertoires
+    places = np.searchsorted(centres.rows, np.unique(question.X.rows))  # rows of the D different repertoires
     sums = np.zeros((2, 3, len(centres.clones), question.n_folds), np.int64)
     order = np.argsort(repertoires.carrier, kind="stable")
     _sum_by_fold(centres.offsets, centres.carried, centres.is_exact, places, order, repertoires, sums)
@@ -228,10 +230,11 @@ def count_centres(
 
 @njit(nogil=True)
 def _retrieve(order: Integers, near_offsets: Integers, near: Integers, modes: Integers) -> None:
-    """Write the modes of centres, (J,), from the order of J exact items and J balls: no centre counts twice.
+    """Write the modes of centres, (J,), so that no centre counts twice.
 
-    A ball is not retrieved if a neighbour of its centre is; nor is a centre within a ball that is. Balls whose centres
-    differ by two substitutions may share a sequence.
+    `order` has indices of exact matches, j, and of balls, J + j, best first. A ball is not retrieved if a neighbour of
+    its centre is retrieved; a centre is not retrieved if it lies in a retrieved ball. Balls whose centres differ by two
+    substitutions may still share a sequence.
     """
     n = len(modes)
     for item in order:
@@ -257,11 +260,11 @@ def _sum_by_fold(
     repertoires: FoldedRepertoires,
     sums: Integers,
 ) -> None:
-    """Add, for exact carriers and balls, the sum of labels and the numbers of all and of different ones, (2, 3, J, F).
+    """Add to `sums`, (2, 3, J, F), for exact matches and balls: sum of labels, number of all and of different carriers.
 
-    `order` are the D repertoires, those of one carrier after those of another: each carrier counts once for a centre.
+    `order` lists the D repertoires carrier by carrier, because each carrier counts once for a centre.
     """
-    last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # the last carrier of each centre
+    last_seen = np.full((2, sums.shape[2]), -1, np.int64)  # last carrier that was counted for each centre
     for d in order:
         fold, carrier = repertoires.fold[d], repertoires.carrier[d]
         for i in range(offsets[places[d]], offsets[places[d] + 1]):
@@ -284,7 +287,7 @@ def _count(
     passed: Integers,
     counts: Integers,
 ) -> None:
-    """Add to `counts`, (D, T), each retrieved centre of some repertoires at the strictest threshold that it passes."""
+    """Count the retrieved centres of some repertoires, by the strictest threshold that a centre passes, (D, T)."""
     for d in some:
         for i in range(offsets[places[d]], offsets[places[d] + 1]):
             centre = carried[i]

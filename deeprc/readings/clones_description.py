@@ -1,4 +1,4 @@
-"""Description of a list of stored clones in a model file: everything besides its arrays.
+"""Description of stored clones in the file of a model: everything except the arrays.
 
 Letters: R residues, T outputs.
 """
@@ -20,14 +20,14 @@ _MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
 
 @dataclass(frozen=True)
 class Part:
-    """What a memory is, besides its numbers.
+    """Description of one memory, without its arrays.
 
     Attributes
     ----------
     output, direction, kind
-        See `Memory`.
+        Output, direction and kind of evidence, see `Memory`.
     n_clones
-        The number of its clones.
+        Number of clones of the memory.
     """
 
     output: int = field(metadata={"low": 0})
@@ -37,22 +37,22 @@ class Part:
 
     @property
     def sign(self) -> float:
-        """What the evidence is multiplied by to become part of the output's score."""
+        """Factor of the evidence in the score of the output, 1 or -1."""
         return evidence_sign(self.kind, self.direction)
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a reading is, besides its numbers.
+    """Description of a reading, without its arrays.
 
     Attributes
     ----------
     memories
-        Its memories, one after the other.
+        Descriptions of the memories, in their order.
     n_residues
-        The number of residues of all clones, R.
+        Number of residues of all clones, R.
     genes
-        The vocabulary of each gene that is part of a clone, by field.
+        Vocabulary of each gene field that is part of a clone, by field.
     """
 
     memories: tuple[Part, ...]
@@ -61,12 +61,12 @@ class Description:
 
 
 def parse_description(description: Any, n_outputs: int, where: str) -> Description:
-    """Return the description of a reading of T outputs, read from a file; `where` begins error messages.
+    """Return the description of a reading for T outputs from a value of a file; error messages begin with `where`.
 
     Raises
     ------
     InputError
-        If it is not one that `CloneReading.describe` returns.
+        If the value is not one that `CloneReading.describe` returns.
     """
     described: Description = validate(description, Description, where)
     if not described.memories:

@@ -1,4 +1,4 @@
-"""Evidence for a label from the number of associated clones among all clones of a repertoire, fitted and evaluated.
+"""Evidence for a label from the number of associated clones among all clones of a repertoire.
 
 Letters: B repertoires, F folds, A alternatives.
 """
@@ -25,36 +25,39 @@ __all__ = [
 ]
 
 EvidenceKind = Literal["odds", "rate"]
-"""`odds`: the log odds of two beta-binomial distributions; `rate`: a linear function of the logarithm of the rate."""
+"""Kind of evidence: `odds`, the log odds of two beta-binomial distributions, for classes; `rate`, a linear function of
+the logarithm of the rate of associated clones, for numbers."""
 
 Direction = Literal["up", "down"]
-"""Whether repertoires with a higher (`up`) or a lower (`down`) label carry the clones more often."""
+"""`up` if repertoires with a higher label carry the clones more often, `down` if those with a lower label do."""
 
 N_PARAMETERS = 4
-"""`odds`: alpha and beta of both classes, the negative one first; `rate`: slope, the centre of log rates, the usual
-log rate, 0."""
+"""Number of parameters of the evidence.
+
+`odds`: alpha and beta of both classes, the negative class first; `rate`: slope, mean of the log rates, log rate of all
+repertoires together, 0."""
 
 Floats = NDArray[np.float64]
 
 
 def evidence_sign(kind: EvidenceKind, direction: Direction) -> float:
-    """Return the factor that turns evidence into a part of a score: odds are those of the direction."""
+    """Return the factor of evidence in a score: -1 for odds of the direction `down`, else 1."""
     return -1.0 if kind == "odds" and direction == "down" else 1.0
 
 
 def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64], values: Floats) -> Floats:
-    """Return the parameters, (4,), of the evidence from k associated clones among n; 0 if there is no evidence.
+    """Return the parameters, (4,), of the evidence from k associated clones among n; all are 0 without evidence.
 
-    A slope is that of a ridge regression, whose penalty has the weight of one more repertoire.
+    The slope of `rate` is that of a ridge regression, whose penalty has the weight of one more repertoire.
 
     Parameters
     ----------
     kind
-        What is fitted.
+        Kind of evidence.
     k, n
-        The numbers of associated clones and of clones of each repertoire, (B,) each.
+        Number of associated clones, and number of all clones, in each repertoire, (B,) each.
     values
-        0 or 1 for `odds`; numbers for `rate`, (B,).
+        Targets, (B,): 0 or 1 for `odds`, numbers for `rate`.
     """
     parameters = np.zeros(N_PARAMETERS)
     if not k.any():
@@ -74,7 +77,7 @@ def fit_evidence(kind: EvidenceKind, k: NDArray[np.int64], n: NDArray[np.int64],
 def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: ArrayLike) -> Floats:
     """Return the evidence from k associated clones among n, (B,): log odds without a prior, or a difference of numbers.
 
-    The evidence is 0 if there are no associated clones to look for.
+    The evidence is 0 if all parameters are 0.
     """
     if not parameters.any():
         return np.zeros(np.shape(k))
@@ -85,7 +88,7 @@ def compute_evidence(kind: EvidenceKind, parameters: Floats, k: ArrayLike, n: Ar
 
 
 def _log_rates(k: ArrayLike, n: ArrayLike, usual: float) -> Floats:
-    """Return log rates, (B,), with half a clone added at the usual rate, which shrinks those of small repertoires."""
+    """Return log rates, (B,), after adding half a clone at the usual rate, which shrinks those of small repertoires."""
     return np.asarray(np.log((np.asarray(k) + 0.5) / (np.asarray(n) + 0.5 * np.exp(-usual))))
 
 
@@ -95,9 +98,9 @@ class HeldOut(NamedTuple):
     Attributes
     ----------
     scores
-        The evidence of each alternative, (A, B).
+        Evidence of each alternative, (A, B).
     offsets
-        What is predicted of each repertoire without evidence, from the other folds: log odds, or the mean, (B,).
+        Prediction for each repertoire without evidence, from the other folds, (B,): log odds, or the mean.
     """
 
     scores: Floats
@@ -112,13 +115,13 @@ def hold_out(
     Parameters
     ----------
     kind, values
-        See `fit_evidence`.
+        Kind of evidence, and targets, see `fit_evidence`.
     counts
-        How many associated clones each repertoire carries, by the fold that is held out, (A, B, F + 1).
+        Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, B, F + 1).
     n
-        Number of different clones of each repertoire, (B,).
+        Number of different clones in each repertoire, (B,).
     folds
-        The folds, (B,).
+        Fold of each repertoire, (B,).
     """
     scores, offsets = np.zeros(counts.shape[:2]), np.zeros(len(n))
     for fold in range(counts.shape[2] - 1):
@@ -132,7 +135,7 @@ def hold_out(
 
 
 def loss_of(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:
-    """Return the loss of each output, (..., B): the cross-entropy in nats, or half the squared error."""
+    """Return the loss of each output, (..., B): the cross entropy in nats, or half the squared error."""
     if kind == "odds":
         return np.asarray(np.logaddexp(0, np.where(values > 0, -outputs, outputs)))
     return np.asarray(0.5 * (outputs - values) ** 2)

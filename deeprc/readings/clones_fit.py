@@ -1,9 +1,9 @@
-"""Fit of the reading `clones` to training repertoires: which clones are stored, how they match, and their evidence.
+"""Fit of the reading `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
 Each question is one direction of one output, see `clones_questions`. An alternative for it is a threshold of the
-p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out
-repertoires is chosen, where clones and their evidence are found without the held-out fold. For the scores and the gain
-of each fold, the alternative is chosen on the other folds.
+p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out repertoires
+is chosen; clones and their evidence are then determined without the held-out fold. For the scores and the gain of each
+fold, the alternative is chosen on the other folds.
 
 Letters: B repertoires, n of them with a label; A alternatives, T outputs or thresholds, F folds.
 """
@@ -34,11 +34,14 @@ from deeprc.readings.donors import association_z
 __all__ = ["fit_clones"]
 
 _MIN_Z = 3.0
-"""Smallest z-score of the association of scores with labels. Without a signal, one cohort in ten exceeds this, not one
-in a thousand, because held-out folds share clones."""
+"""Smallest z-score of the association of scores with labels.
+
+Without a signal, one cohort in ten exceeds it, and not one in a thousand, because held-out folds share clones."""
 
 _SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Scales of scores, for gains: scores of small cohorts are overconfident, and networks learn a scale."""
+"""Scales of scores that are tried to compute a gain.
+
+Scores of small cohorts are overconfident, and the network learns their scale."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,23 +49,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer to a question, from the training repertoires.
+    """The answer to a question: the number of associated clones and the evidence for it, by alternative.
 
     Attributes
     ----------
     question
-        The question.
+        Question that is answered.
     counts
-        Number of associated clones in each repertoire, by alternative and by the fold that is held out,
-        (A, n, F + 1). First come the exact alternatives, each from the strictest threshold to the loosest.
+        Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
+        The alternatives with exact matches come first; both kinds go from the strictest threshold to the loosest.
     centres
-        The centres that are retrieved in all folds together.
+        Centres that are retrieved if no fold is held out.
     held_out
-        The evidence of each alternative for held-out repertoires.
+        Evidence of each alternative for held-out repertoires.
     best
-        The alternative that is chosen on all folds.
+        Index of the alternative that is chosen on all folds.
     scores
-        The score of each repertoire by the alternative that is chosen on the other folds, (n,).
+        Score of each repertoire by the alternative that is chosen on the other folds, (n,).
     """
 
     question: Question
@@ -74,7 +77,7 @@ class _Answer:
 
     @property
     def is_useful(self) -> bool:
-        """Whether scores of held-out repertoires are associated with labels: Spearman's correlation, as a z-score.
+        """Whether scores of held-out repertoires are associated with labels, by the z-score of Spearman's correlation.
 
         Repertoires of one donor are not independent, see `association_z`.
         """
@@ -83,7 +86,7 @@ class _Answer:
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
-    """Return the reading of the clones that are associated with the labels; None if it predicts no held-out ones."""
+    """Fit the reading `clones`; return None if it does not predict held-out repertoires."""
     questions = list_questions(cohort)
     if not questions:
         return None
@@ -116,12 +119,12 @@ def _answer(question: Question, clones: Clones, centres: Centres, levels: Floats
 
 
 def _least(losses: Floats) -> int:
-    """Return the first alternative of least mean loss, from the losses of repertoires, (A, n)."""
+    """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n)."""
     return int(np.argmin(losses.mean(axis=1)))
 
 
 def _select_answers(answers: Sequence[_Answer]) -> list[_Answer]:
-    """Return the answers that say something of held-out repertoires; of one output both if that is better than one."""
+    """Return the answers that predict held-out repertoires; per output, both directions only if better than one."""
     kept: list[_Answer] = []
     for _, group in groupby(answers, key=lambda answer: answer.question.output):
         useful = [answer for answer in group if answer.is_useful and _joint_gain([answer]) > 0]
@@ -132,7 +135,7 @@ def _select_answers(answers: Sequence[_Answer]) -> list[_Answer]:
 
 
 def _joint_gain(answers: Sequence[_Answer]) -> float:
-    """Return by how much the scores of one output's directions together, at their best scale, lower the mean loss."""
+    """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
     question, offsets = answers[0].question, answers[0].held_out.offsets
     total = _joint_scores(answers) * question.sign
     outputs = offsets + np.array([0.0, *_SCALES])[:, None] * total
@@ -141,14 +144,14 @@ def _joint_gain(answers: Sequence[_Answer]) -> float:
 
 
 def _joint_scores(answers: Sequence[_Answer]) -> Floats:
-    """Return the scores of one output by its directions together, (n,)."""
+    """Return the scores of one output, summed over its directions, (n,)."""
     return np.asarray(sum(answer.question.sign * answer.scores for answer in answers))
 
 
 def _remember(
     answer: _Answer, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
-    """Return the clones of the alternative that is best on all folds, with their evidence; None if there is none."""
+    """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
     question, final = answer.question, answer.centres
     threshold = THRESHOLDS[::-1][answer.best % len(THRESHOLDS)]
     found = find_associated_clones(clones, question.carriers, threshold, question.test)
@@ -182,7 +185,7 @@ def _carriers_by_class(question: Question, label_sums: Integers, n_carriers: Int
 def _score_cohort(cohort: TrainingCohort, reading: CloneReading, answers: Sequence[_Answer]) -> tuple[Floats, Floats]:
     """Return the cross-fitted scores, (B, T), and the gain of each output, (T,).
 
-    Repertoires without a label had no part in learning, so they have the scores of the reading itself.
+    The reading has not learned from repertoires without a label, so these get the scores of the reading itself.
     """
     shape = len(cohort.dataset), reading.n_outputs
     scores, is_known, gains = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])

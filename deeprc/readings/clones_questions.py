@@ -1,4 +1,4 @@
-"""The questions of the reading `clones`: clones that are more frequent in repertoires with a higher, or lower, label.
+"""Questions of the reading `clones`: which clones are more frequent in repertoires with a higher, or lower, label.
 
 Letters: B repertoires of a cohort, n of them with a label.
 """
@@ -24,7 +24,9 @@ __all__ = ["Question", "list_questions"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
 _MIN_CASES = 40
-"""See `count_cases`. With fewer cases, a reading that predicts the label keeps the attention from learning more; see
+"""Smallest number of cases, see `count_cases`, for which the reading is fitted.
+
+With fewer cases, a reading that predicts the label prevents the attention from learning more; see
 docs/experiments.md."""
 
 Floats = NDArray[np.float64]
@@ -32,31 +34,31 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Question:
-    """One direction of one output, with the training repertoires that have a label.
+    """The search for clones in one direction of one output, with the n training repertoires that have a label.
 
     Attributes
     ----------
     output
-        The index of the output.
+        Index of the output.
     direction
-        Whether clones are sought that repertoires with a higher (`up`) or a lower (`down`) label carry more often.
+        `up` to search clones that repertoires with a higher label carry more often, `down` for a lower label.
     kind
-        The kind of evidence that the number of a repertoire's clones gives.
+        Kind of the evidence.
     test
-        The test of a clone's association.
+        Test of a clone's association with the label.
     rows
-        The positions of the repertoires in the cohort, (n,).
+        Rows of the repertoires in the cohort, (n,).
     X
-        The repertoires, n.
+        The n repertoires.
     carriers
-        The carriers that are counted, with labels for the test: higher where the clones are expected.
+        Carriers that are counted, with labels for the test; the labels are higher if the clones are expected.
     values
-        The target: 1 if the clones are expected in the repertoire, else 0; or the number, standardised by the task,
-        (n,).
+        Target of each repertoire, (n,): 1 if the clones are expected in it, else 0; or the number, standardised by the
+        task.
     folds
-        Their folds from 0, (n,).
+        Fold of each repertoire, from 0, (n,).
     groups
-        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
+        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
     """
 
     output: int
@@ -72,17 +74,17 @@ class Question:
 
     @property
     def sign(self) -> float:
-        """The factor that turns evidence into a part of the output's score."""
+        """Factor of the evidence in the score of the output, 1 or -1."""
         return evidence_sign(self.kind, self.direction)
 
     @property
     def n_folds(self) -> int:
-        """The number of folds."""
+        """Number of folds."""
         return int(self.folds.max()) + 1
 
 
 def list_questions(cohort: TrainingCohort) -> list[Question]:
-    """Return both directions of each output for which there are enough repertoires to hold some out."""
+    """Return the questions of both directions for each output with enough repertoires to hold some out."""
     questions = []
     for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
         labels = cohort.labels[:, index]
@@ -95,7 +97,7 @@ def list_questions(cohort: TrainingCohort) -> list[Question]:
 def _both_directions(
     cohort: TrainingCohort, task: Task, label: int, output: int, rows: NDArray[np.int64], known: Floats
 ) -> list[Question]:
-    """Return the questions of one output, which for a task of several classes belongs to the class `label`."""
+    """Return both questions of one output; if the task has several classes, the output is that of class `label`."""
     X, regression = cohort.dataset[rows], task.kind == "regression"
     positive = known > np.median(known) if regression and len(known) else known == (label if task.n_outputs > 1 else 1)
     if len(rows) == 0 or positive.all() or not positive.any():
@@ -125,7 +127,7 @@ def _both_directions(
 
 
 def _donor_means(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
-    """Return the mean number of each repertoire's donor, (n,), because a donor counts once."""
+    """Return the mean value of the donor of each repertoire, (n,), because a donor counts once."""
     if groups is None:
         return values
     donors = number_donors(groups, len(values))

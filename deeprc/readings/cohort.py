@@ -1,4 +1,4 @@
-"""The repertoires to which readings are fitted, and the result of a fit.
+"""Input and result of the fit of a reading: training repertoires, and the reading with its cross-fitted scores.
 
 Letters: B repertoires, T outputs.
 """
@@ -22,18 +22,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrainingCohort:
-    """The training repertoires, in an order that their content decides.
+    """The training repertoires with labels and donors, in an order that depends on content only.
 
     Attributes
     ----------
     dataset
         The B repertoires.
     labels
-        Their labels, (B, number of tasks); NaN where missing.
+        Labels of the repertoires, (B, number of tasks); NaN if missing.
     tasks
-        The tasks.
+        Tasks of the labels.
     groups
-        Repertoires with equal numbers are of one donor, (B,) int64: no inner fold separates them. None: each is alone.
+        Donor of each repertoire as an index, (B,) int64; inner folds do not separate repertoires of one donor. None if
+        each repertoire has another donor.
     """
 
     dataset: RepertoireDataset
@@ -44,18 +45,18 @@ class TrainingCohort:
 
 @dataclass(frozen=True)
 class FittedReading:
-    """A reading, and its cross-fitted scores of the repertoires to which it was fitted.
+    """A reading with its cross-fitted scores for the repertoires to which it was fitted.
 
     Attributes
     ----------
     reading
-        The reading, fitted to all training repertoires.
+        Reading that was fitted to all training repertoires.
     scores
-        Cross-fitted scores of the training repertoires, (B, T): each is the score by a reading that was fitted without
-        the repertoire's fold. 0 for an output that the reading does not predict.
+        Cross-fitted scores of the training repertoires, (B, T): the score of a repertoire is from a reading that was
+        fitted without its fold. 0 for an output that the reading does not predict.
     gains
-        The decrease of the mean loss of each output on held-out repertoires by the scores, (T,), in nats or,
-        for a number, in half squared standard deviations; 0 for an output that the reading does not predict.
+        Decrease of the mean loss of each output on held-out repertoires by the scores, (T,), in nats or, for a number,
+        in half squared standard deviations; 0 for an output that the reading does not predict.
     """
 
     reading: Reading

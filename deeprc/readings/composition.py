@@ -1,13 +1,14 @@
-"""The reading of all sequences of a repertoire: a linear function of its 4-mers and of its V and J genes.
+"""The reading `composition`: a linear function of the 4-mers and the V and J genes of all sequences of a repertoire.
 
 The features x of a repertoire are the mean number of times that each 4-mer occurs in a sequence, and the centred
 log-ratios of gene usage (as `VGeneUsage`). With the mean x of the training repertoires, the score is
 
     n / (n + m) * weights . (x - mean),
 
-where n is the number of sequences and m is `NOISE_SEQUENCES`: the features of a small repertoire are mostly noise. The
-reading also sees k-mers of one, two and three residues, those that begin a 4-mer: they are sums of 4-mers, so their
-weights are part of the 4-mers' weights (see `deeprc.readings.composition_fit`).
+where n is the number of sequences and m is `NOISE_SEQUENCES`. The factor shrinks the scores of small repertoires, whose
+features are mostly noise. The reading also uses k-mers of one, two and three residues that begin a 4-mer: their
+frequencies are sums over 4-mers, so their weights are part of the weights of the 4-mers (see
+`deeprc.readings.composition_fit`).
 
 Letters: N sequences of one repertoire, T outputs, M 4-mers, G genes of one field, R residues.
 """
@@ -40,21 +41,21 @@ __all__ = ["NOISE_SEQUENCES", "CompositionReading", "K"]
 Floats = NDArray[np.float64]
 
 K = 4
-"""Residues of a k-mer."""
+"""Number of residues of a k-mer."""
 
 NOISE_SEQUENCES = 1000
-"""Number of sequences of a repertoire whose score is halved."""
+"""Number of sequences, m: the score of a repertoire with so many sequences is halved."""
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**K
 _N_LAST = _N_LETTERS ** (K - 1)
-_MAX_NAMES = 20_000  # genes of a field; IMGT names a few hundred
-_BLOCK = 65_536  # sequences that one thread reads at a time
+_MAX_NAMES = 20_000  # largest number of genes of a field; IMGT has a few hundred names
+_BLOCK = 65_536  # number of sequences that one thread reads at a time
 
 
 @dataclass(frozen=True)
 class _Description:
-    """What `CompositionReading.describe` returns: the names of the genes that have weights."""
+    """The description that `CompositionReading.describe` returns: the names of the genes that have weights."""
 
     v_call: tuple[str, ...]
     j_call: tuple[str, ...]
@@ -66,16 +67,16 @@ class CompositionReading(Reading):
     Parameters
     ----------
     n_outputs
-        T.
+        Number of outputs, T.
     genes
-        The names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
+        Names of the genes that have weights, by field, `v_call` and `j_call`; other genes are ignored.
 
     Attributes
     ----------
     kmer_weights
         Weights of the 4-mers, (T, M) float32, in the order of `count_kmers`.
     kmer_constants
-        The weighted sum of the training repertoires' mean frequencies, (T,) float64.
+        Sum of the mean frequencies of the 4-mers in training repertoires times their weights, (T,) float64.
     v_call_weights, j_call_weights
         Weights of the log-ratios of the genes, (T, G) float64 each.
     v_call_centre, j_call_centre
@@ -97,10 +98,11 @@ class CompositionReading(Reading):
             self.register_buffer(f"{field}_centre", torch.zeros(len(names), dtype=torch.float64))
 
     def contributions(self, repertoire: Repertoire) -> Floats:
-        """Return what each sequence of a repertoire adds to the scores, (N, T); see `Reading`.
+        """Return the contribution of each sequence of a repertoire to the scores, (N, T); see `Reading`.
 
-        A 4-mer's weight goes to the sequence that has it. A gene's part of the score is shared by the sequences that
-        have the gene, and by all sequences if none has it. What does not depend on the repertoire is shared by all.
+        The weight of a 4-mer belongs to the sequence that has it. The part of a gene is shared by the sequences that
+        have the gene, and by all sequences if none has it. The part that does not depend on the repertoire is shared by
+        all sequences.
 
         Raises
         ------
@@ -125,16 +127,16 @@ class CompositionReading(Reading):
             tables.append(table)
             constants = constants + of_absent
         arrays = sequences.arrays([field for field, names in self.genes.items() if names])
-        scale = 1 / (n + NOISE_SEQUENCES)  # n / (n + m), of which each sequence has a share
+        scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
         constants, tables = constants * scale, [table * (n * scale) for table in tables]
         weights = as_array(self.kmer_weights)
         in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
         return found.T
 
     def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
-        """Return each sequence's share of the score by its gene's code, (T, vocabulary), and the sum of absent genes.
+        """Return the share of a sequence in the score by the code of its gene, (T, vocabulary).
 
-        The sum is (T,).
+        The second result is the sum of the parts of genes that no sequence has, (T,).
         """
         names = self.genes[field]
         occurrences = calls.occurrences()
@@ -172,7 +174,7 @@ class CompositionReading(Reading):
 
 @njit(nogil=True, inline="always")
 def _sum_weights(residues: NDArray[np.uint8], start: int, stop: int, weights: NDArray[np.float32]) -> float:
-    """Return the sum of the weights of a sequence's 4-mers. Numbers without a sign spare the test for negative ones."""
+    """Return the sum of the weights of a sequence's 4-mers. Indices are unsigned, so negative ones need no test."""
     begin, end = uint64(start), uint64(stop)
     letters, first = uint64(_N_LETTERS), uint64(_N_LAST)
     total, code = 0.0, uint64(0)
@@ -197,18 +199,18 @@ def _contribute(
     j_shares: Floats,
     found: Floats,
 ) -> None:
-    """Write what each sequence from `start` to `stop` adds to each score, (T, N).
+    """Write the contribution of each sequence from `start` to `stop` to each score, (T, N).
 
     Parameters
     ----------
     sequences
-        The sequences; without gene codes where genes do not count.
+        The sequences; without gene codes if genes have no weights.
     weights, scale
         Weights of the 4-mers, (T, M), and their common factor.
     constants
-        What every sequence adds to each score, (T,).
+        Amount that every sequence adds to each score, (T,).
     v_shares, j_shares
-        What a sequence adds by its gene's code, (T, vocabulary); (T, 0) where genes do not count.
+        Amount that a sequence adds by the code of its gene, (T, vocabulary); (T, 0) if genes have no weights.
     """
     residues, offsets, v, j = sequences.residues, sequences.offsets, sequences.v, sequences.j
     has_v, has_j = v_shares.shape[1] > 0, j_shares.shape[1] > 0

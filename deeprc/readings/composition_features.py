@@ -1,11 +1,12 @@
-"""The features of the reading `composition`, as inner products of the repertoires.
+"""Features of the reading `composition`, in the form of inner products between repertoires.
 
-There are two kinds of features: k-mers and genes. The inner products of each kind are divided by their mean over the
-repertoires with themselves, so that kinds can be mixed and C has about the same meaning for each mixture.
+There are two kinds of features: k-mers and genes. The matrix of inner products of each kind is divided by the mean of
+its diagonal. So the kinds can be mixed, and C has about the same meaning for each mixture.
 
-- The k-mers have 1 to 4 residues, a quarter of the inner products each. All k-mers of one length are on one common
-  scale. Shorter k-mers are sums of 4-mers over their last residues, so a difference that many 4-mers share costs less
-  penalty than as many differences of single 4-mers.
+
+- The k-mers have 1 to 4 residues; each length has a quarter of the inner products. All k-mers of one length have one
+  common scale. Frequencies of shorter k-mers are sums over the 4-mers that begin with them. So a difference that many
+  4-mers share has a smaller penalty than as many differences of single 4-mers.
 - Each gene's centred log-ratio is divided by its standard deviation.
 
 Letters: B repertoires, M 4-mers, G genes.
@@ -39,7 +40,7 @@ _N_LETTERS = len(AMINO_ACIDS)
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """Weights of the 4-mers, (M,), and of the genes, (G,), for features that are not scaled."""
+    """A linear function of unscaled features: weights of the 4-mers, (M,), and of the genes, (G,)."""
 
     kmers: Floats
     genes: Floats
@@ -56,13 +57,13 @@ class CompositionFeatures:
     Attributes
     ----------
     trust
-        How far each repertoire's features count, n / (n + m), (B,).
+        Weight of the features of each repertoire, n / (n + m), (B,).
     genes
-        The names of the genes that occur, by field.
+        Names of the genes that occur, by field.
     kmer_products, gene_products
-        Inner products of the repertoires, (B, B); None where no feature varies.
+        Inner products between repertoires, (B, B); None if no feature varies.
     kmer_centre, gene_centre
-        Mean features, (M,) and (G,), the mean weighted by trust.
+        Mean features, (M,) and (G,), with the weights `trust`.
     """
 
     def __init__(self, dataset: RepertoireDataset) -> None:
@@ -73,7 +74,7 @@ class CompositionFeatures:
         table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(table, scale="standard", weights=self.trust)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        with one_blas_thread():  # so that the number of threads changes nothing
+        with one_blas_thread():  # so that results do not depend on the number of threads
             self._gene_scale, self.gene_products = _scaled(self._genes.gram())
             with ThreadPoolExecutor(min(len(self._kmers), numba.get_num_threads())) as threads:
                 parts = [_scaled(gram) for gram in threads.map(Columns.gram, self._kmers)]
@@ -82,7 +83,7 @@ class CompositionFeatures:
         self.kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
 
     def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
-        """Return the columns of the k-mers with K, K - 1, ... 1 residues."""
+        """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
         rows = np.asarray(kmer_frequencies(dataset, range(K)))
         columns = [Columns(rows, scale="common", weights=self.trust)]
         while rows.shape[1] > _N_LETTERS:
@@ -91,14 +92,14 @@ class CompositionFeatures:
         return columns
 
     def function(self, dual: Floats, kmer_share: float) -> LinearFunction:
-        """Return the weighted sum of the repertoires' features.
+        """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
 
         Parameters
         ----------
         dual
             Weights of the repertoires, (B,).
         kmer_share
-            The share of the k-mers in the inner products that the weights belong to; that of genes is the rest.
+            Share of the k-mers in the inner products to which the weights belong; the rest is the share of genes.
         """
         kmers = np.zeros(self._kmers[0].shape[1])
         for columns, scale in zip(self._kmers, self._kmer_scales, strict=True):
@@ -110,7 +111,7 @@ class CompositionFeatures:
     def mixtures(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
         """Return the inner products, (B, B), of mixtures of both kinds of features, by the share of the k-mers.
 
-        A mixture without a kind that it needs is left out.
+        A mixture is left out if a kind that it needs does not vary.
         """
         found = {}
         for share in kmer_shares:
@@ -122,6 +123,6 @@ class CompositionFeatures:
 
 
 def _scaled(gram: Floats) -> tuple[float, Floats | None]:
-    """Return a factor and the inner products times the factor, whose mean diagonal is 1; 0 and None if all are 0."""
+    """Return a factor and the inner products times it, so that their mean diagonal is 1; 0 and None if all are 0."""
     mean = float(np.trace(gram)) / max(len(gram), 1)
     return (1 / mean, gram / mean) if mean > 0 else (0.0, None)

@@ -1,4 +1,4 @@
-"""Fit the reading `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
+"""Fit of the reading `composition`: penalised linear models, whose settings are chosen on held-out repertoires.
 
 For each output, a logistic regression (a ridge regression for a number) is fitted to the inner products of the
 repertoires. The settings are the share of k-mers and genes in the inner products and the weight of the losses, C. The
@@ -39,23 +39,23 @@ __all__ = ["fit_composition"]
 Floats = NDArray[np.float64]
 Path = Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]
 
-_KMER_SHARES = (1.0, 0.5, 0.0)  # of the inner products; the first of equal settings is chosen
+_KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
 _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
-_N_REPEATS, _FEW = 3, 200  # how often few repertoires are cut into folds
-_N_BINS = 4  # of numbers, by which folds are stratified
-_MIN_CASES = 16  # see `count_cases`; with fewer, one cohort without a signal in four would have a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 10.0  # standard errors that a mean gain must be above 0: a + b / n of n cases
-_SLOPE_PENALTY = 1e-2  # of a squared slope for standardised scores
+_N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
+_N_BINS = 4  # number of bins of numbers, by which folds are stratified
+_MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a reading
+_MIN_ERRORS, _MORE_ERRORS = 1.5, 10.0  # a mean gain must exceed a + b / n standard errors, for n cases
+_SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
 def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
-    """Fit the reading `composition`; None if it predicts no output.
+    """Fit the reading `composition`; return None if it predicts no output.
 
     Parameters
     ----------
     cohort
-        The training repertoires.
+        Training repertoires.
     """
     n_outputs = sum(task.n_outputs for task in cohort.tasks)
     features = CompositionFeatures(cohort.dataset)
@@ -74,16 +74,16 @@ def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
 
 @dataclass(frozen=True)
 class _Model:
-    """The model of one output.
+    """The fitted model of one output.
 
     Attributes
     ----------
     dual
         Weights of the repertoires, (B,).
     kmer_share
-        The share of the k-mers in the inner products.
+        Share of the k-mers in the inner products.
     scores, gain
-        Cross-fitted scores, (B,), and by how much they lower the mean loss.
+        Cross-fitted scores, (B,), and the decrease of the mean loss by them.
     """
 
     dual: Floats
@@ -93,7 +93,7 @@ class _Model:
 
 
 def _reading(features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int) -> CompositionReading:
-    """Return the reading with the weights of each output's model; without genes if none uses them."""
+    """Return the reading with the weights of all models; it has no genes if no model uses them."""
     has_genes = any(model.kmer_share < 1 for _, model in models)
     reading = CompositionReading(n_outputs, features.genes if has_genes else {})
     for output, model in models:
@@ -107,7 +107,7 @@ def _reading(features: CompositionFeatures, models: Sequence[tuple[int, _Model]]
 
 
 def _fill_genes(reading: CompositionReading, output: int, weights: Floats, centre: Floats) -> None:
-    """Write the weights of an output's genes, V and J end to end, (G,), and the genes' centre."""
+    """Write the weights of the genes for one output, V and J end to end, (G,), and the centre of the genes, (G,)."""
     start = 0
     for field, names in reading.genes.items():
         part = slice(start, start + len(names))
@@ -117,7 +117,7 @@ def _fill_genes(reading: CompositionReading, output: int, weights: Floats, centr
 
 
 def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Floats, task: Task) -> list[_Model | None]:
-    """Return the model of each output of a task, None for an output that it does not predict."""
+    """Return the model of each output of a task; None for an output that cannot be predicted."""
     known = np.flatnonzero(~np.isnan(labels))
     numbers = labels[known]
     is_number = task.kind == "regression"
@@ -140,25 +140,25 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
 
 
 def _bins(numbers: Floats) -> NDArray[np.int64]:
-    """Return the quarter of the numbers to which each belongs, (B,) from 0."""
+    """Return the quarter, from 0, of the distribution in which each number is, (B,)."""
     edges = np.quantile(numbers, np.arange(1, _N_BINS) / _N_BINS) if len(numbers) else np.zeros(0)
     return np.asarray(np.searchsorted(edges, numbers), np.int64)
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """The repertoires of one output, and how they are held out.
+    """The repertoires of one output, and their folds.
 
     Attributes
     ----------
     features
-        Of all B repertoires.
+        Features of all B repertoires.
     known
-        The repertoires with a label, (n,).
+        Rows of the repertoires with a label, (n,).
     folds
-        The fold of each of them, (n,), once for each repeat.
+        Fold of each repertoire with a label, (n,), for each repeat.
     groups
-        Repertoires with equal numbers are of one donor, (n,); None: each is alone.
+        Donor of each repertoire with a label as an index, (n,); None if each repertoire has another donor.
     is_number
         Whether a number is predicted.
     """
@@ -171,12 +171,12 @@ class _Problem:
 
     @property
     def path(self) -> Path:
-        """The function that solves for each C."""
+        """Function that yields the solution for each C."""
         return _ridge_path if self.is_number else _logistic_path
 
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
-    """Return the model of an output whose targets are (n,); None if it does not predict held-out repertoires."""
+    """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
     if len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
     mixtures = problem.features.mixtures(_KMER_SHARES)
@@ -201,7 +201,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
 
 
 def _held_out_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
-    """Return the score of each repertoire by models without its fold, for each C, (C, n); the mean over repeats."""
+    """Return cross-fitted scores of the repertoires for each C, (C, n), as means over repeats."""
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
     total = np.zeros((len(_CS), len(target)))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
@@ -213,7 +213,7 @@ def _held_out_scores(problem: _Problem, products: Floats, target: Floats) -> Flo
 
 
 def _fold_scores(problem: _Problem, products: Floats, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
-    """Return the scores of one fold, (C, n of the fold), by models that are learned without it."""
+    """Return the scores of the repertoires of one fold, (C, n of the fold), by models that are fitted without it."""
     inside, outside = folds != fold, folds == fold
     if len(np.unique(target[inside])) < 2:
         return np.zeros((len(_CS), int(outside.sum())))
@@ -237,7 +237,7 @@ def _centred_at(products: Floats, trust: Floats, present: NDArray[np.bool_]) -> 
 
 
 def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
-    """Yield the logistic regression for each C, each from the one before."""
+    """Yield the logistic regression for each C; each one starts from the solution before."""
     solution = None
     for C in Cs:
         solution = fit_dual_logistic(gram, target, C, start=solution)
@@ -245,13 +245,13 @@ def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterato
 
 
 def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
-    """Yield the ridge regression for each C, without a penalty of the intercept."""
+    """Yield the ridge regression for each C; the intercept has no penalty."""
     half = gram - gram.mean(axis=0)
     return dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
 
 
 def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
-    """Return the best slope for the scores, not negative, and by how much each repertoire's loss falls, (n,)."""
+    """Return the best slope of the scores, at least 0, and the decrease of each repertoire's loss, (n,)."""
     spread = float(scores.std())
     if spread == 0:
         return 0.0, np.zeros(len(scores))
@@ -277,16 +277,16 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
 
 
 def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
-    """Return whether the mean gain is clearly above 0; the gains of a donor are one observation.
+    """Return whether the mean gain is clearly above 0; the gains of one donor are one observation.
 
     Parameters
     ----------
     gains
-        By how much each repertoire's loss falls, (n,).
+        Decrease of each repertoire's loss, (n,).
     groups
-        See `_Problem`.
+        Donor of each repertoire, see `_Problem`.
     n_cases
-        See `count_cases`.
+        Number of cases, see `count_cases`.
     """
     donors = number_donors(groups, len(gains))
     sums = np.bincount(donors, gains)

@@ -1,4 +1,4 @@
-"""Independent observations among repertoires, some of which are of one donor, and an association test of them.
+"""Counts of independent observations among repertoires, and an association test, if donors have several repertoires.
 
 Letters: n repertoires, D donors.
 """
@@ -17,12 +17,12 @@ _ROUNDING = 1e-12
 
 
 def number_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
-    """Return the donor of each of n repertoires, from 0, (n,); without groups, each is its own."""
+    """Return the index of the donor of each repertoire, from 0, (n,); without groups, each has another donor."""
     return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
 
 def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, *, n: int) -> int:
-    """Return the number of independent observations among n repertoires: donors, or donors and classes.
+    """Return the number of independent observations among n repertoires: donors, or pairs of donor and class.
 
     A donor with repertoires of both classes counts twice, because D differences within donors are as exact as the
     difference between D donors of one class and D of the other.
@@ -30,11 +30,11 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
     Parameters
     ----------
     groups
-        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
+        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
     classes
-        Whether each repertoire is of the class, 0 or 1, (n,); None if a number is predicted.
+        Class of each repertoire, 0 or 1, (n,); None if a number is predicted.
     n
-        The number of repertoires.
+        Number of repertoires.
     """
     donors = number_donors(groups, n)
     return len(np.unique(donors if classes is None else 2 * donors + (classes == 1)))
@@ -43,16 +43,16 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
 def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | None) -> float:
     """Return a z-score of the association between scores and values: the sum of their products, standardised.
 
-    Its mean and standard deviation are those of the permutation distribution: donors exchange the means of their
-    values, and the values of a donor are shuffled among the repertoires of the donor. If each repertoire is its own
-    donor, this is Pearson's correlation times the root of n - 1. It is 0 if nothing can vary.
+    Mean and standard deviation are those of the permutation distribution: donors exchange the means of their values,
+    and the values of a donor are shuffled among the repertoires of the donor. If each repertoire has another donor, the
+    result is Pearson's correlation times the square root of n - 1. It is 0 if scores or values do not vary.
 
     Parameters
     ----------
     scores, values
-        The two numbers of each repertoire, (n,).
+        Score and value of each repertoire, (n,) each.
     groups
-        Repertoires with equal numbers are of one donor, (n,); None: each is its own.
+        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
     """
     if np.ptp(scores) == 0 or np.ptp(values) == 0:
         return 0.0

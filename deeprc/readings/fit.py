@@ -1,4 +1,4 @@
-"""All readings of a network: fitted to the training repertoires, or rebuilt from a file."""
+"""Construction of a network's readings: by a fit to training repertoires, or from a file."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TYPES: Mapping[str, type[Reading]] = {each.name: each for each in (CompositionR
 
 
 def fit_readings(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedReading]:
-    """Return the readings that say something about repertoires that they were not learned from; perhaps none.
+    """Fit all readings, and return those that predict held-out repertoires; there may be none.
 
     Parameters
     ----------
     config
-        Says which readings the network may have: `composition`, `clones`.
+        Configuration, which says which readings the network may have: `composition`, `clones`.
     cohort
-        The repertoires to learn from; test repertoires are never among them.
+        Repertoires to learn from; test repertoires are never among them.
     """
     found = [
         fit_composition(cohort) if config.composition else None,
@@ -42,16 +42,16 @@ def fit_readings(config: NetworkConfig, cohort: TrainingCohort) -> list[FittedRe
 
 
 def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks: Sequence[Task]) -> str:
-    """Return a sentence that says by how much each reading lowers the loss of repertoires that were held out.
+    """Return a sentence that says how much each reading lowers the loss of held-out repertoires.
 
     Parameters
     ----------
     fitted
-        What `fit_readings` returned.
+        Result of `fit_readings`.
     config
-        Says which readings the network may have.
+        Configuration, which says which readings the network may have.
     tasks
-        The tasks.
+        Tasks that are predicted.
     """
     sought = [name for name in _TYPES if getattr(config, name)]
     if not sought:
@@ -69,7 +69,7 @@ def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks:
 
 
 def describe_readings(readings: Readings | None) -> dict[str, Any]:
-    """Return what `attach_described_readings` needs, in a form that JSON can hold."""
+    """Return the description of readings that `attach_described_readings` needs, as values for JSON."""
     if readings is None:
         return {}
     members = {reading.name: reading.describe() for reading in readings}
@@ -78,28 +78,28 @@ def describe_readings(readings: Readings | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Described:
-    """What `describe_readings` returns."""
+    """The description that `describe_readings` returns."""
 
     members: dict[str, Any] = field(default_factory=dict)
     digests: tuple[str, ...] = ()
 
 
 def attach_described_readings(network: DeepRC, described: Any, where: str) -> None:
-    """Give a network readings whose buffers have the right shapes, before they are loaded.
+    """Attach readings to a network; their buffers have the right shapes, and can then be loaded.
 
     Parameters
     ----------
     network
-        The network.
+        Network without readings.
     described
-        What `describe_readings` returned, read from a file.
+        Result of `describe_readings`, read from a file.
     where
-        The file, with which error messages begin.
+        Name of the file; error messages begin with it.
 
     Raises
     ------
     InputError
-        If it is not a description of readings.
+        If `described` is not a description of readings.
     """
     where = f"{where}: readings"
     found: _Described = validate(described, _Described, where)

@@ -1,4 +1,4 @@
-"""A check that a container names genes like the repertoires to which a reading was fitted."""
+"""A check that a container has the same names of genes as the repertoires to which a reading was fitted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["check_some_genes_known"]
 
 
 def check_some_genes_known(source: object, field: str, known: Collection[str], found: Collection[str]) -> None:
-    """Raise InputError if a container's genes have other names than all that a reading knows.
+    """Raise InputError if a container has genes, but a reading knows none of their names.
 
     Parameters
     ----------
     source
-        The container's path.
+        Path of the container.
     field
-        `v_call` or `j_call`.
+        Field of the genes, `v_call` or `j_call`.
     known, found
-        The names that the reading knows, and those of the container; "" is an unknown gene.
+        Names that the reading knows, and names in the container; "" is an unknown gene.
     """
     known, found = sorted(set(known) - {""}), sorted(set(found) - {""})
     if known and not set(known) & set(found):

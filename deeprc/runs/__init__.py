@@ -1,1 +1,1 @@
-"""Run directories: one training from a container to a run, runs that predict together, and how good they are."""
+"""Run directories: training from a container to a run, ensembles of runs, and their performance."""

@@ -1,4 +1,4 @@
-"""How good a run is, with what must be known to believe it: metrics, controls and warnings in one.
+"""Assessment of a run on a cohort: metrics, controls and warnings together.
 
 Letters: B repertoires, T outputs.
 """
@@ -33,16 +33,17 @@ __all__ = ["Assessment", "assess", "assess_outputs"]
 
 @dataclass(frozen=True)
 class Assessment:
-    """How good a run, or several together, is on a cohort.
+    """Metrics, controls and warnings of a run, or of several runs that predict together, on a cohort.
 
     Attributes
     ----------
     performance, controls, cautions
-        How good it is, what does as well without a sequence, and what to know first.
+        Performance of the model, controls that read no sequence, and warnings.
     variation
-        What the outputs of the held-out repertoires vary by, if the model has readings besides the attention.
+        Shares of the variance of the outputs that come through attention and readings, on the held-out repertoires;
+        empty if the model has no readings.
     within
-        The AUC of each binary target within the values of each column of the sheet that is a category, on the held-out
+        AUC of each binary target within the values of each categorical column of the metadata sheet, on the held-out
         repertoires, by the name of the target.
     """
 
@@ -56,7 +57,7 @@ class Assessment:
     def metrics(self) -> Metrics:
         """Metrics by split and target, see `task_metrics`.
 
-        Those of the held-out part have three lists more: `controls`, `variation` (an output, and its shares), and
+        The metrics of the held-out part have three more lists: `controls`, `variation` (an output, and its shares), and
         `within` (the AUC within the values of a column).
         """
         splits = self.performance.metrics.items()
@@ -74,12 +75,12 @@ class Assessment:
         return found
 
     def to_dict(self) -> Metrics:
-        """Return the metrics with the warnings, as JSON knows them: what to know before the metrics are believed."""
+        """Return the metrics and the warnings, as values for JSON."""
         return Metrics({**self.metrics, "warnings": [asdict(each) for each in self.cautions]})
 
 
 def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
-    """Judge a run, or several together, on a cohort; parameters as of `Model.outputs`.
+    """Assess a run, or several runs that predict together, on a cohort.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
 
 
 def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
-    """Return a warning if repertoires that shared far more than chance in a check of the training are apart."""
+    """Return a warning if copies that the check before the training has found are in different parts of the split."""
     kept = [read_checks(run.path) for run in predictor.runs]
     findings = [finding for checks in kept if checks is not None for finding in checks.findings]
     side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
@@ -102,18 +103,18 @@ def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]
 
 
 def _adjusted(predictor: Predictor, performance: Performance) -> list[Caution]:
-    """Return a note that says what the runs' trainings were adjusted for."""
+    """Return a note that says for which columns the trainings of the runs were adjusted."""
     columns = list(dict.fromkeys(name for run in predictor.runs for name in run.settings.adjust_for))
     known = performance.labels[:, 0]
     learned = [np.isin(performance.ids.astype(str), run.splits["train"]) & ~np.isnan(known) for run in predictor.runs]
-    if not any(rows.any() for rows in learned):  # a cohort without training repertoires
+    if not any(rows.any() for rows in learned):  # the cohort has no training repertoires
         return []
     sizes = [len(run.splits["train"]) for run in predictor.runs]
     return adjusted_cautions(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
 
 
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
-    """Judge a run by its outputs for a cohort, (B, T)."""
+    """Assess a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
     shift = measure_shift(predictor.summaries(), dataset, performance.splits.tolist())
     performance = replace(performance, predictions=with_shift(performance.predictions, shift))
@@ -133,7 +134,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
 def _within_strata(
     predictor: Predictor, dataset: RepertoireDataset, performance: Performance
 ) -> dict[str, list[StratifiedAuc]]:
-    """Return the AUC of each binary target within the values of columns, on the held-out repertoires."""
+    """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""
     rows, metadata = np.flatnonzero(performance.rows(performance.held_out)), dataset.metadata
     contrast_of = {each.target: each for each in performance.contrasts}
     found = {}
@@ -150,7 +151,7 @@ def _within_strata(
 
 
 def _strata_cautions(within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance) -> Iterator[Caution]:
-    """Yield a warning for each column within whose values an AUC is no better than chance."""
+    """Yield a warning for each column if the AUC within its values is no better than chance."""
     for contrast in performance.contrasts:
         auc = contrast.auc(performance.rows(performance.held_out))
         for each in within.get(contrast.target, ()) if auc is not None else ():

@@ -1,7 +1,8 @@
-"""A trained model in one file: a zip that `pack.py` writes and `load_run` reads like a run directory.
+"""Bundles: trained models in one file, a zip that `pack.py` writes and `load_run` reads like a run directory.
 
-Bundles come from strangers. Their members have fixed names, so that none leads out of the folder into which they are
-unpacked; sizes have limits; and each member's digest is in `bundle.json`. Nothing in a bundle is executed.
+Bundles may come from strangers. Their members have fixed names, so that no member is written outside the folder into
+which the bundle is unpacked; sizes have limits; and the digest of each member is in `bundle.json`. Nothing in a bundle
+is executed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["CARD", "MAX_BYTES", "REQUIRED", "UnpackedBundle", "naming_bundle", "
 
 FORMAT, VERSION = "deeprc-bundle", 1
 CARD = "MODEL_CARD.md"
-"""The name of the model card."""
+"""File name of the model card."""
 
 _INDEX = "bundle.json"
 _MIB = 1 << 20
@@ -40,16 +41,16 @@ MAX_BYTES = {
     "shift.json": 64 * _MIB,
     CARD: _MIB,
 }
-"""The files that a bundle may hold, and the largest size of each in bytes."""
+"""Files that a bundle may have, with the largest size of each in bytes."""
 
 REQUIRED = ("config.yaml", "model.safetensors", "splits.json", CARD)
-"""The files that every bundle holds."""
+"""Files that every bundle has."""
 
 _MAX_INDEX = 1 << 16
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_ENCRYPTED = 1  # flag of a member
+_ENCRYPTED = 1  # flag of an encrypted member
 _PIECE = 1 << 20
-_NEW_YEAR = (1980, 1, 1, 0, 0, 0)  # the same contents give the same bytes
+_NEW_YEAR = (1980, 1, 1, 0, 0, 0)  # date of all members, so that the same contents give the same bytes
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
@@ -61,7 +62,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Index:
-    """What `bundle.json` holds."""
+    """The content of `bundle.json`."""
 
     format: str
     version: int
@@ -70,12 +71,12 @@ class _Index:
 
 
 class UnpackedBundle:
-    """The content of a bundle in a private folder, which is deleted with this object or when the process ends.
+    """A bundle that is unpacked in a private folder, which is deleted with this object or when the process ends.
 
     Parameters
     ----------
     source
-        The bundle.
+        Path of the bundle.
     """
 
     def __init__(self, source: Path) -> None:
@@ -89,7 +90,7 @@ class UnpackedBundle:
 
 
 def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write a bundle with the content of each of its files; the same contents give the same bytes."""
+    """Write a bundle from the content of each file, by name; the same contents give the same bytes."""
     assert set(REQUIRED) <= set(contents) <= set(MAX_BYTES)
     files = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in contents.items()}
     index = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), "files": files}
@@ -104,7 +105,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
     Raises
     ------
     InputError
-        If the file is no bundle, or damaged, or has another file, or a larger one, than a bundle may have; or if the
+        If the file is no bundle or is damaged, if a member has a name or size that a bundle may not have, or if the
         folder cannot be written.
     """
     check_regular_file(path, expected="a run directory or a file of `deeprc pack`")
@@ -129,7 +130,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
 
 @contextmanager
 def _naming_unwritten(what: Path | str) -> Iterator[None]:
-    """Replace errors of writing into the folder of temporary files."""
+    """Replace errors of writing into the folder for temporary files by an InputError."""
     try:
         yield
     except OSError as error:
@@ -138,7 +139,7 @@ def _naming_unwritten(what: Path | str) -> Iterator[None]:
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name, after checking that a bundle may have them."""
+    """Return the members by name, after a check that a bundle may have them."""
     found: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename
@@ -173,7 +174,7 @@ def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
 
 
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
-    """Write one member, piece by piece, and compare its size and digest with those that are expected."""
+    """Write one member, piece by piece, and compare its size and digest with the expected ones."""
     digest, size = hashlib.sha256(), 0
     with _naming_unwritten(target.name):
         target.touch()
@@ -189,7 +190,7 @@ def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, 
 
 @contextmanager
 def naming_bundle(bundle: UnpackedBundle | None) -> Iterator[None]:
-    """Let messages about the folder of an unpacked bundle name the bundle instead; None: leave them as they are."""
+    """Let messages name the bundle instead of the folder into which it was unpacked; None changes nothing."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The clones that a model remembers, as a table: `clones.tsv` of a run."""
+"""The table of the clones that a model stores: `clones.tsv` of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 
 def clones_table(model: TrainedModel) -> pd.DataFrame:
-    """Return the clones that a model remembers, see `CloneReading.table`; none if it has no such reading."""
+    """Return the table of the clones that a model stores, see `CloneReading.table`; empty if it has no such reading."""
     readings = model.network.readings
     if readings is None or CloneReading.name not in readings.names:
         return pd.DataFrame(columns=list(_COLUMNS))

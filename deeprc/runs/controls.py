@@ -1,6 +1,6 @@
-"""Controls: estimators that read no receptor sequence, fitted and tested on the network's own split.
+"""Controls: estimators that read no receptor sequence, fitted and tested on the same split as the network.
 
-Where one of them does as well as the network, its sequences and motifs may only stand for how the samples were taken.
+If a control is as good as the network, sequences and motifs of the network may only reflect how the samples were taken.
 
 Letters: B repertoires.
 """
@@ -35,10 +35,10 @@ LABELS = {
     "genes": "V and J gene usage",
     "sheet": "Sheet columns",
 }
-"""How the network and the controls are called in tables."""
+"""Names of the network and the controls in tables."""
 
 SHORT = {"size": "repertoire size", "v-genes": "V gene usage", "genes": "V and J gene usage", "sheet": "sheet columns"}
-"""How the controls are called in sentences."""
+"""Names of the controls in sentences."""
 
 _SEES = {
     "size": "the size and diversity of a repertoire",
@@ -49,24 +49,24 @@ _SEES = {
 
 @dataclass(frozen=True)
 class Controls:
-    """The controls of one contrast, or of one number that is predicted.
+    """The controls for one contrast, or for one predicted number, compared with the network.
 
     Attributes
     ----------
     contrast
-        What was told apart, or predicted.
+        Contrast between classes, or number, that is predicted.
     comparison
-        The comparison of the network and the controls, see `compare`; empty where none could be fitted.
+        Comparison of the network and the controls, see `compare`; empty if no control could be fitted.
     reasons
-        Why a control is missing, in sentences.
+        Sentences that say why controls are missing.
     scoring
-        The measure by which it is compared.
+        Measure of the comparison.
     columns
-        The columns of the sheet that the control of this name reads.
+        Columns of the metadata sheet that the control `sheet` reads.
     answers
-        The answers of the network and the controls for the held-out repertoires, by the name of each.
+        Scores, or predicted numbers, of the network and the controls for the held-out repertoires, by name.
     is_of_class
-        Whether this is one of several classes, which are also compared together.
+        Whether the contrast is one of several classes, which are also compared together.
     """
 
     contrast: Contrast | Numbers | AllClasses
@@ -78,18 +78,18 @@ class Controls:
     is_of_class: bool = False
 
     def relation(self, name: str) -> Relation:
-        """Return whether a control is better or worse than the network, or equal: the two cannot be told apart."""
+        """Return whether a control is better or worse than the network, or equal, if no difference is shown."""
         row = self._row(name)
         return relation(float(row["difference"]), float(row["p_value"]))
 
     @property
     def reaching(self) -> list[str]:
-        """The controls that the network is not shown to be better than."""
+        """Names of the controls that are not shown to be worse than the network."""
         return [name for name in self._names if self.relation(name) != "worse"]
 
     @property
     def others(self) -> list[str]:
-        """The controls that the network is better than."""
+        """Names of the controls that are worse than the network."""
         return [name for name in self._names if self.relation(name) == "worse"]
 
     @property
@@ -98,7 +98,7 @@ class Controls:
 
     @property
     def measures(self) -> dict[str, float]:
-        """The AUC, or r2, of the network and of each control."""
+        """AUC, or r2, of the network and of each control, by name."""
         if self.comparison.empty:
             return {}
         values = self.comparison[self.scoring.estimate].astype(float)
@@ -108,7 +108,7 @@ class Controls:
         return next(row for row in self.comparison.to_dict("records") if row["method"] == name)
 
     def sentence(self, name: str) -> str:
-        """Return what a control says."""
+        """Return a sentence that says what follows from a control."""
         row, what = self._row(name), self.scoring.heading
         own, network = self.measures[name], self.measures["network"]
         numbers = f"{what} {own:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
@@ -128,7 +128,7 @@ class Controls:
         return text
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return the controls as JSON knows them, for `metrics.json`."""
+        """Return the controls as values for JSON, for `metrics.json`."""
         found = []
         for name in self._names:
             row = self._row(name)
@@ -152,18 +152,18 @@ def _plain(value: float) -> float | None:
 def compare_controls(
     dataset: RepertoireDataset, performance: Performance, tasks: Sequence[Task], *, columns: Sequence[str]
 ) -> list[Controls]:
-    """Fit every control for every contrast and number on the labelled training repertoires; test where the network is.
+    """Fit all controls to the labelled training repertoires, and compare them with the network on the held-out ones.
 
-    The controls of several classes together come before those of each of them.
+    There are controls for each contrast and each number. Those of several classes together precede those of each class.
 
     Parameters
     ----------
     dataset, performance
-        The cohort, and how the network does on it.
+        The cohort, and the performance of the network on it.
     tasks
-        All targets.
+        Tasks of all targets.
     columns
-        The columns of the metadata sheet that a control may read, see `columns_for_control`.
+        Columns of the metadata sheet that a control may read, see `columns_for_control`.
     """
     every: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
     found = []
@@ -177,7 +177,7 @@ def compare_controls(
 
 
 def _together(performance: Performance, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
-    """Return the controls of all classes together: each has the scores of its models of the single classes."""
+    """Return the controls for all classes together; a control has one score per class, from its model of this class."""
     contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
     tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
     present = [i for i, each in enumerate(contrasts) if each.label[tested].any()]
@@ -191,7 +191,7 @@ def _together(performance: Performance, target: AllClasses, of_classes: Sequence
         scores = {
             f"score={contrasts[i].positive}": contrasts[i].score[tested]
             if name == "network"
-            else of_classes[i].answers.get(name, np.zeros(len(tested)))  # a class that no model could be fitted for
+            else of_classes[i].answers.get(name, np.zeros(len(tested)))  # no model could be fitted for this class
             for i in present
         }
         known = {"method": name, "fold": 0, "repertoire_id": performance.ids[tested]}
@@ -204,12 +204,12 @@ def _together(performance: Performance, target: AllClasses, of_classes: Sequence
 
 
 def control_methods(names: Iterable[str]) -> list[MethodInfo]:
-    """Return the network and the controls as methods of a comparison."""
+    """Return descriptions of the network and the controls as methods of a comparison."""
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
 
 def make_controls(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
-    """Return the controls by their names; every junction ends as its J gene does, so J genes are among them."""
+    """Return functions that make the controls, by name; J genes are included, because junctions end with them."""
     size, genes, sheet = (
         (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
         if is_number
@@ -249,7 +249,7 @@ def _controls(
 def fit_control(
     control: Any, training: RepertoireDataset, labels: NDArray[Any], tested: RepertoireDataset
 ) -> NDArray[np.float64] | str:
-    """Fit a control, and return its scores or numbers for the tested repertoires, (B,), or why it cannot be fitted."""
+    """Fit a control, and return its scores or numbers for the tested repertoires, (B,), or why this is not possible."""
     try:
         fitted = control.fit(training, labels)
         answers: NDArray[np.float64] = (
@@ -263,7 +263,7 @@ def fit_control(
 def _problem(
     contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], split: str | None
 ) -> str | None:
-    """Return why no control can be fitted or tested."""
+    """Return why no control can be fitted or tested; None if it can be."""
     none = f"No control could be compared{contrast.named}"
     one = "have one value" if isinstance(contrast, Numbers) else "are of one class"
     for rows, name in ((training, "training"), (tested, SPLIT_NAMES[split] if split else "test")):

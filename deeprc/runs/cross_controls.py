@@ -1,4 +1,4 @@
-"""How good a cross-validation is, beside controls that read no sequence, and within batches.
+"""Controls of a cross-validation: estimators that read no sequence, and AUCs within batches.
 
 Letters: B repertoires.
 """
@@ -36,23 +36,23 @@ def judge_folds(
     group_by: str | None,
     adjust_for: Sequence[str] = (),
 ) -> tuple[dict[str, dict[str, Any]], list[Caution]]:
-    """Return the metrics of each target, with those of controls and those within batches, and what they warn of.
+    """Return the metrics of each target, with controls and AUCs within batches, and the warnings about them.
 
     Parameters
     ----------
     folds
-        What was predicted for the test folds of all repeats.
+        Predictions for the test folds of all repeats.
     dataset
         The cohort.
     group_by
-        The column of the metadata that names the donor.
+        Metadata column of the donor.
     adjust_for
-        The columns for which the runs were adjusted.
+        Metadata columns for which the runs were adjusted.
 
     Returns
     -------
-    The metrics of `measure_folds`; `within`, a list with the AUC within the values of each column, of two classes; and
-    `controls`, a list with the measure of each control and its difference to the network.
+    The metrics of `measure_folds`; for two classes also `within`, a list with the AUC within the values of each column;
+    and `controls`, a list with the measure of each control and its difference to the network.
     """
     metadata, tasks = dataset.metadata, folds[0].tasks
     person = known_people(metadata, group_by)
@@ -80,9 +80,9 @@ def measure_within(
     Parameters
     ----------
     folds
-        What was predicted for the test folds of all repeats.
+        Predictions for the test folds of all repeats.
     metadata, donors
-        The metadata, and the number of the donor of each repertoire of the cohort.
+        The metadata, and the index of the donor of each repertoire of the cohort.
     """
     rows = np.concatenate([each.rows for each in folds])
     place = np.repeat([f"{each.repeat} {each.fold}" for each in folds], [len(each.rows) for each in folds])
@@ -109,7 +109,7 @@ def _within_cautions(
     metrics: Mapping[str, Mapping[str, Any]],
     adjust_for: Sequence[str],
 ) -> list[Caution]:
-    """Return a warning for each column within whose values an AUC is no better than chance; see `measure_within`."""
+    """Return a warning for each column if the AUC within its values is no better than chance; see `measure_within`."""
     found = []
     for target, strata in within.items():
         auc, limits = metrics[target]["auc"], metrics[target]["auc_ci"]
@@ -135,21 +135,21 @@ def compare_with_controls(
     *,
     columns: Sequence[str],
 ) -> list[Controls]:
-    """Fit every control on what the runs of each test fold have learned from, and test it on this fold.
+    """Fit every control to the repertoires that the runs of a test fold have learned from, and test it on this fold.
 
-    If the runs have learned from different repertoires, the control's answer is the mean over them. The folds are those
-    of the first repeat. Targets of two classes and numbers have controls.
+    If the runs have learned from different repertoires, the predictions of the control are means over them. The folds
+    are those of the first repeat. Only targets with two classes and numbers have controls.
 
     Parameters
     ----------
     folds
-        What was predicted for the test folds of all repeats.
+        Predictions for the test folds of all repeats.
     dataset
         The cohort.
     donors
-        The number of each repertoire's donor by the repertoire's id; None: each is of another donor.
+        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
     columns
-        The columns of the metadata that a control may read, see `columns_for_control`.
+        Metadata columns that a control may read, see `columns_for_control`.
     """
     first = [each for each in folds if each.repeat == folds[0].repeat]
     return [
@@ -166,7 +166,7 @@ def _compare(
     donors: Mapping[str, int] | None,
     columns: Sequence[str],
 ) -> Controls:
-    """Return the controls of one target by its index."""
+    """Return the controls for one target, by its index."""
     task, place = folds[0].tasks[index], output_slices(folds[0].tasks)[index].start
     about, none = task.name if len(folds[0].tasks) > 1 else "", np.zeros(0)
     contrast: Contrast | Numbers = Numbers(task.name, none, none, about=about)
@@ -201,16 +201,16 @@ def _answer(
     dataset: RepertoireDataset,
     columns: Sequence[str],
 ) -> dict[str, pd.DataFrame | str]:
-    """Return the predictions of the network and the controls for a test fold, or why there are none, by their names.
+    """Return the predictions of the network and the controls for a test fold, or why there are none, by name.
 
     Parameters
     ----------
     fold, place
         The fold, and the index of the target's output.
     label
-        The label of each repertoire of the cohort, (B,).
+        Label of each repertoire of the cohort, (B,).
     dataset, columns
-        As those of `compare_with_controls`.
+        Cohort, and metadata columns, as in `compare_with_controls`.
     """
     is_number = bool(np.isnan(fold.log_odds()[:, place]).all())
     tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))

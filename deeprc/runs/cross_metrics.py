@@ -1,8 +1,8 @@
-"""How good the out-of-fold predictions of a cross-validation are, which may have been repeated.
+"""Metrics of the out-of-fold predictions of a cross-validation, which may be repeated.
 
-The AUC is the mean over folds, because the scores of different ensembles are not comparable. Everything else is
-measured over all repertoires of a repeat, and is the mean over repeats: F1 and other measures of called classes are
-biased in small folds. Letters: B repertoires.
+The AUC is the mean over folds, because the scores of different ensembles cannot be compared. All other metrics are
+computed from all repertoires of a repeat, and then averaged over repeats, because F1 and other measures of called
+classes are biased in small folds. Letters: B repertoires.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     Parameters
     ----------
     folds
-        What was predicted for the test folds of all repeats.
+        Predictions for the test folds of all repeats.
     donors
-        The number of the donor of each repertoire of the cohort.
+        Index of the donor of each repertoire of the cohort.
 
     Returns
     -------
-    For classes: auc (the mean over folds), auc_ci (95%, see `fold_aucs_interval`), auc_sd (over folds), auc_by_repeat,
-    auc_by_class of several classes; f1, balanced_accuracy and accuracy of the called classes; loss, brier and
-    calibration_error, and loss_base_rate and brier_base_rate, which know only how frequent the classes are. For
-    numbers: r2, spearman and mae, each with its 95% interval, over all repertoires. For all: n, n_repeats, n_folds
-    (with an AUC; of all repeats), and for two classes n_positive and positive_class. A metric that is not defined is
-    None.
+    For classes: auc (the mean over folds), auc_ci (95% interval, see `fold_aucs_interval`), auc_sd (standard deviation
+    over folds), auc_by_repeat, and for several classes auc_by_class; f1, balanced_accuracy and accuracy of the called
+    classes; loss, brier and calibration_error, and loss_base_rate and brier_base_rate of predictions by the frequency
+    of the classes alone. For numbers: r2, spearman and mae, each with its 95% interval, over all repertoires. For all
+    targets: n, n_repeats, n_folds (folds with an AUC, in all repeats), and for two classes n_positive and
+    positive_class. A metric that is not defined is None.
     """
     found: dict[str, dict[str, Any]] = {}
     for index, task in enumerate(folds[0].tasks):
@@ -81,7 +81,7 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
 
 
 def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
-    """Return a row for each fold and target: repeat, fold, target and metrics, empty where one is not defined."""
+    """Return a table with a row for each fold and target: repeat, fold, target and metrics; empty if not defined."""
     rows = []
     for each in folds:
         for index, task in enumerate(each.tasks):
@@ -102,12 +102,12 @@ def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
 
 
 def _classes(task: Task) -> range:
-    """Return the indices of the outputs of a task, each of which tells one class from all others."""
+    """Return the indices of the outputs of a task, each of which separates one class from all others."""
     return range(task.n_outputs)
 
 
 def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the AUC with its interval; of several classes the means over classes."""
+    """Return the AUC with its interval; for several classes, the mean over classes."""
     by_class = [_auc_of(folds, index, c, donors) for c in _classes(folds[0].tasks[index])]
     aucs = [auc for auc in by_class if auc is not None]
     if not aucs:
@@ -126,7 +126,7 @@ def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[n
 
 
 def _measured(folds: Sequence[FoldPrediction], index: int) -> list[FoldPrediction]:
-    """Return the folds that have an AUC: of one class at least, against all others."""
+    """Return the folds that have an AUC for at least one class against all others."""
     return [each for each in folds if _mean_auc(each, index) is not None]
 
 
@@ -139,7 +139,7 @@ def _mean_auc(fold: FoldPrediction, index: int) -> float | None:
 def _auc_of(
     folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
 ) -> FoldAucs | None:
-    """Return the AUC of one output of a task over folds; None if no fold has repertoires of both sides."""
+    """Return the AUC of one output of a task over folds; None if no fold has both positive and negative repertoires."""
     labels, scores, people, repeats = [], [], [], []
     for each in folds:
         known = ~np.isnan(each.labels[:, index])
@@ -154,7 +154,7 @@ def _auc_of(
 
 
 def _mean_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
-    """Return the metrics of calls and probabilities over all repertoires of a repeat, as means over repeats."""
+    """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
     repeats = dict.fromkeys(each.repeat for each in folds)
     found = [_judge([each for each in folds if each.repeat == repeat], index) for repeat in repeats]
     means: dict[str, Any] = {}
@@ -165,7 +165,7 @@ def _mean_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str,
 
 
 def _judge(folds: Sequence[FoldPrediction], index: int) -> dict[str, float | None]:
-    """Return the metrics of calls and of probabilities over all repertoires of the folds together."""
+    """Return metrics of calls and of probabilities over all repertoires of the folds together."""
     task = folds[0].tasks[index]
     known = [~np.isnan(each.labels[:, index]) for each in folds]
     label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
@@ -190,7 +190,7 @@ _INTERVALS: dict[str, _Interval] = {
 
 
 def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
-    """Return r2, rank correlation and mean error with intervals; all repeats of a donor count as one observation."""
+    """Return r2, rank correlation and mean error with intervals; one donor is one observation in all repeats."""
     known = [~np.isnan(each.labels[:, index]) for each in folds]
     place = output_slices(folds[0].tasks)[index].start
     label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])

@@ -1,4 +1,4 @@
-"""What a cross-validation was asked for: its header `cv.yaml`, its test folds, and its runs.
+"""Plan of a cross-validation: its header `cv.yaml`, its test folds, and its runs.
 
 Letters: B repertoires.
 """
@@ -43,18 +43,18 @@ _MAX_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class Header:
-    """What `cv.yaml` holds: the arguments of `cross_validate` that calls for one folder share.
+    """The content of `cv.yaml`: the arguments of `cross_validate` that all calls for one folder must share.
 
     Attributes
     ----------
     cohort, targets, members, group_by, adjust_for, seed
-        As those of `cross_validate`; they are the same in all calls.
+        Arguments of `cross_validate`, the same in all calls.
     folds
-        The number of test folds.
+        Number of test folds.
     left_out
-        The column whose values are the test folds; None: random folds.
+        Metadata column whose values are the test folds; None for random folds.
     repeats
-        As that of `cross_validate`; a later call may have more.
+        Number of repeats, see `cross_validate`; a later call may have more.
     """
 
     cohort: str
@@ -69,7 +69,7 @@ class Header:
 
     @property
     def n_validation_folds(self) -> int:
-        """The number of folds of which each can be for validation, while one test fold is left out."""
+        """Number of folds, without the test fold, each of which can be the validation fold."""
         return self.folds - 1 if self.left_out is None else N_FOLDS
 
 
@@ -82,7 +82,7 @@ def make_header(
     members: int | None,
     **others: Any,
 ) -> Header:
-    """Return what `cv.yaml` holds of the arguments of `cross_validate`; `others` are its other fields."""
+    """Return the header for arguments of `cross_validate`; `others` are further fields of the header."""
     column = left_out_column(folds)
     if column is None and not isinstance(folds, int):
         raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
@@ -92,7 +92,7 @@ def make_header(
 
 
 def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Header, seed: int) -> NDArray[np.int64]:
-    """Return the index of the test fold of each repertoire, (B,); -1 where it is in none."""
+    """Return the index of the test fold of each repertoire, (B,); -1 if it is in none."""
     metadata, group_by, source = dataset.metadata, header.group_by, header.cohort
     if header.left_out is not None:
         return assign_left_out(metadata, tasks, header.left_out, group_by=group_by, source=source)
@@ -100,7 +100,7 @@ def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Hea
 
 
 def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[str, RunPlan]:
-    """Return the runs of a cross-validation by their names, such as repeat-0-fold-0-validation-1.
+    """Return the runs of a cross-validation by name, such as repeat-0-fold-0-validation-1.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[st
 
 
 def name_runs(header: Header) -> dict[str, tuple[int, int, int]]:
-    """Return the repeat, the test fold and the validation fold of each run by its name."""
+    """Return the repeat, the test fold and the validation fold of each run, by name."""
     places = [
         (repeat, fold, member if header.left_out is not None else (fold + 1 + member) % header.folds)
         for repeat in range(header.repeats)
@@ -144,7 +144,7 @@ def name_runs(header: Header) -> dict[str, tuple[int, int, int]]:
 
 
 def holds_cross_validation(folder: Path) -> bool:
-    """Return whether a folder is one of a cross-validation."""
+    """Return whether a folder is that of a cross-validation."""
     return (folder / _HEADER).is_file()
 
 
@@ -168,7 +168,7 @@ def read_header(folder: Path) -> Header:
 
 
 def check_folder(folder: Path, header: Header) -> None:
-    """Raise InputError unless the folder is new, or that of an equal call."""
+    """Raise InputError unless the folder is new, or was written by a call with the same arguments."""
     if holds_cross_validation(folder):
         begun = read_header(folder)
         differing = [each.name for each in fields(Header) if getattr(begun, each.name) != getattr(header, each.name)]
@@ -180,7 +180,7 @@ def check_folder(folder: Path, header: Header) -> None:
 
 
 def begin_cross_validation(folder: Path, header: Header) -> None:
-    """Make the folder if need be, and write `cv.yaml`."""
+    """Create the folder if needed, and write `cv.yaml`."""
     with name_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     body = {"format": FORMAT, "version": VERSION, "deeprc": package_version("deeprc"), **vars(header)}

@@ -1,4 +1,4 @@
-"""Cross-validation: ensembles for every test fold, perhaps repeated with other divisions and seeds, and one answer."""
+"""Cross-validation: an ensemble for every test fold, perhaps repeated with other folds and seeds."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What a cross-validation has found.
+    """The results of a cross-validation.
 
     Attributes
     ----------
     path
-        Its folder, which holds everything below, and the runs in `runs/`.
+        Folder with the files that are named below, and the runs in `runs/`.
     metrics
-        The metrics by target, see `measure_folds`: `metrics.json`.
+        Metrics by target, see `measure_folds`: `metrics.json`.
     predictions
-        The out-of-fold predictions, see `out_of_fold_table`: `predictions.tsv`.
+        Out-of-fold predictions, see `out_of_fold_table`: `predictions.tsv`.
     folds
-        The metrics of each fold, see `folds_table`: `folds.tsv`.
+        Metrics of each fold, see `folds_table`: `folds.tsv`.
     cautions
-        What to know before the metrics are believed: `warnings.json`.
+        Warnings about the metrics: `warnings.json`.
     """
 
     path: Path
@@ -82,7 +82,7 @@ class CrossValidation:
         return f"CrossValidation('{self.path}', {', '.join(map(str, self.metrics))}; its metrics say how good it is)"
 
     def _repr_html_(self) -> str:
-        """Return the AUC, or r2, of each target with its interval as a notebook shows it."""
+        """Return the AUC, or r2, of each target with its interval as HTML for a notebook."""
         rows, pictures = [], []
         for target, found in self.metrics.items():
             (measure, heading), chance = (("r2", "r²"), None) if "r2" in found else (("auc", "AUC"), 0.5)
@@ -112,45 +112,45 @@ def cross_validate(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> CrossValidation:
-    """Say how well a target can be predicted from a cohort; `deeprc.cv` is this function.
+    """Measure by cross-validation how well targets can be predicted in a cohort; `deeprc.cv` is this function.
 
-    Each fold is once the test fold, which an ensemble of runs predicts that has not seen it. The call trains `folds`
-    times `members` times `repeats` runs. If it is interrupted, or repeated with more `repeats`, it continues.
+    Each fold is the test fold once. An ensemble of runs that has not seen it predicts it. The call trains `folds` times
+    `members` times `repeats` runs. If it is interrupted, or called again with more `repeats`, it continues.
 
     Parameters
     ----------
     cohort
-        A container made by `deeprc preprocess`.
+        Path of a container made by `deeprc preprocess`.
     output
-        The folder to write. It must not exist, be empty, or be that of an equal call.
+        Folder for the results. It must not exist, be empty, or be from a call with the same arguments.
     targets
-        What to predict, see `deeprc.tasks.parse_tasks`.
+        Texts of the targets, see `deeprc.tasks.parse_tasks`.
     folds
-        Number of folds, at least 3; or `leave-one-out:COLUMN`: each value of a column of the metadata, such as a batch,
-        is a test fold, and the others are divided into 5 folds, of which each run validates on one.
+        Number of folds, at least 3; or `leave-one-out:COLUMN`: each value of a metadata column, such as a batch, is a
+        test fold, and the other repertoires are divided into 5 folds, one of which is for validation in each run.
     repeats
-        How often the whole is done, each time with another division into folds and another seed.
+        Number of repeats, each with other folds and another seed.
     members
-        Number of runs that predict a test fold together, each with another validation fold; None: one for each fold
-        that is not for testing. Then the ensemble has learned from all repertoires but those of the test fold.
+        Number of runs that predict a test fold together, each with another validation fold. None: one run for each fold
+        except the test fold. Then the ensemble has learned from all repertoires outside the test fold.
     group_by
-        A column of the metadata; repertoires with the same value stay in one fold.
+        Metadata column; repertoires with the same value stay in one fold.
     adjust_for
-        As that of `SplitOptions`.
+        Metadata columns to adjust for, see `SplitOptions`.
     config
-        The default preset when None.
+        Configuration; None is the default preset.
     seed
-        The seed of the first repeat; that of each other repeat is larger by 1.
+        Seed of the first repeat; the seed of each further repeat is larger by 1.
     device
-        `auto`, `cpu`, `cuda` ...
+        Name of the device: `auto`, `cpu`, `cuda` ...
     keep_sketches
-        As that of `train_run`.
+        Whether the runs keep hashes of junctions, see `train_run`.
     jobs
         Number of processes of this machine that train at the same time.
     scheduler
-        The address of a Dask scheduler, whose workers train in the place of processes.
+        Address of a Dask scheduler. Then its workers train instead of processes of this machine.
     progress
-        As that of `train_run`, for each run that is trained in this process.
+        Function that gets the progress of each run that is trained in this process, see `train_run`.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def cross_validate(
 
 
 def _predict(folder: Path, header: Header, workers: Workers, device: str) -> list[FoldPrediction]:
-    """Return what the ensemble of each test fold predicts, by repeat and fold."""
+    """Return the prediction of the ensemble of each test fold, by repeat and fold."""
     members: dict[tuple[int, int], list[Path]] = {}
     for name, (repeat, fold, _) in name_runs(header).items():
         members.setdefault((repeat, fold), []).append(folder.absolute() / _RUNS / name)
@@ -214,8 +214,8 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
 def _check_cautions(
     dataset: RepertoireDataset, tasks: list[Task], folder: Path, header: Header, fold_of: Sequence[NDArray[np.int64]]
 ) -> list[Caution]:
-    """Return what a check of the cohort warns of: shortcuts to the label, and copies in several folds of a repeat."""
-    checks = read_checks(folder / _RUNS / next(iter(name_runs(header))))  # all runs have checked the same cohort
+    """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
+    checks = read_checks(folder / _RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
     if checks is None or checks.metadata != metadata_digest(dataset):
         checks = check_for_training(dataset, tasks, header.group_by)
     folds = np.stack(fold_of, axis=1)
@@ -227,7 +227,7 @@ def _check_cautions(
 def _find_cautions(
     dataset: RepertoireDataset, tasks: Sequence[Task], folder: Path, header: Header, fold_of: NDArray[np.int64]
 ) -> list[Caution]:
-    """Return what to know before the metrics are believed: donors in several folds, few donors, one repeat ..."""
+    """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
     column, person = subject_column(dataset.metadata, header.group_by), known_people(dataset.metadata, header.group_by)
     known = labels(list(tasks), dataset.metadata)
@@ -261,7 +261,7 @@ def _write(
     tested: Sequence[FoldPrediction],
     cautions: Sequence[Caution],
 ) -> CrossValidation:
-    """Write the results, each file whole; earlier metrics go first, the new ones come last."""
+    """Write the results; old metrics are deleted first and new ones written last, as the sign of complete results."""
     predictions, folds = out_of_fold_table(tested, dataset), folds_table(tested)
     with name_write_errors(folder):
         (folder / "metrics.json").unlink(missing_ok=True)

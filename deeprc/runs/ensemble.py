@@ -1,4 +1,4 @@
-"""Several runs that predict together: the mean of their outputs.
+"""Ensembles of runs, which predict together by the mean of their outputs.
 
 Letters: B repertoires, T outputs.
 """
@@ -39,7 +39,7 @@ class RunEnsemble:
     Attributes
     ----------
     runs
-        At least one.
+        Runs of the ensemble, at least one.
     """
 
     runs: tuple[Run, ...]
@@ -52,29 +52,29 @@ class RunEnsemble:
 
     @cached_property
     def model(self) -> Model:
-        """The runs' models, as one."""
+        """Model that averages the models of the runs."""
         models = [run.model for run in self.runs]
         return models[0] if len(models) == 1 else Ensemble.of(models)
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What is predicted."""
+        """Tasks that are predicted."""
         return self.model.tasks
 
     @property
     def group_by(self) -> str | None:
-        """The metadata column by which the splits were made; None where they differ."""
+        """Metadata column that the splits kept together; None if the runs have different ones."""
         columns = {run.group_by for run in self.runs}
         return columns.pop() if len(columns) == 1 else None
 
     def histories(self) -> dict[str, pd.DataFrame]:
-        """Return each run's history by its name."""
+        """Return the history of each run, by name."""
         return {run.model.name: run.history() for run in self.runs}
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return each repertoire's part of the split, (B,): "train" if any run learned from it, else "validation" ...
 
-        So "test" and "new" are what no run has looked at in training.
+        So repertoires of "test" and "new" had no part in the training of any run.
         """
         of_runs = [run.split_of(dataset) for run in self.runs]
         found = [next(split for split in (*SPLITS, NEW) if split in splits) for splits in zip(*of_runs, strict=True)]
@@ -83,7 +83,7 @@ class RunEnsemble:
         return found
 
     def summaries(self) -> list[TrainingSummary]:
-        """Return what each run keeps of its training repertoires."""
+        """Return each run's summary of its training repertoires."""
         return [summary for run in self.runs for summary in run.summaries()]
 
     def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def load_ensemble(
     Raises
     ------
     InputError
-        See `load_run`; or if a folder is given twice, or the targets differ.
+        As in `load_run`; or if a folder is given twice, or the targets differ.
     """
     folders = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     for number, folder in enumerate(folders):
@@ -126,26 +126,26 @@ def evaluate_runs(
     *,
     device: str = "auto",
 ) -> Metrics:
-    """Measure one run, or several that predict together, on a cohort; `deeprc.evaluate` is this function.
+    """Return the metrics of one run, or of several that predict together, on a cohort; `deeprc.evaluate` is this.
 
     Parameters
     ----------
     runs
-        A run directory, or several.
+        Path of a run directory, or several paths.
     cohort
-        A container made by `deeprc preprocess`, or a dataset.
+        Path of a container made by `deeprc preprocess`, or a dataset.
     device
-        `auto`, `cpu`, `cuda` ...
+        Name of the device: `auto`, `cpu`, `cuda` ...
 
     Returns
     -------
     Metrics by split ("train", "validation", "test", "new") and target, see `deeprc.evaluation.metrics.task_metrics`;
-    and "warnings", a list of what to know before they are believed, each as `deeprc.evaluation.caution.Caution` has it.
+    and "warnings", a list of warnings about them, each with the fields of `deeprc.evaluation.caution.Caution`.
 
     Raises
     ------
     InputError
-        See `load_ensemble`; or if the cohort cannot be used, or no repertoire of it has a label.
+        As in `load_ensemble`; or if the cohort cannot be used, or none of its repertoires has a label.
     """
     return assess_runs(runs, cohort, device=device).to_dict()
 
@@ -156,7 +156,7 @@ def assess_runs(
     *,
     device: str = "auto",
 ) -> Assessment:
-    """Measure as `evaluate_runs`, and compare with controls; raises as it does."""
+    """Assess runs on a cohort, with controls; parameters and errors are those of `evaluate_runs`."""
     trained = load_ensemble(runs, device=device)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     return assess(trained, dataset)

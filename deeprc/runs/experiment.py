@@ -1,4 +1,4 @@
-"""Train one model from a container to a run directory, or continue one that was interrupted."""
+"""Training of one model from a container to a run directory, and its continuation after an interruption."""
 
 from __future__ import annotations
 
@@ -69,30 +69,31 @@ def train_run(
     keep_sketches: bool = True,
     progress: Progress | None = None,
 ) -> Run:
-    """Train a model on one fold's training repertoires and write a run directory.
+    """Train a model on a cohort and write a run directory; `deeprc.train` is this function.
 
     Parameters
     ----------
     cohort
-        A container made by `deeprc preprocess`.
+        Path of a container made by `deeprc preprocess`.
     output
-        The run directory; must not exist, or be empty.
+        Path of the run directory; it must not exist, or must be empty.
     targets
-        What to predict, see `deeprc.tasks.parse_tasks`.
+        Texts of the targets, see `deeprc.tasks.parse_tasks`.
     config
-        The default preset when None.
+        Configuration; None is the default preset.
     split
-        How the cohort is split into training, validation and test; None: the defaults of `SplitOptions`.
+        Options of the split into training, validation and test; None takes the defaults of `SplitOptions`.
     seed
-        The seed of every random choice: the split, the initial weights and the sampling.
+        Seed of every random choice: the split, the initial weights and the sampling.
     device
-        `auto`, `cpu`, `cuda` ...
+        Name of the device: `auto`, `cpu`, `cuda` ...
     logger
-        `tensorboard` writes its event files into the run directory's folder of this name, at each evaluation.
+        Name of a logger; `tensorboard` writes event files into the folder `tensorboard` of the run at each evaluation.
     keep_sketches
-        Whether the run keeps hashes of some junctions of each training repertoire, which recognise copies of it.
+        Whether the run keeps hashes of some junctions of each training repertoire, by which copies of it are
+        recognised.
     progress
-        Called after every update with the training's state and the update's loss.
+        Function that is called after every update with the state of the training and the loss of the update.
 
     Raises
     ------
@@ -127,7 +128,7 @@ def train_run(
         device=device,
         config=config,
     )
-    _trainer(settings, dataset, made, where, None)  # fails here, before anything is written
+    _trainer(settings, dataset, made, where, None)  # raises its errors here, before anything is written
     ranks.compute_once(lambda: _begin(folder, settings, dataset, made, where, keep_sketches))
     return _train(folder, settings, dataset, made, where, logger, progress)
 
@@ -146,7 +147,7 @@ def _begin(
     device: torch.device,
     keep_sketches: bool,
 ) -> None:
-    """Check the cohort, show what was found, summarise the training repertoires, and make the run directory."""
+    """Check the cohort, log the findings, summarise the training repertoires, and make the run directory."""
     checks = check_for_training(dataset, settings.tasks, settings.group_by)
     checks.log(_logger)
     learned = dataset[np.sort(np.concatenate([split.train, split.validation]))]
@@ -156,7 +157,7 @@ def _begin(
 
 
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
-    """Warn where the abundance scale log(count) makes most sequences' residues vanish."""
+    """Warn if the abundance scale log(count) hides the residues of most sequences."""
     if config.network.abundance == "log":
         seen_once = float(np.mean(np.asarray(dataset.container.sequences.counts) <= 1))
         if seen_once > 0.5:
@@ -175,12 +176,12 @@ def _start_folder(
     checks: RunChecks,
     summary: TrainingSummary,
 ) -> None:
-    """Make the run directory with all that is known before training; it appears whole."""
+    """Make the run directory with all files that are known before training, under a temporary name first."""
     place = Path(os.path.realpath(folder))
     with name_write_errors(folder):
         place.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(place) as hidden:
-            aside = hidden / "run"  # made inside, because the hidden folders are for their owner only
+            aside = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
             aside.mkdir()
             write_splits(aside, split, dataset)
             write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
@@ -202,16 +203,16 @@ def resume_run(
     logger: str | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Continue a run that was interrupted; it ends with the numbers of one that was not (CPU, same machine).
+    """Continue a run that was interrupted; on the CPU of one machine, the result is that of an uninterrupted run.
 
     Parameters
     ----------
     path
-        The run directory.
+        Path of the run directory.
     cohort
-        The container, if it has moved.
+        Path of the container, if it has moved.
     logger, progress
-        As in `train_run`; the logger need not have been there before.
+        Logger and progress function, see `train_run`; the interrupted run may have had no logger.
 
     Raises
     ------
@@ -241,7 +242,7 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
 
 
 def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
-    """Return a hash of the repertoires' ids, sequences, counts and labels, and of genes that the network reads."""
+    """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
     sequences = dataset.container.sequences
     network = config.network
@@ -297,14 +298,14 @@ def _train(
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Path]:
-    """Give a run's folder of checkpoints, made if need be, while no other training of the run is under way.
+    """Yield a run's folder of checkpoints, locked so that no other process trains this run.
 
-    Rank 0 makes and locks it.
+    Rank 0 makes it if needed, and locks it.
 
     Raises
     ------
     InputError
-        If another process trains it, or has ended its training meanwhile.
+        If another process trains the run, or has ended its training meanwhile.
     """
     checkpoint = folder / "checkpoint"
     if not ranks.is_main():
@@ -325,7 +326,7 @@ def _locked(folder: Path) -> Iterator[Path]:
 def _fit(
     trainer: Trainer, folder: Path, settings: RunSettings, logger: str | None, progress: Progress | None
 ) -> TrainedModel:
-    """Train and return the model; write what is known of the training while it goes on and at its end."""
+    """Train and return the model; write history, seeds and clones during the training and at its end."""
     trainer.start()
     _write_table(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks))
     _write_table(folder / "clones.tsv", clones_table(TrainedModel(settings.tasks, trainer.network, settings.config)))
@@ -343,7 +344,7 @@ def _fit(
         state = trainer.fit(report)
     _logger.info("%s", describe_end(state, settings.config.training))
     _write_table(folder / "history.tsv", pd.DataFrame(state.history))
-    trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # as a run that is loaded
+    trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # the state of a network that is loaded
     trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
     ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.best_update))
     return trained
@@ -356,7 +357,7 @@ def _write_table(path: Path, table: pd.DataFrame) -> None:
 
 
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
-    """Say in a sentence when a training ended, why, and which weights were kept."""
+    """Return a sentence that says when a training ended, why, and which weights were kept."""
     if state.update >= settings.n_updates:
         return f"trained for all {settings.n_updates} updates, best at {state.best_update}"
     if state.best_loss <= settings.least_gain:
@@ -367,10 +368,10 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
 
 
 def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
-    """Return the motifs that kernels started from, as a run's `seeds.tsv` has them.
+    """Return the motifs from which kernels started, as the table `seeds.tsv` of a run.
 
-    Columns: kernel, from 1; motif, a point for any residue; output, its name; correlation of the motif's frequency in a
-    training repertoire with the label; p_value, corrected for all motifs looked at.
+    The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
+    frequency in a training repertoire with the label; p_value, corrected for all searched motifs.
     """
     names = output_names(tasks)
     rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.p_value) for k, seed in enumerate(seeds, 1)]

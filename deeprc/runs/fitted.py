@@ -1,4 +1,4 @@
-"""A model that was fitted in Python, as what predicts: it has no run directory.
+"""Models that were fitted in Python and have no run directory, in the form that reports and predictions take.
 
 Letters: B repertoires.
 """
@@ -28,19 +28,18 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A model that was fitted in Python, with what is known of its training.
+    """A model that was fitted in Python, with its history and a summary of its training repertoires.
 
     Attributes
     ----------
     model
         The trained model.
     splits
-        The part of the split, train or validation, that each repertoire given to `fit` was in, by the digest of its
-        content.
+        Part of the split, train or validation, of each repertoire given to `fit`, by the digest of its content.
     history
-        How training went, one row per look at the validation repertoires.
+        History of the training, one row per evaluation on the validation repertoires.
     summary
-        What is known of the training repertoires, to tell how others differ from them.
+        Summary of the training repertoires, with which other repertoires are compared.
     """
 
     model: TrainedModel
@@ -59,12 +58,11 @@ class FittedModel:
         Parameters
         ----------
         estimator
-            The estimator.
+            The fitted estimator.
         target
-            What is predicted: the name of the metadata column that holds the labels; None keeps "y".
+            Name of the metadata column with the labels; None keeps the name "y".
         cohort
-            Repertoires among which are those that it was fitted with. They say how other repertoires differ from them;
-            None: this is not known.
+            Repertoires that include the training repertoires, to summarise them; None makes no summary.
         """
         check_is_fitted(estimator)
         (task,) = estimator.model_.tasks
@@ -77,29 +75,29 @@ class FittedModel:
         return cls(replace(estimator.model_, tasks=(named,)), splits, pd.DataFrame(estimator.history_), summary)
 
     def histories(self) -> dict[str, pd.DataFrame]:
-        """Return how training went, by the model's name."""
+        """Return the history of the training, by the name of the model."""
         return {self.model.name: self.history}
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the part of the split that each repertoire was in in training, or "new", (B,).
+        """Return the part of the split in which each repertoire was in training, or "new", (B,).
 
-        A repertoire is known by its content, whatever its id.
+        A repertoire is recognised by its content, whatever its id is.
         """
         return [self.splits.get(repertoire.digest(), NEW) for repertoire in dataset]
 
     def summaries(self) -> list[TrainingSummary]:
-        """Return what is known of the training repertoires."""
+        """Return the summary of the training repertoires."""
         return [self.summary]
 
 
 def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
-    """Summarise the repertoires of a cohort that a model was fitted with; `splits` as those of `FittedModel`."""
+    """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
     fitted = cohort[[i for i, repertoire in enumerate(cohort) if repertoire.digest() in splits]]
     return summarise_training(fitted, known_people(fitted.metadata, None))
 
 
 def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
-    """Return the dataset with labels, (B,), as a column of its metadata, in the place of one of this name.
+    """Return the dataset with labels, (B,), as a column of its metadata; it replaces a column of the same name.
 
     Raises
     ------
@@ -117,7 +115,7 @@ def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> R
         column_values = np.full(len(metadata), None, dtype=object)
         column_values[dataset.rows] = [None if pd.isna(value) else str(value) for value in values]
     metadata[column] = column_values
-    container = object.__new__(type(dataset.container))  # a view of the same file, or of the same simulated cohort
+    container = object.__new__(type(dataset.container))  # a view of the same container, with other metadata
     vars(container).update({**vars(dataset.container), "metadata": metadata})
     view = dataset[:]
     view.container = container

@@ -1,4 +1,4 @@
-"""The metrics of a model as a dictionary that a notebook shows as a table."""
+"""Metrics of a model, as a dictionary that a notebook shows as a table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _limits(values: Mapping[str, Any]) -> str:
 
 
 def _picture(values: Mapping[str, Any]) -> str:
-    """Return a picture of an AUC with its interval; "" where it has none."""
+    """Return a picture of an AUC with its interval; "" if it has no interval."""
     if values.get("auc") is None or not values.get("auc_ci"):
         return ""
     low, high = values["auc_ci"]

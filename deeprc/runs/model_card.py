@@ -1,4 +1,4 @@
-"""The model card of a packed model: what it predicts, from what it was trained, how good it is, and its limits."""
+"""The model card of a packed model: its targets, its training, its performance and its limits."""
 
 from __future__ import annotations
 

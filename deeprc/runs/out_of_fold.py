@@ -1,4 +1,4 @@
-"""Out-of-fold predictions: each repertoire is predicted by an ensemble that has not seen it.
+"""Out-of-fold predictions: an ensemble predicts each repertoire that it has not seen in training.
 
 Letters: B repertoires of a fold, T outputs.
 """
@@ -42,23 +42,23 @@ class FoldRuns:
 
 @dataclass(frozen=True)
 class FoldPrediction:
-    """What an ensemble predicts for its test fold.
+    """The prediction of an ensemble for its test fold.
 
     Attributes
     ----------
     repeat, fold
-        The index of the repeat and of the fold.
+        Index of the repeat and of the fold.
     rows
-        The index in the cohort of each test repertoire, (B,).
+        Row of each test repertoire in the cohort, (B,).
     outputs
-        The outputs before the calibration of `tasks`, (B, T): log-odds, logits, and numbers in the units of the target.
+        Outputs before the calibration of `tasks`, (B, T): log-odds, logits, and numbers in the units of the target.
     labels
-        The labels, (B, number of tasks); NaN where one is not known.
+        Labels, (B, number of tasks); NaN if not known.
     tasks
-        What is predicted, with the calibration and the cutoff for this fold.
+        Tasks that are predicted, with the calibration and the cutoff for this fold.
     learned
-        The index in the cohort of each repertoire that a run of the ensemble has trained or validated on; equal ones of
-        several runs once.
+        Rows in the cohort of the repertoires on which a run of the ensemble was trained or validated, one array for
+        each different set of repertoires.
     """
 
     repeat: int
@@ -70,9 +70,9 @@ class FoldPrediction:
     learned: tuple[NDArray[np.int64], ...] = ()
 
     def log_odds(self) -> Floats:
-        """Return the calibrated log-odds of the positive class, or of each of several classes; NaN of numbers, (B, T).
+        """Return calibrated log-odds of the positive class, or of each of several classes, (B, T); NaN for numbers.
 
-        Probabilities near 1 are rounded to 1, log-odds are not.
+        Unlike probabilities near 1, log-odds are not rounded.
         """
         calibrated = calibrate(torch.from_numpy(self.outputs), self.tasks).numpy()
         found = np.full_like(calibrated, np.nan)
@@ -86,17 +86,17 @@ class FoldPrediction:
         return found
 
     def probabilities(self, index: int) -> Floats:
-        """Return the calibrated probabilities of a task by its index: (B,), or of each of several classes (B, C)."""
+        """Return the calibrated probabilities of a task, by its index: (B,), or (B, C) for several classes."""
         return activate(torch.from_numpy(self.outputs), self.tasks)[index]
 
 
 def predict_fold(of: FoldRuns) -> FoldPrediction:
-    """Return what the runs of a test fold predict together for it, calibrated by their validation repertoires.
+    """Return the joint prediction of the runs of a test fold, calibrated on their validation repertoires.
 
     Raises
     ------
     InputError
-        If the runs have different repertoires for testing: one may have learned from what another tests.
+        If the runs have different test repertoires: one may have learned from test repertoires of another.
     """
     ensemble, dataset = load_ensemble(of.runs, device=of.device), open_dataset(of.cohort)
     first = ensemble.runs[0]
@@ -123,13 +123,13 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
 
 
 def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
-    """Return the folds, each calibrated by the predictions for the other test folds of its repeat.
+    """Return the folds, each calibrated on the predictions for the other test folds of its repeat.
 
-    The runs of an ensemble are calibrated by their validation repertoires, each alone. The mean of their outputs has
-    less noise than each, so its log-odds are too near 0. No repertoire that is labelled is new to all runs of an
-    ensemble but those of its test fold. So slope, intercept and cutoff for a test fold come from the other test folds,
-    whose repertoires were predicted by ensembles of the same kind. No label of the fold itself is read. With few
-    labels, little is changed, see `deeprc.calibration.fit_calibration`.
+    Each run of an ensemble is calibrated alone, on its validation repertoires. The mean of the outputs has less noise
+    than each output, so its log-odds are too near 0. But the only labelled repertoires that are new to all runs of an
+    ensemble are those of its test fold. So slope, intercept and cutoff for a test fold are fitted to the other test
+    folds, which ensembles of the same kind have predicted. Labels of the fold itself are not used. With few labels, the
+    calibration changes little, see `deeprc.calibration.fit_calibration`.
     """
     found = []
     for each in folds:
@@ -144,10 +144,10 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
 
 
 def out_of_fold_table(folds: Sequence[FoldPrediction], dataset: RepertoireDataset) -> pd.DataFrame:
-    """Return the predictions of all folds, by repeat and in the order of the cohort.
+    """Return a table of the predictions of all folds, by repeat and in the order of the cohort.
 
-    The columns are repertoire_id, repeat, fold, target, label, log_odds (calibrated; those of each class for several
-    classes), and the others of `predictions_table`.
+    The columns are repertoire_id, repeat, fold, target, label, log_odds (calibrated; one row per class for several
+    classes), and the other columns of `predictions_table`.
     """
     parts = []
     for each in folds:

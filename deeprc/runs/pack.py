@@ -1,4 +1,4 @@
-"""`deeprc pack`: a trained model in one file to share, without anything of a single donor."""
+"""Packing of a trained model into one file to share, without data of single donors (`deeprc pack`)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ __all__ = ["pack_run"]
 _MAX_NOTES = 1 << 18
 _AS_THEY_ARE = ("metrics.json", "clones.tsv")
 _SHIFT = "shift.json"
-_DIGITS = 4  # that are kept of a number in the summary of the training repertoires
+_DIGITS = 4  # number of digits that are kept in the summary of the training repertoires
 _logger = logging.getLogger(__name__)
 
 
 def pack_run(
     run: str | os.PathLike[str], output: str | os.PathLike[str], *, notes: str | os.PathLike[str] | None = None
 ) -> dict[str, int]:
-    """Write one file with a trained model, to be used wherever a run is taken; `deeprc.pack` is this function.
+    """Write a trained model into one file, which can be used like a run directory; `deeprc.pack` is this function.
 
-    The file has the configuration, the weights, the metrics, the clones that the model remembers (each was found in at
-    least two donors, or two repertoires where the run was trained without `group_by`), the summary of the training
+    The file has the configuration, the weights, the metrics, the clones that the model stores (each was found in at
+    least two donors, or in two repertoires if the run was trained without `group_by`), the summary of the training
     repertoires (`shift.json`, rounded) and a model card. It has no ids, no labels, no digests and no hashes of
     repertoires, no number of a single repertoire, no predictions and no paths.
 
     Parameters
     ----------
     run
-        A run directory.
+        Path of a run directory.
     output
-        The file to write, by convention with the ending `.deeprc`. An existing bundle is replaced.
+        Path of the file, by convention with the ending `.deeprc`. An existing bundle is replaced.
     notes
-        A text file in Markdown about the cohort and the intended use, which becomes part of the model card.
+        Path of a text in Markdown about the cohort and the intended use, which becomes part of the model card.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def pack_run(
         raise InputError(f"{folder}: expected a run directory")
     check_output_path(target)
     if target.exists():
-        unpack_bundle(target)  # refuses to replace anything else
+        unpack_bundle(target)  # raises an error if the file is anything but a bundle, so that it is not replaced
     trained = load_run(folder, device="cpu")
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
     cohort = Path(trained.settings.cohort).name
@@ -89,17 +89,17 @@ def pack_run(
 
 
 def _anonymous_summary(path: Path) -> bytes:
-    """Return the summary of the training repertoires without what is of a single one, and with rounded numbers.
+    """Return the summary of the training repertoires without data of single repertoires, and with rounded numbers.
 
-    With the distance of each repertoire and exact moments, whoever has a repertoire could find out whether it took
-    part.
+    From the distance of each repertoire and exact moments, the owner of a repertoire could find out whether it was in
+    the training.
     """
     summary = json.loads(read_limited(path, limit=MAX_BYTES[path.name], expected="a file of a run"))
     return json.dumps(_rounded({**summary, "distances": []}), indent=1).encode() + b"\n"
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON in which numbers have few digits."""
+    """Return a JSON value in which numbers are rounded to few digits."""
     if isinstance(value, dict):
         return {name: _rounded(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -108,10 +108,10 @@ def _rounded(value: Any) -> Any:
 
 
 def _anonymous_weights(run: Run) -> bytes:
-    """Return the file of the weights without what readings remember of single training repertoires.
+    """Return the file of the weights without the data that readings keep of single training repertoires.
 
-    These are digests, sizes and cross-fitted scores. They would tell who took part, and hint at labels. New repertoires
-    do not need them.
+    These data are digests, sizes and cross-fitted scores. They would show which repertoires were in the training, and
+    hint at their labels. They are not needed for new repertoires.
     """
     tensors, state = load_tensors(run.path / "model.safetensors")
     if "readings" in state:

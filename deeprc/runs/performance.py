@@ -1,4 +1,4 @@
-"""How well a model predicts a cohort: metrics, and every class against the others.
+"""Performance of a model on a cohort: metrics, and each class against the others.
 
 Letters: B repertoires, T outputs.
 """
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SPLIT_NAMES = {"train": "training", "validation": "validation", "test": "test", NEW: "new"}
-"""How the parts of the split are called in texts."""
+"""Names of the parts of the split in texts."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,21 @@ class Contrast:
     Attributes
     ----------
     target, key
-        The target's name, and that of this class among its predictions, see `predictions_table`.
+        Name of the target, and name of this class in the table of predictions, see `predictions_table`.
     positive, negative
-        The names of the class and of all others.
+        Name of the class, and name of all others together.
     output
-        The output that tells them apart.
+        Index of the output that separates them.
     label
-        1, 0, or NaN where it is not known, (B,).
+        Label of each repertoire, (B,): 1, 0, or NaN if not known.
     score
         Log-odds of the positive class, (B,).
     probability
         Probability of the positive class, (B,).
     donors
-        The number of each repertoire's donor, (B,); None: each is of another donor.
+        Index of each repertoire's donor, (B,); None if each repertoire has another donor.
     about
-        What is told apart, in words, where a run has several contrasts; "" where there is but this one.
+        Text that says what is separated, if a run has several contrasts; "" if this is the only one.
     """
 
     target: str
@@ -89,11 +89,11 @@ class Contrast:
 
     @property
     def named(self) -> str:
-        """What to put behind a noun: " for grade: high against not high", "" where there is but one contrast."""
+        """Text to put after a noun: " for grade: high against not high"; "" if there is only one contrast."""
         return f" for {self.about}" if self.about else ""
 
     def auc(self, rows: NDArray[np.bool_]) -> Auc | None:
-        """Return the AUC among some repertoires, (B,); None unless both classes occur there."""
+        """Return the AUC among the repertoires `rows`, (B,); None if they have only one class."""
         rows = rows & ~np.isnan(self.label)
         label = self.label[rows].astype(np.int64)
         n_positive, n_negative = int(label.sum()), int((1 - label).sum())
@@ -105,20 +105,20 @@ class Contrast:
 
 @dataclass(frozen=True)
 class AllClasses:
-    """All classes of a target that has several, told apart together; `about` as of `Contrast`."""
+    """All classes together of a target that has several; for `about`, see `Contrast`."""
 
     target: str
     about: str = ""
 
     @property
     def named(self) -> str:
-        """What to put behind a noun: " for grade", "" where there is but one target."""
+        """Text to put after a noun: " for grade"; "" if there is only one target."""
         return f" for {self.about}" if self.about else ""
 
 
 @dataclass(frozen=True)
 class R2:
-    """An r2 with its 95% interval (None of too few repertoires) and the number of repertoires."""
+    """An r2 with its 95% interval (None if there are too few repertoires) and the number of repertoires."""
 
     value: float
     interval: tuple[float, float] | None
@@ -127,7 +127,7 @@ class R2:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A regression target: known and predicted values, (B,), NaN where nothing is known; `donors` as of `Contrast`."""
+    """A regression target: known values, (B,), NaN if not known, and predicted ones; for `donors`, see `Contrast`."""
 
     target: str
     label: NDArray[np.float64]
@@ -137,11 +137,11 @@ class Numbers:
 
     @property
     def named(self) -> str:
-        """What to put behind a noun: " for age", "" where there is but one target."""
+        """Text to put after a noun: " for age"; "" if there is only one target."""
         return f" for {self.about}" if self.about else ""
 
     def r2(self, rows: NDArray[np.bool_]) -> R2 | None:
-        """Return r2 among some repertoires, (B,); None unless two different values occur there."""
+        """Return r2 among the repertoires `rows`, (B,); None if they have fewer than two different values."""
         rows = rows & ~np.isnan(self.label)
         label, predicted = self.label[rows], self.predicted[rows]
         donors = None if self.donors is None else self.donors[rows]
@@ -151,28 +151,28 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Performance:
-    """How well a model predicts a cohort.
+    """The predictions of a model for a cohort, compared with the labels.
 
     Attributes
     ----------
     ids
-        The ids of the repertoires, (B,).
+        Ids of the repertoires, (B,).
     splits
-        The part of the split that each repertoire is in, (B,): train, validation, test or new.
+        Part of the split of each repertoire, (B,): train, validation, test or new.
     labels
-        The labels, (B, number of tasks); NaN where one is not known.
+        Labels, (B, number of tasks); NaN if not known.
     metrics
-        The metrics by split and target, see `deeprc.evaluation.metrics.task_metrics`.
+        Metrics by split and target, see `deeprc.evaluation.metrics.task_metrics`.
     predictions
-        The table of predictions, see `deeprc.runs.results.predictions_table`.
+        Table of predictions, see `deeprc.runs.results.predictions_table`.
     contrasts, numbers
-        Classes to tell apart, and regression targets.
+        Contrasts between classes, and regression targets.
     held_out
-        The part of the split that says how good the model is: "test"; "new" where the cohort has no labelled test
-        repertoire; None where it has neither.
+        Part of the split that says how good the model is: "test"; "new" if the cohort has no labelled test repertoire;
+        None if it has neither.
     subject_column, person
-        The column that says whose a repertoire is, and the index of each repertoire's person, (B,); None where no
-        column does.
+        Metadata column that names the person of a repertoire, and index of each repertoire's person, (B,); None if
+        there is no such column.
     """
 
     ids: NDArray[np.object_]
@@ -188,27 +188,27 @@ class Performance:
 
     @property
     def donors(self) -> dict[str, int] | None:
-        """The number of each repertoire's person by the repertoire's id; None if no column says whose it is."""
+        """Index of each repertoire's person, by the id of the repertoire; None if no column names the person."""
         return None if self.person is None else dict(zip(self.ids.tolist(), self.person.tolist(), strict=True))
 
     def rows(self, split: str | None) -> NDArray[np.bool_]:
-        """Return which repertoires are in a part of the split, (B,)."""
+        """Return whether each repertoire is in a part of the split, (B,)."""
         return np.asarray(self.splits == split)
 
     def classes(self, target: str) -> dict[str, NDArray[np.bool_]]:
-        """Return the held-out repertoires of each class of a target, (B,), by its name; all, by "", of a number."""
+        """Return whether each repertoire is held out and of a class, (B,), by class; a number has the class "" only."""
         rows = self.rows(self.held_out)
         for numbers in self.numbers:
             if numbers.target == target:
                 return {"": ~np.isnan(numbers.label) & rows}
         contrasts = [each for each in self.contrasts if each.target == target]
         found = {each.positive: (each.label == 1) & rows for each in contrasts}
-        if len(contrasts) == 1:  # of several classes, each is the positive one of a contrast
+        if len(contrasts) == 1:  # with several classes, each one is the positive class of a contrast
             found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
         return found
 
     def has_few_people(self, target: str) -> bool:
-        """Return whether the held-out repertoires of any class of a target are of few people."""
+        """Return whether the held-out repertoires of any class of a target are from few people."""
         if self.person is None:
             return False
         kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
@@ -241,7 +241,7 @@ def measure_performance(
 
 
 def held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
-    """Return the part of the split that says how good a model is, see `Performance`, from splits (B,) and labels."""
+    """Return the part of the split that says how good a model is, see `Performance`, from splits, (B,), and labels."""
     known = ~np.isnan(labels).all(axis=1)
     return next((name for name in HELD_OUT if (known & (splits == name)).any()), None)
 
@@ -252,7 +252,7 @@ def _contrasts_and_numbers(
     labels: NDArray[np.float64],
     donors: NDArray[np.int64] | None,
 ) -> tuple[list[Contrast], list[Numbers]]:
-    """Return what is told apart, and the numbers that are predicted, from outputs (B, T) and labels of all tasks."""
+    """Return the contrasts and the numbers of all tasks, from outputs, (B, T), and labels."""
     contrasts: list[Contrast] = []
     numbers: list[Numbers] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
@@ -270,7 +270,7 @@ def _contrasts_and_numbers(
 
 
 def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:
-    """Return what to put before the classes of each target, by its name; nothing where there is but one target."""
+    """Return the text to put before the classes of each target, by its name; "" if there is only one target."""
     columns = [task.column for task in tasks]
     names = {task.name: task.column if columns.count(task.column) == 1 else task.name for task in tasks}
     return {name: f"{short}: " if len(tasks) > 1 else "" for name, short in names.items()}

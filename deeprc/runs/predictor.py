@@ -1,4 +1,4 @@
-"""What predicts the targets of repertoires: one run, or several together.
+"""Predictors: one run, several runs together, or a model that was fitted in Python.
 
 Letters: B repertoires, T outputs.
 """
@@ -35,32 +35,32 @@ logger = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
-    """A model with what is known of its training: a run, several together, or a model that was fitted in Python."""
+    """A model with the history and a summary of its training."""
 
     @property
     def model(self) -> Model:
-        """The model."""
+        """Trained model, or ensemble."""
 
     @property
     def group_by(self) -> str | None:
-        """The metadata column by which the split was made."""
+        """Metadata column whose values the split kept together."""
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The run directories that the model is from; none of a model that was fitted in Python."""
+        """Runs of the model; empty for a model that was fitted in Python."""
 
     def histories(self) -> dict[str, pd.DataFrame]:
-        """Return how each model's training went, by the model's name: one row per look at the validation fold."""
+        """Return the history of each model's training, by name, with one row per evaluation on the validation fold."""
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the part of the split that each repertoire was in in training, or "new", (B,)."""
+        """Return the part of the split in which each repertoire was in training, or "new", (B,)."""
 
     def summaries(self) -> Sequence[TrainingSummary]:
-        """Return for each model what is known of its training repertoires."""
+        """Return the summary of the training repertoires of each model."""
 
 
 def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
-    """Return the predictions as a table, and log how the repertoires differ from those of training.
+    """Return the predictions as a table, and log how the repertoires differ from the training repertoires.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool =
     dataset
         The repertoires.
     abstain
-        Whether the predictions of repertoires are left empty that are beyond the level that 5% of training repertoires
-        exceed.
+        Whether predictions are left empty for repertoires whose distance exceeds the level that 5% of training
+        repertoires exceed.
 
     Returns
     -------
-    The columns of `predictions_table`, and of each repertoire that is test or new: `shift`, its distance from the
-    training repertoires (above 1 it is beyond the level); `shift_reason`, what is unusual about it then; and
-    `resembles`, the training repertoire with which it shares far more junctions than chance explains, with their share.
+    The columns of `predictions_table`, and for each repertoire that is test or new: `shift`, its distance from the
+    training repertoires (above 1 it exceeds the level); `shift_reason`, which says what is unusual then; and
+    `resembles`, the training repertoire with which it shares far more junctions than by chance, with their share.
     """
     model, splits = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, splits)
@@ -116,7 +116,8 @@ def metrics_by_split(
 ) -> dict[str, Any]:
     """Return the metrics of each part of the split that occurs, by target.
 
-    Training and validation repertoires have no intervals: the model was learned from them, or chosen by them.
+    Metrics on training and validation repertoires have no intervals, because the model was learned from them, or chosen
+    by them.
     """
     metrics = {}
     for split in (*SPLITS, NEW):

@@ -1,4 +1,4 @@
-"""Predictions as a table.
+"""Tables of predictions.
 
 Letters: B repertoires, T outputs.
 """
@@ -25,26 +25,26 @@ def predictions_table(
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
 ) -> pd.DataFrame:
-    """Return one row per repertoire and target, in the repertoires' order.
+    """Return a table with one row per repertoire and target, in the order of the repertoires.
 
     A multiclass target has one row per class, named `target=class`, with label 1 for the true class.
 
     Parameters
     ----------
     repertoire_ids, splits
-        The ids and parts of the split of the repertoires, (B,).
+        Ids of the repertoires and their parts of the split, (B,) each.
     outputs
-        Before their activation, (B, T).
+        Outputs before their activation, (B, T).
     labels
-        From `deeprc.tasks.labels`, (B, number of tasks).
+        Labels from `deeprc.tasks.labels`, (B, number of tasks).
     tasks
-        In the order of both.
+        Tasks in the order of outputs and labels.
 
     Returns
     -------
-    The columns repertoire_id, split, target, label, probability, positive_class (whose probability it is, and what
-    label 1 means) and called_class (see `call_classes`); and prediction (in the target's units, probability empty)
-    where there is a regression target. A missing label is empty.
+    The columns repertoire_id, split, target, label, probability, positive_class (the class that has this probability
+    and the label 1) and called_class (see `call_classes`). If there is a regression target, also prediction, in the
+    units of the target; probability is then empty. A missing label is empty.
     """
     parts = []
     for i, (task, predicted) in enumerate(zip(tasks, activate(outputs, tasks), strict=True)):
@@ -71,9 +71,9 @@ def predictions_table(
 def call_classes(probability: NDArray[np.float64], task: Task) -> NDArray[np.object_]:
     """Return the name of the class that is called for each repertoire, (B,).
 
-    Of two classes, the positive one is called where its probability, (B,), is at least the cutoff that was chosen by
-    the validation repertoires (see `deeprc.calibration.choose_cutoff`), otherwise the negative one. Of several
-    classes, with probabilities (B, C), the likeliest is called.
+    Of two classes, the positive one is called if its probability, (B,), is at least the cutoff that was chosen on the
+    validation repertoires (see `deeprc.calibration.choose_cutoff`), otherwise the negative one. Of several classes,
+    with probabilities (B, C), the most probable is called.
     """
     if task.kind == "binary":
         index = (probability >= task.calibration.min_probability).astype(np.int64)

@@ -1,6 +1,6 @@
 """The run directory: one trained model with everything needed to use it again.
 
-`config.yaml` (resolved), `model.safetensors` (weights, and the names of the genes where the network reads them),
+It has `config.yaml` (all settings), `model.safetensors` (weights, and names of genes if the network reads them),
 `splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`,
 `warnings.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
@@ -55,20 +55,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A trained model with what is known of its training.
+    """A trained model with its settings, its split and other files of its run directory.
 
     Attributes
     ----------
     path
-        The run directory; of a packed run, the folder into which it was unpacked.
+        Path of the run directory; for a packed run, the folder into which it was unpacked.
     settings
-        Its `config.yaml`.
+        Settings from `config.yaml`.
     splits, digests
-        The repertoire ids of each split, and the digest of each repertoire's content.
+        Ids of the repertoires of each part of the split, and digest of the content of each repertoire, by id.
     model
-        The trained model.
+        Trained model.
     bundle
-        The packed run that it was loaded from; None for a run directory.
+        Packed run from which it was loaded; None for a run directory.
     """
 
     path: Path
@@ -86,48 +86,48 @@ class Run:
 
     @property
     def source(self) -> Path:
-        """The run directory, or the file of a packed run."""
+        """Path of the run directory, or of the file of a packed run."""
         return self.path if self.bundle is None else self.bundle.source
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What the run predicts."""
+        """Tasks that the run predicts."""
         return self.model.tasks
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The run itself: several predict together in a `RunEnsemble`."""
+        """The run itself, as the only one; a `RunEnsemble` has several."""
         return (self,)
 
     @property
     def group_by(self) -> str | None:
-        """The metadata column by which the split was made."""
+        """Metadata column whose values the split kept together."""
         return self.settings.group_by
 
     def history(self) -> pd.DataFrame:
-        """Return `history.tsv`, one row per look at the validation fold; empty where there is none."""
+        """Return `history.tsv`, with one row per evaluation on the validation fold; empty if the file is missing."""
         file = self.path / "history.tsv"
         return read_history(file) if file.exists() else pd.DataFrame()
 
     def histories(self) -> dict[str, pd.DataFrame]:
-        """Return `history` by the run's name."""
+        """Return the history by the name of the run."""
         return {self.model.name: self.history()}
 
     def seeds(self) -> pd.DataFrame:
-        """Return `seeds.tsv`, the motifs that kernels started from; empty for a run of a version that lacks it."""
+        """Return `seeds.tsv`, the motifs from which kernels started; empty for a run of a version that lacks it."""
         file = self.path / "seeds.tsv"
         return read_seeds(file) if file.exists() else pd.DataFrame()
 
     def clones(self) -> pd.DataFrame:
-        """Return `clones.tsv`, the clones that the model remembers; empty for a run of a version that lacks it."""
+        """Return `clones.tsv`, the clones that the model stores; empty for a run of a version that lacks it."""
         file = self.path / "clones.tsv"
         with naming_bundle(self.bundle):
             return read_clones(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
-        """Return the part of the split that each repertoire was in when the run was trained, or "new", (B,).
+        """Return the part of the split in which each repertoire was when the run was trained, or "new", (B,).
 
-        A repertoire is known by its id and its content: another cohort's repertoire of the same id is new.
+        A repertoire is recognised by its id and its content: a repertoire of another cohort with the same id is new.
         """
         split = {i: name for name in SPLITS for i in self.splits[name]}
         found, strangers = [], 0
@@ -145,7 +145,7 @@ class Run:
         return found
 
     def summaries(self) -> list[TrainingSummary]:
-        """Return what the run keeps of its training repertoires; nothing but digests of an earlier version's run."""
+        """Return the run's summary of its training repertoires; runs of earlier versions have only digests."""
         learned = {i: self.digests[i] for split in ("train", "validation") for i in self.splits[split]}
         with naming_bundle(self.bundle):
             return [replace(read_summary(self.path), digests=learned)]
@@ -170,13 +170,13 @@ class Run:
         Parameters
         ----------
         cohort
-            A container, or a dataset; the one that it was trained on by default.
+            Path of a container, or a dataset; None takes the container of the training.
         output
-            The file to write; it is replaced only if it is a report.
+            Path of the file; an existing file is replaced only if it is a report.
         top
-            How many sequences of the cohort to keep for each class.
+            Number of sequences of the cohort to keep for each class.
         """
-        import deeprc  # reports are made above this package
+        import deeprc  # imported here, because reports are in a package above this one
 
         return deeprc.report(self, self.settings.cohort if cohort is None else cohort, output=output, top=top)
 
@@ -187,7 +187,7 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
     Raises
     ------
     InputError
-        If the directory is no run, of another version, damaged, or its training has not ended.
+        If the directory is no run, is damaged or of another version, or if its training has not ended.
     """
     given, where = Path(path), resolve_device(device)
     if not given.is_file():
@@ -212,14 +212,14 @@ def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
 
 
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
-    """Write `splits.json`: the repertoire ids of each split, and the digest of each repertoire's content."""
+    """Write `splits.json`: the ids of each part of the split, and the digest of the content of each repertoire."""
     ids = split.ids(dataset.repertoire_ids)
     digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in dataset}
     write_text(folder / "splits.json", json.dumps({**ids, "digests": digests}, indent=1) + "\n")
 
 
 def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return what `write_splits` wrote.
+    """Return the ids of each part of the split, and the digest of each repertoire, from `splits.json`.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 @dataclass(frozen=True)
 class _Splits:
-    """What `splits.json` holds."""
+    """The content of `splits.json`."""
 
     train: list[str]
     validation: list[str]
@@ -252,13 +252,13 @@ class _Splits:
 
 
 def save_predictions(path: Path, table: pd.DataFrame) -> None:
-    """Write a table of predictions as TSV, packed if its name ends in .gz; aside first, then renamed."""
+    """Write a table of predictions as TSV, packed if its name ends in .gz, under a temporary name first."""
     with write_atomically(path) as aside:
         table.to_csv(aside, sep="\t", index=False, compression="gzip" if path.suffix == ".gz" else None)
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return what a result may depend on besides its configuration: versions, machine, threads."""
+    """Return the versions, machine and threads on which a result may depend."""
     packages = ("deeprc", "torch", "numpy", "numba", "h5py", "pandas", "scikit-learn")
     accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {

@@ -1,4 +1,4 @@
-"""What a reader of a run's figures must know first: whether it beats chance and controls, on enough repertoires."""
+"""Warnings about the performance of a run: chance, controls, few repertoires, shared donors and overfitting."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from deeprc.tasks import TaskKind
 
 __all__ = ["control_cautions", "run_cautions"]
 
-_GAP, _GAP_R2 = 0.1, 0.2  # AUC and r2 on the training side above that on the validation side
+_GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
 
 def run_cautions(performance: Performance, controls: Sequence[Controls], *, metadata: pd.DataFrame) -> list[Caution]:
-    """Return the cautions about how good a run is, the most important first.
+    """Return the warnings about the performance of a run, most important first.
 
     Parameters
     ----------
     performance, controls
-        How good it is, and its controls.
+        Performance of the run, and its controls.
     metadata
-        The metadata sheet of the cohort, one row per repertoire.
+        Metadata sheet of the cohort, one row per repertoire.
     """
     return [
         *_judging(performance),
@@ -41,13 +41,13 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
 
 
 def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:
-    """Yield the contrasts of each target: one of two classes, one per class of several."""
+    """Yield the contrasts of each target: one for two classes, one per class for several."""
     for target in dict.fromkeys(each.target for each in performance.contrasts):
         yield target, [each for each in performance.contrasts if each.target == target]
 
 
 def _aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
-    """Yield the AUCs of each target's contrasts on the held-out repertoires."""
+    """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
     for target, contrasts in _by_target(performance):
         found = [(each, each.auc(rows)) for each in contrasts]
@@ -140,13 +140,13 @@ def _subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]
 
 
 def _targets(performance: Performance) -> dict[str, TaskKind]:
-    """Return the kinds of all targets by their names; each of several classes is treated as one of two."""
+    """Return the kind of each target by name; a target with several classes counts as binary, class by class."""
     found: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
     return {**found, **{each.target: "regression" for each in performance.numbers}}
 
 
 def control_cautions(controls: Sequence[Controls]) -> Iterator[Caution]:
-    """Yield a warning for each control that the network is not better than, and a note if there is none."""
+    """Yield a warning for each control that is not worse than the network, and a note if there is none."""
     for each in controls:
         if each.is_of_class:
             continue
@@ -209,7 +209,7 @@ def _overfitting(performance: Performance) -> Iterator[Caution]:
 
 
 def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
-    """Return whether training is better than chance and validation worse than it, by the limit of its interval."""
+    """Return whether training is better than chance, and validation below its interval, by more than the gap."""
     return low > chance and validation < low and training - validation > gap
 
 

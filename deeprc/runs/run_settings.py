@@ -1,4 +1,4 @@
-"""The settings of a run, `config.yaml`: the training's, the targets, how repertoires were split, and the seed."""
+"""Settings of a run, `config.yaml`: the configuration, the targets, the options of the split, and the seed."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ __all__ = ["FORMAT", "VERSION", "RunSettings", "read_settings"]
 
 FORMAT = "deeprc-run"
 VERSION = 2
-_LARGEST = 1e30  # number that a scaling may have
+_LARGEST = 1e30  # largest mean or scale of a regression target
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What `config.yaml` holds: everything that decides a run's result, besides the cohort's content.
+    """The content of `config.yaml`: everything that determines the result of a run, except the content of the cohort.
 
     Attributes
     ----------
     cohort, fingerprint
-        The container's path, and what of its content must not change while training is interrupted.
+        Path of the container, and hash of the content that must not change while training is interrupted.
     targets
-        As the user wrote them.
+        Texts of the targets, as the user wrote them.
     tasks
-        As they were understood, with the training fold's scaling.
+        Tasks of the targets, with the mean and scale of the training fold.
     folds, fold, validation_fold, group_by, test, adjust_for, seed, device
-        As given to `deeprc train`; None validates on the fold after `fold`.
+        Arguments of `deeprc train`; if `validation_fold` is None, the fold after `fold` is for validation.
     config
-        Network and training.
+        Configuration of network and training.
     """
 
     cohort: str
@@ -69,14 +69,14 @@ class RunSettings:
 
 
 def _describe(task: Task) -> dict[str, Any]:
-    """Return a task as `config.yaml` has it: without its calibration, which is in the file of the weights."""
+    """Return a task for `config.yaml`, without its calibration, which is in the file of the weights."""
     described = {**asdict(task), "classes": list(task.classes)}
     del described["calibration"]
     return described
 
 
 def read_settings(path: Path) -> RunSettings:
-    """Read a run directory's `config.yaml`.
+    """Read the `config.yaml` of a run directory.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def read_settings(path: Path) -> RunSettings:
 
 @dataclass(frozen=True)
 class _Given:
-    """What `config.yaml` holds besides the configuration; see `RunSettings`."""
+    """The content of `config.yaml` except the configuration; see `RunSettings`."""
 
     cohort: str
     fingerprint: str
@@ -128,7 +128,7 @@ _KEYS = tuple(each.name for each in fields(_Given))
 
 
 def _check_tasks(tasks: Sequence[Task], where: str) -> None:
-    """Refuse targets that no training has made: without classes, with a weight below 0, twice the same."""
+    """Raise InputError if tasks cannot be from a training: without classes, with a weight below 0, twice the same."""
     if not tasks or len({task.name for task in tasks}) < len(tasks):
         raise InputError(f"{where}: expected different targets, found {abbreviate([task.name for task in tasks])}")
     for task in tasks:

@@ -1,4 +1,4 @@
-"""What a run, or several that predict together, look like at a prompt: a few lines."""
+"""Short descriptions of a run, or of an ensemble of runs, for a Python prompt and for notebooks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 __all__ = ["describe_ensemble", "describe_metrics", "describe_run", "describe_task", "show_ensemble", "show_run"]
 
 _WIDTH = 100
-_LABEL = 10  # characters before a line's text
+_LABEL = 10  # width of the label before the text of a line
 _MAX_CLASSES = 6
 _SHOWN = {"auc": "AUC", "balanced_accuracy": "balanced accuracy", "r2": "r2", "mae": "mean error"}
 _OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "regression": ("r2", "mae")}
 
 
 def describe_run(run: Run) -> str:
-    """Return path, targets, settings that differ from the defaults, repertoires per side, and the test's metrics."""
+    """Return lines with path, targets, changed settings, repertoires per part of the split, and metrics on test."""
     return _text(f"Run({run.model.name!r})", _lines(run))
 
 
 def show_run(run: Run) -> str:
-    """Return what `describe_run` says as HTML, with pictures of the intervals of the test's AUCs or r2."""
+    """Return the text of `describe_run` as HTML, with pictures of the intervals of the AUCs or r2 on test."""
     pictures = []
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # no metrics, or damaged ones
         found = read_json(run.path / "metrics.json")["test"]
@@ -48,7 +48,7 @@ def show_run(run: Run) -> str:
 
 
 def show_ensemble(runs: Sequence[Run]) -> str:
-    """Return what `describe_ensemble` says as HTML."""
+    """Return the text of `describe_ensemble` as HTML."""
     names = ", ".join(run.model.name for run in runs)
     return details(f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_targets(runs[0].tasks)])
 
@@ -66,7 +66,7 @@ def _lines(run: Run) -> list[tuple[str, str]]:
 
 
 def describe_ensemble(runs: Sequence[Run]) -> str:
-    """Return paths and targets of runs that predict together."""
+    """Return lines with the paths and targets of runs that predict together."""
     paths = ", ".join(run.model.name for run in runs)
     heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
     return _text(heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_targets(runs[0].tasks)])
@@ -88,7 +88,7 @@ def _targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
 
 
 def describe_task(task: Task) -> str:
-    """Return a target's name, kind and classes."""
+    """Return the name, kind and classes of a target as text."""
     return f"{task.name}, {task.kind}{_classes(task)}"
 
 
@@ -102,7 +102,7 @@ def _classes(task: Task) -> str:
 
 
 def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
-    """Return the metrics of the test repertoires; nothing where `metrics.json` is missing or damaged."""
+    """Return lines with the metrics of the test repertoires; none if `metrics.json` is missing or damaged."""
     try:
         found = read_json(path / "metrics.json")["test"]
     except (ValueError, KeyError, TypeError):
@@ -111,7 +111,7 @@ def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
 
 
 def describe_metrics(found: Any, tasks: Sequence[Task]) -> list[str]:
-    """Return a line for each target from the metrics of one split; nothing where they are damaged."""
+    """Return a line for each target from the metrics of one part of the split; none if they are damaged."""
     try:
         return [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):

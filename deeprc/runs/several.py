@@ -1,6 +1,6 @@
-"""Several runs of one cohort, each with its own split and seed.
+"""Training of several runs on one cohort, each with its own split and seed.
 
-Each run is a job, which runs here, in a process of this machine, or on a Dask cluster. A call that is repeated
+Each run is a job in this process, in a process of this machine, or on a Dask cluster. If a call is repeated, it
 continues: runs that have ended stay, and those that have begun are resumed.
 """
 
@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The split of a run, and the seed of every random choice, also that of the folds."""
+    """Options of the split of a run, and the seed of every random choice, including the folds."""
 
     split: SplitOptions
     seed: int = 0
@@ -63,21 +63,21 @@ class _Training:
 
 
 def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
-    """Return a run for each fold that can validate, by its name: validation-1 and so on.
+    """Return a plan for each fold that can be the validation fold, by name: validation-1 and so on.
 
     Parameters
     ----------
     folds, fold
-        The number of folds, and the index of the one for testing.
+        Number of folds, and index of the test fold.
     seed
-        The seed of all runs.
+        Seed of all runs.
     others
-        The other fields of `SplitOptions`.
+        Other fields of `SplitOptions`.
 
     Raises
     ------
     InputError
-        If `SplitOptions` cannot be made.
+        If the fields are not valid for `SplitOptions`.
     """
     SplitOptions(folds=folds, fold=fold, **others)
     rest = [each for each in range(folds) if each != fold or others.get("test") is not None]
@@ -86,16 +86,16 @@ def plan_validations(*, folds: int, fold: int = 0, seed: int = 0, **others: Any)
 
 
 def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0, **others: Any) -> dict[str, RunPlan]:
-    """Return a run that tests on each value of a column, such as a batch, by its name: fold-0 and so on.
+    """Return a plan for each value of a metadata column, such as a batch, on which the run tests: fold-0 and so on.
 
     Parameters
     ----------
     cohort
-        The container.
+        Path of the container.
     column
-        A column of its metadata; the runs are in the sorted order of its values.
+        Metadata column; the plans are in the sorted order of its values.
     seed
-        The seed of all runs.
+        Seed of all runs.
     others
         Fields of `SplitOptions` except `folds`, `fold` and `test`.
 
@@ -124,24 +124,24 @@ def train_runs(
     progress: Progress | None = None,
     begin: Callable[[], None] | None = None,
 ) -> list[Path]:
-    """Train several runs and return the run directories, which are in one folder.
+    """Train several runs, and return their run directories, which are in one folder.
 
     Parameters
     ----------
     cohort, targets, config, device, logger, keep_sketches
-        As those of `train_run`.
+        Arguments of `train_run`.
     output
-        The folder of the runs. It must not exist, be empty, or hold runs that an equal call has begun.
+        Folder of the runs. It must not exist, be empty, or have runs that a call with the same arguments has begun.
     plans
-        The split and seed of each run by the name of its directory.
+        Split and seed of each run, by the name of its directory.
     jobs
         Number of processes of this machine that train at the same time.
     scheduler
-        The address of a Dask scheduler, whose workers train the runs in the place of processes.
+        Address of a Dask scheduler. Then its workers train the runs instead of processes of this machine.
     progress
-        As that of `train_run`, for each run that is trained in this process.
+        Function that gets the progress of each run that is trained in this process, see `train_run`.
     begin
-        Called once all is checked that can be checked before the runs begin; nothing is written before.
+        Function that is called after all checks and before anything is written.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def train_runs(
 
 
 def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progress | None) -> None:
-    """Train all runs; a failure ends the others, unless they are on a cluster."""
+    """Train all runs; if one fails, the others are ended, unless they are on a cluster."""
     failures = []
     train = partial(_train, progress)
     with (
@@ -189,7 +189,7 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
 
 @contextmanager
 def _log_once(*names: str) -> Iterator[None]:
-    """Let loggers write each message once within this context: what is odd about a cohort is so for all its runs."""
+    """Let loggers write each message only once within this context, because all runs warn of the same things."""
     written: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
@@ -208,7 +208,7 @@ def _log_once(*names: str) -> Iterator[None]:
 
 
 def _failure(future: Future[None], name: str) -> InputError | None:
-    """Return why a run has failed; None if it has not."""
+    """Return the error of a run that has failed; None if it has not failed."""
     try:
         result_of(future, name)
     except InputError as error:
@@ -217,9 +217,9 @@ def _failure(future: Future[None], name: str) -> InputError | None:
 
 
 def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> None:
-    """Raise InputError if anything that was given cannot be used, for any of the runs; nothing is written.
+    """Raise InputError if an argument cannot be used for any of the runs; nothing is written.
 
-    The device is that of the workers of a cluster, unless the runs are trained here.
+    If the runs are trained on a cluster, the device is one of its workers, and is not checked.
     """
     first = trainings[0]
     check_logger(first.logger)
@@ -229,7 +229,7 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
     tasks = parse_tasks(first.targets, dataset.metadata, source=str(first.cohort))
     begun = [training for training in trainings if (training.folder / "config.yaml").exists()]
     if not begun:
-        unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of a first run that was killed
+        unfinished = tuple(f".{each.name}." for each in trainings)  # hidden folders of first runs that were killed
         if not (output.is_dir() and all(each.name.startswith(unfinished) for each in output.iterdir())):
             check_new_folder(output)
     else:
@@ -239,7 +239,7 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
 
 
 def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None:
-    """Raise InputError if runs that have begun are not these, or the cohort is not theirs any more."""
+    """Raise InputError if runs that have begun have other settings, or if the cohort has changed since then."""
     found = [_read_begun(training) for training in begun]
     now = hash_cohort(dataset, found[0].tasks, found[0].config)
     for training, settings in zip(begun, found, strict=True):
@@ -255,7 +255,7 @@ def _check_begun(begun: Sequence[_Training], dataset: RepertoireDataset) -> None
 
 
 def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Task]) -> None:
-    """Raise InputError if a run cannot be split, or has begun with another split than the sheet gives now."""
+    """Raise InputError if the cohort cannot be split, or if the run has begun with another split."""
     options = training.plan.split
     try:
         made = make_split(dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path))
@@ -275,7 +275,7 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
 
 
 def _read_begun(training: _Training) -> RunSettings:
-    """Return the settings of a run that has begun; InputError if they are not those of the training."""
+    """Return the settings of a run that has begun; raise InputError if they are not those of the training."""
     settings, plan = read_settings(training.folder), training.plan
     wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
     differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
@@ -286,14 +286,14 @@ def _read_begun(training: _Training) -> RunSettings:
 
 
 def _is_same(begun: Config, given: Config) -> bool:
-    """Return whether a run has a configuration; `log` may have become `none` where no count is above 1."""
+    """Return whether two configurations are equal; `log` may have become `none` because no count is above 1."""
     if given.network.abundance == "log":
         begun = replace(begun, network=replace(begun.network, abundance="log"))
     return begun == given
 
 
 def _train(progress: Progress | None, training: _Training) -> None:
-    """Train a run, continue it, or leave it as it is if it has ended."""
+    """Train a run, continue it, or do nothing if it has ended."""
     if (training.folder / "metrics.json").exists():
         return
     if (training.folder / "config.yaml").exists():

@@ -1,4 +1,4 @@
-"""How far repertoires are from those that a model was trained with: measured, as columns of a table, and as warnings.
+"""Shift of repertoires from those of a model's training: distances, columns of a table, and warnings.
 
 Letters: B repertoires.
 """
@@ -27,36 +27,37 @@ from deeprc.shift.summary import TrainingSummary
 __all__ = ["SHIFT_COLUMNS", "Shift", "measure_shift", "with_shift"]
 
 SHIFT_COLUMNS = ("shift", "shift_reason", "resembles")
-"""The columns that `with_shift` adds to a table of predictions."""
+"""Columns that `with_shift` adds to a table of predictions."""
 
-_ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level, if they are like the others
-_FAR = 2.0  # times the level, at which a single repertoire is worth a warning
-_SHOWN = 3  # names, or reasons, in a message
+_ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level if there is no shift
+_FAR = 2.0  # factor of the level from which on a single repertoire causes a warning
+_SHOWN = 3  # largest number of names, or reasons, in a message
 
 
 @dataclass(frozen=True)
 class Shift:
-    """How far B repertoires are from those that a model was trained with.
+    """Distances of B repertoires from the training repertoires of a model, and what is unusual about them.
 
     Attributes
     ----------
     ids
-        The ids of the repertoires, (B,).
+        Ids of the repertoires, (B,).
     is_new
-        Which of them the model has neither learned from nor was chosen by, (B,): only these are compared.
+        Whether each repertoire was neither in the training nor in the validation fold, (B,). Only these are compared.
     distance
-        The distance from the training repertoires, (B,): above 1, a repertoire is beyond the level that 5% of training
-        repertoires exceed. NaN where it is not known.
+        Distance from the training repertoires, (B,): above 1, it exceeds the level that 5% of training repertoires
+        exceed. NaN if not known.
     reasons
-        What is unusual about each repertoire beyond the level, (B,): pairs of an aspect and a text.
+        Reasons why each repertoire beyond the level is unusual, (B,): pairs of an aspect and a text.
     copies
-        The training repertoire that each one is a copy of, or shares far more with than chance explains, (B,).
+        Training repertoire of which each one is a copy, or with which it shares far more than by chance, (B,); else
+        None.
     n_donors
-        The number of donors by whose repertoires the level is known: the fewest of any model.
+        Number of donors from whose repertoires the level was estimated, the smallest of all models.
     n_unknown, n_models
-        The number of models that have no summary of their training repertoires, and of all models.
+        Number of models without a summary of their training repertoires, and number of all models.
     read_otherwise
-        How files were read that no file of training was, as texts.
+        Texts that say how files were read differently from all files of the training.
     """
 
     ids: NDArray[np.object_]
@@ -71,11 +72,11 @@ class Shift:
 
     @property
     def is_beyond(self) -> NDArray[np.bool_]:
-        """Which repertoires are beyond the level, (B,)."""
+        """Whether each repertoire is beyond the level, (B,)."""
         return np.nan_to_num(self.distance) > 1
 
     def columns(self) -> pd.DataFrame:
-        """Return a row per repertoire: `repertoire_id`, `shift`, `shift_reason` and `resembles`."""
+        """Return a table with a row per repertoire: `repertoire_id`, `shift`, `shift_reason` and `resembles`."""
         told = ["; ".join(text for _, text in reasons) or None for reasons in self.reasons]
         alike = [None if each is None else f"{each.repertoire_id} ({each.overlap:.0%})" for each in self.copies]
         return pd.DataFrame(
@@ -88,7 +89,7 @@ class Shift:
         )
 
     def cautions(self) -> list[Caution]:
-        """Return what to know before predictions of these repertoires, or their metrics, are believed."""
+        """Return warnings about predictions for these repertoires, and about their metrics."""
         return [*self._far(), *self._copied(), *self._read_otherwise(), *self._unknown()]
 
     def _far(self) -> Iterator[Caution]:
@@ -108,7 +109,7 @@ class Shift:
         yield Caution("warning" if level == "warning" else "note", text, "setup", "shift", details)
 
     def _common_reasons(self) -> str:
-        """Return the most frequent reasons, each with its number of repertoires and the median one of them."""
+        """Return the most frequent reasons, each with its number of repertoires and the text of the median one."""
         found: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
         frequent = sorted([name for name, _ in found.most_common(_SHOWN)], key=ASPECTS.index)
         told = []
@@ -156,19 +157,19 @@ class Shift:
 
 
 def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDataset, splits: Sequence[str]) -> Shift:
-    """Compare repertoires with those that one or several models were trained with.
+    """Compare repertoires with the training repertoires of one or several models.
 
-    Only repertoires that are in no model's training or validation fold are compared. Several models that predict
-    together know a repertoire as well as the one of them that knows it least: its distance is the largest.
+    Only repertoires that are in no model's training or validation fold are compared. If several models predict
+    together, the distance of a repertoire is the largest over the models.
 
     Parameters
     ----------
     summaries
-        What is known of the training repertoires of each model.
+        Summary of the training repertoires of each model.
     dataset
-        The repertoires.
+        The B repertoires.
     splits
-        Their parts of the split, (B,).
+        Part of the split of each repertoire, (B,).
     """
     is_new = np.array([split in HELD_OUT for split in splits], np.bool_)
     rows = np.flatnonzero(is_new)
@@ -196,7 +197,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
 
 
 def _different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
-    """Return the summaries without repetitions: runs that differ in their validation fold only have the same."""
+    """Return the different summaries; runs that differ only in their validation fold have the same one."""
     found: list[TrainingSummary] = []
     for each in summaries:
         if not any(each.reference == known.reference and _ids(each) == _ids(known) for known in found):
@@ -211,7 +212,7 @@ def _ids(summary: TrainingSummary) -> set[str]:
 def _compare(
     reference: Reference, dataset: RepertoireDataset
 ) -> tuple[NDArray[np.float64], list[list[tuple[str, str]]], list[str]]:
-    """Return distances divided by the level, (B,), the reasons of those above 1, and how files were read otherwise."""
+    """Return distances divided by the level, (B,), reasons for those above 1, and differences in reading files."""
     description = describe(dataset, reference.vocabulary)
     deviations = reference.deviations(description)
     otherwise = []
@@ -226,7 +227,7 @@ def _compare(
 def _find_copies(
     summary: TrainingSummary, dataset: RepertoireDataset, splits: Sequence[str], rows: NDArray[np.int64]
 ) -> list[Copy | None]:
-    """Return the training repertoires that these ones, at `rows` of all, are copies of, by content and by sketches."""
+    """Return the training repertoire of which each one at `rows` is a copy, by content or by sketches; else None."""
     found: list[Copy | None] = [None] * len(dataset)
     if summary.sketches is not None:
         found = summary.sketches.find_copies(dataset)
@@ -241,7 +242,7 @@ def _find_copies(
 def with_shift(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> pd.DataFrame:
     """Return a table of predictions with the columns of `SHIFT_COLUMNS`.
 
-    `abstain` leaves the predictions of repertoires beyond the level empty.
+    With `abstain`, predictions for repertoires beyond the level are empty.
     """
     own = shift.columns().drop_duplicates("repertoire_id").set_index("repertoire_id")
     found = table.copy()

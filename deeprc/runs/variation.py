@@ -1,4 +1,4 @@
-"""How much of the difference between repertoires comes through the attention, and how much through each reading.
+"""Shares of the variance of outputs between repertoires that come through the attention and through each reading.
 
 Letters: B repertoires, T outputs.
 """
@@ -20,15 +20,15 @@ __all__ = ["Variation", "share_variation"]
 
 @dataclass(frozen=True)
 class Variation:
-    """What an output varies by between repertoires.
+    """Shares of the variance of one output between repertoires.
 
     Attributes
     ----------
     target, output
-        The names of the target and of its output.
+        Names of the target and of its output.
     shares
-        The share of the output's variance that comes through the attention and through each reading, by name. The
-        shares sum to 1; one is below 0 if the part works against the others.
+        Share of the variance of the output that comes through the attention and through each reading, by name. The
+        shares sum to 1; a share is below 0 if its part counteracts the others.
     """
 
     target: str
@@ -37,22 +37,22 @@ class Variation:
 
 
 def share_variation(parts: OutputParts, rows: NDArray[np.bool_], tasks: Sequence[Task]) -> list[Variation]:
-    """Return what each output varies by between some repertoires.
+    """Return the shares of the variance of each output between some repertoires.
 
-    The share of a part is its covariance with the output, divided by the output's variance. Both are over repertoires.
+    The share of a part is its covariance with the output over repertoires, divided by the variance of the output.
 
     Parameters
     ----------
     parts
-        The outputs of B repertoires by what they come through.
+        Outputs of B repertoires, and their parts through each reading.
     rows
-        The repertoires to look at, (B,).
+        Whether each repertoire is used, (B,).
     tasks
-        The tasks that the T outputs belong to.
+        Tasks of the T outputs.
 
     Returns
     -------
-    A `Variation` for each output that differs between these repertoires; none if there are no readings.
+    A `Variation` for each output that varies between these repertoires; empty if there are no readings.
     """
     if not parts.through_readings:
         return []

@@ -36,10 +36,11 @@ def shuffle_negatives(batch: RepertoireBatch, negative: NDArray[np.bool_], rng: 
     Parameters
     ----------
     batch
-        Batch of B repertoires. negative
-            Whether each repertoire belongs to the negative class, (B,).
-        rng
-            Random generator of the permutation.
+        Batch of B repertoires.
+    negative
+        Whether each repertoire belongs to the negative class, (B,).
+    rng
+        Random generator of the permutation.
     """
     sizes = batch.offsets.diff().numpy()
     rows = np.flatnonzero(np.repeat(negative, sizes))

@@ -24,8 +24,9 @@ class AveragedNetwork:
     Parameters
     ----------
     network
-        Network that is trained. memory
-            Largest share of itself that the average keeps in an update. With 0 the average is the network itself.
+        Network that is trained.
+    memory
+        Largest share of itself that the average keeps in an update. With 0 the average is the network itself.
     """
 
     def __init__(self, network: DeepRC, memory: float) -> None:

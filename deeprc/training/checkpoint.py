@@ -42,10 +42,11 @@ def load_tensors(
     Parameters
     ----------
     path
-        Path of the file. expected
-            Function of the state and the names of the tensors. It returns tensors with the shapes and types that the
-            file must have, perhaps on the device `meta`. They are compared with the header of the file before anything
-            else is read; a vector whose name is in `FREE` may have any size. None: tensors are not checked.
+        Path of the file.
+    expected
+        Function of the state and the names of the tensors. It returns tensors with the shapes and types that the file
+        must have, perhaps on the device `meta`. They are compared with the header of the file before anything else is
+        read; a vector whose name is in `FREE` may have any size. None: tensors are not checked.
 
     Raises
     ------

@@ -32,8 +32,9 @@ class FalseDiscoveries:
     Parameters
     ----------
     frequencies
-        Frequency of each k-mer in each repertoire, (B, n). labels
-            True labels of the repertoires, and permutations of them, (B, 1 + P); see `permute_labels`.
+        Frequency of each k-mer in each repertoire, (B, n).
+    labels
+        True labels of the repertoires, and permutations of them, (B, 1 + P); see `permute_labels`.
     weights
         Weights of the repertoires, (B,).
     level

@@ -53,14 +53,15 @@ class EnrichedMotif:
     letters
         Amino-acid indices, (W,); -1 stands for any residue.
     output
-        Index of the output with which the motif is associated, among the outputs of all tasks. correlation
-            Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0
-            for others, or the rank of a number. It is negative if the motif is rarer in members. Sequences with a motif
-            that was found earlier for the same output are left out.
-        p_value
-            Probability that the strongest of all k-mers has at least this correlation if labels are independent of
-            sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
-            discovery rate, if that is smaller.
+        Index of the output with which the motif is associated, among the outputs of all tasks.
+    correlation
+        Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
+        others, or the rank of a number. It is negative if the motif is rarer in members. Sequences with a motif that
+        was found earlier for the same output are left out.
+    p_value
+        Probability that the strongest of all k-mers has at least this correlation if labels are independent of
+        sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
+        discovery rate, if that is smaller.
     """
 
     letters: tuple[int, ...]
@@ -99,14 +100,15 @@ class MotifLimits:
     Attributes
     ----------
     max_motifs
-        Largest number of motifs of all outputs together. min_donors
-            Smallest number of donors with a label: a task with fewer has no motifs. A class also has no motifs if fewer
-            than 10 donors belong to it, or fewer than 10 do not.
-        level
-            Largest p-value of a motif.
-        doubtful_level
-            Largest p-value of a doubtful motif. If no output of any task has a motif, the strongest k-mer of each
-            output is returned if its p-value is at most this level.
+        Largest number of motifs of all outputs together.
+    min_donors
+        Smallest number of donors with a label: a task with fewer has no motifs. A class also has no motifs if fewer
+        than 10 donors belong to it, or fewer than 10 do not.
+    level
+        Largest p-value of a motif.
+    doubtful_level
+        Largest p-value of a doubtful motif. If no output of any task has a motif, the strongest k-mer of each output is
+        returned if its p-value is at most this level.
     """
 
     max_motifs: int
@@ -147,12 +149,13 @@ def find_enriched_motifs(
     Parameters
     ----------
     fold
-        Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored. tasks
-            Tasks of the labels.
-        patterns
-            Offsets of the residues of k-mers, each as in `deeprc.datasets.kmers.count_kmers`.
-        limits
-            Largest number of motifs, and largest p-values.
+        Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored.
+    tasks
+        Tasks of the labels.
+    patterns
+        Offsets of the residues of k-mers, each as in `deeprc.datasets.kmers.count_kmers`.
+    limits
+        Largest number of motifs, and largest p-values.
     seed
         Seed of the permutations.
     """
@@ -212,10 +215,11 @@ class _Search:
     Parameters
     ----------
     target
-        The output, with its repertoires and the values that frequencies are correlated with, (B, 1). patterns
-            Offsets of the residues of k-mers.
-        level
-            Largest p-value of a motif.
+        The output, with its repertoires and the values that frequencies are correlated with, (B, 1).
+    patterns
+        Offsets of the residues of k-mers.
+    level
+        Largest p-value of a motif.
     """
 
     def __init__(self, target: SearchTarget, patterns: Sequence[Sequence[int]], level: float) -> None:
@@ -305,10 +309,11 @@ class _Search:
         Parameters
         ----------
         candidates
-            Candidate k-mers, strongest first; significant overdispersed ones are added to them. explained
-                Whether each sequence has a chosen motif, (N,); changed in place.
-            starts
-                Offsets of the repertoires in the sequences, (B + 1,).
+            Candidate k-mers, strongest first; significant overdispersed ones are added to them.
+        explained
+            Whether each sequence has a chosen motif, (N,); changed in place.
+        starts
+            Offsets of the repertoires in the sequences, (B + 1,).
         max_motifs
             Largest number of motifs.
         """

@@ -159,25 +159,27 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     Parameters
     ----------
     config
-        Name of a preset, or path of a YAML file. overrides
-            Changes of the configuration, such as `{"n_updates": 500}`.
-        validation_fraction
-            Share of the repertoires given to `fit` that are used for early stopping; at least one per class.
-        seed
-            Seed of the inner split, the initial weights and the sampling.
-        device
-            Name of the device: `auto`, `cpu`, `cuda` ...
+        Name of a preset, or path of a YAML file.
+    overrides
+        Changes of the configuration, such as `{"n_updates": 500}`.
+    validation_fraction
+        Share of the repertoires given to `fit` that are used for early stopping; at least one per class.
+    seed
+        Seed of the inner split, the initial weights and the sampling.
+    device
+        Name of the device: `auto`, `cpu`, `cuda` ...
 
     Attributes
     ----------
     classes_
-        Labels in sorted order, (C,). model_
-            The trained `deeprc.training.model.TrainedModel`, for the functions of `deeprc.interpretation`.
-        history_
-            History of the training, one row per evaluation.
-        train_digests_, validation_digests_
-            Digests of the training repertoires, and of those for early stopping; see `Repertoire.digest`. They are
-            empty if an older version saved the estimator.
+        Labels in sorted order, (C,).
+    model_
+        The trained `deeprc.training.model.TrainedModel`, for the functions of `deeprc.interpretation`.
+    history_
+        History of the training, one row per evaluation.
+    train_digests_, validation_digests_
+        Digests of the training repertoires, and of those for early stopping; see `Repertoire.digest`. They are empty if
+        an older version saved the estimator.
     """
 
     def fit(
@@ -259,8 +261,9 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
     Attributes
     ----------
     mean_, scale_
-        Mean and standard deviation of the training labels. model_, history_, train_digests_, validation_digests_
-            Model, history and digests as in `DeepRCClassifier`.
+        Mean and standard deviation of the training labels.
+    model_, history_, train_digests_, validation_digests_
+        Model, history and digests as in `DeepRCClassifier`.
     """
 
     def fit(

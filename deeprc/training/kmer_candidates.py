@@ -30,8 +30,9 @@ class Candidates:
     code
         Index of each k-mer among those of its pattern, (n,).
     correlation
-        Correlation of each k-mer's frequency with the label, (n,). overdispersed
-            Whether each k-mer was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
+        Correlation of each k-mer's frequency with the label, (n,).
+    overdispersed
+        Whether each k-mer was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
     """
 
     pattern: Codes

@@ -67,8 +67,9 @@ def correlate(
     Parameters
     ----------
     dataset, patterns, left_out
-        Repertoires, offsets and flags of sequences to ignore, see `iterate_frequencies`. targets
-            One column for each true or permuted label, (B, columns).
+        Repertoires, offsets and flags of sequences to ignore, see `iterate_frequencies`.
+    targets
+        One column for each true or permuted label, (B, columns).
     weights
         Weights of the repertoires, (B,).
     """
@@ -163,8 +164,9 @@ class _Sums:
         ----------
         frequencies, targets, weights
             Frequencies of the repertoires, (rows, M), their weighted targets, (columns, rows), and their weights,
-            (rows,). scratch
-                Working memory with as many numbers as `products`.
+            (rows,).
+        scratch
+            Working memory with as many numbers as `products`.
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)

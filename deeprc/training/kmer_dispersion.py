@@ -42,9 +42,10 @@ class Sampling(NamedTuple):
     Attributes
     ----------
     size
-        Effective number of sequences: with it, counting alone gives the mean sampling variance of a frequency. n_donors
-            Effective number of donors, if all had equal weight. Frequencies in repertoires of one donor may vary
-            together, so these repertoires count once.
+        Effective number of sequences: with it, counting alone gives the mean sampling variance of a frequency.
+    n_donors
+        Effective number of donors, if all had equal weight. Frequencies in repertoires of one donor may vary together,
+        so these repertoires count once.
     """
 
     size: float
@@ -128,8 +129,9 @@ class Dispersion:
     Parameters
     ----------
     patterns
-        Offsets of the residues of k-mers. weights, sizes, donors
-            Weight, number of sequences and donor index of each repertoire, (B,) each; no repertoire may be empty.
+        Offsets of the residues of k-mers.
+    weights, sizes, donors
+        Weight, number of sequences and donor index of each repertoire, (B,) each; no repertoire may be empty.
     """
 
     def __init__(self, patterns: Sequence[Sequence[int]], weights: Floats, sizes: Codes, donors: Codes) -> None:
@@ -205,8 +207,9 @@ def _inherit(
     Parameters
     ----------
     kmer_offsets
-        Pattern of the k-mers. relative, variances
-            Relative excess, and excess variance, of the k-mers of each pattern.
+        Pattern of the k-mers.
+    relative, variances
+        Relative excess, and excess variance, of the k-mers of each pattern.
     """
     shape = (_N_LETTERS,) * len(kmer_offsets)
     own = variances[kmer_offsets].reshape(shape)

@@ -50,8 +50,9 @@ class Block(NamedTuple):
     residues
         Amino-acid indices, (R,) uint8.
     offsets
-        Offsets of the sequences in the residues, (N + 1,). bounds
-            Offsets of the repertoires in the sequences, (B + 1,).
+        Offsets of the sequences in the residues, (N + 1,).
+    bounds
+        Offsets of the repertoires in the sequences, (B + 1,).
     """
 
     rows: slice
@@ -118,10 +119,11 @@ def iterate_frequencies(
     dataset
         The repertoires.
     patterns
-        Offsets of the residues of k-mers from the first one, see `deeprc.datasets.kmers.count_kmers`. step
-            Step that advances by the number of sequences.
-        left_out
-            Whether each sequence of the dataset is ignored; None ignores none.
+        Offsets of the residues of k-mers from the first one, see `deeprc.datasets.kmers.count_kmers`.
+    step
+        Step that advances by the number of sequences.
+    left_out
+        Whether each sequence of the dataset is ignored; None ignores none.
 
     Yields
     ------

@@ -35,10 +35,11 @@ class Occurrences:
     repertoire
         Index of the repertoire of each occurrence, (m,) int32.
     sequence
-        Index of the sequence of each occurrence among the sequences of all repertoires, (m,). which
-            Index of the k-mer of each occurrence, (m,) int32.
-        looked_for
-            Whether each k-mer was searched, (n,).
+        Index of the sequence of each occurrence among the sequences of all repertoires, (m,).
+    which
+        Index of the k-mer of each occurrence, (m,) int32.
+    looked_for
+        Whether each k-mer was searched, (n,).
     """
 
     repertoire: NDArray[np.int32]

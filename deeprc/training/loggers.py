@@ -46,8 +46,9 @@ class TensorBoardLogger:
     Parameters
     ----------
     folder
-        Folder of the files; existing files of an interrupted run are kept. update
-            Number of updates made before. Results of later updates in the folder are no longer shown.
+        Folder of the files; existing files of an interrupted run are kept.
+    update
+        Number of updates made before. Results of later updates in the folder are no longer shown.
     """
 
     def __init__(self, folder: Path, *, update: int = 0) -> None:
@@ -87,8 +88,9 @@ def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger 
     Parameters
     ----------
     name
-        Name of the logger, one of `LOGGERS`; None yields None. run
-            Path of the run directory.
+        Name of the logger, one of `LOGGERS`; None yields None.
+    run
+        Path of the run directory.
     update
         Number of updates that the training has made.
     """

@@ -150,8 +150,8 @@ class TrainedModel(Model):
         The network, ready for inference; it knows the names of the genes that it reads.
     config
         Configuration of network and training. It determines how batches are made, and which sequences inference keeps.
-        name
-            Name of the model in messages: its run directory.
+    name
+        Name of the model in messages: its run directory.
     """
 
     network: DeepRC
@@ -247,12 +247,13 @@ def rebuild_network(
     Parameters
     ----------
     config, tasks
-        Configuration and tasks of the network. described
-            Result of `describe_network`, read from a file.
-        device
-            Device of the network; on `meta` it has shapes but no numbers.
-        where
-            Name of the file; error messages begin with it.
+        Configuration and tasks of the network.
+    described
+        Result of `describe_network`, read from a file.
+    device
+        Device of the network; on `meta` it has shapes but no numbers.
+    where
+        Name of the file; error messages begin with it.
 
     Raises
     ------
@@ -293,8 +294,9 @@ class Ensemble(Model):
     ----------
     tasks
         Tasks that are predicted. The mean and scale of numbers are the means over the members, and `mean_calibration`
-        joins the calibrations of the members. models
-            Members of the ensemble, at least one.
+        joins the calibrations of the members.
+    models
+        Members of the ensemble, at least one.
     """
 
     models: tuple[TrainedModel, ...]

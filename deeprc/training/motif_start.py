@@ -47,10 +47,11 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     Parameters
     ----------
     config
-        Configuration; `seeded_start` is the largest share of kernels that start from motifs. tasks
-            Tasks of the labels.
-        fold
-            Training repertoires, and no others, with their labels and donors.
+        Configuration; `seeded_start` is the largest share of kernels that start from motifs.
+    tasks
+        Tasks of the labels.
+    fold
+        Training repertoires, and no others, with their labels and donors.
     seed
         Seed of the permutations of labels.
     """
@@ -67,10 +68,11 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
     Parameters
     ----------
     motifs
-        Motifs from which kernels start. fold
-            Training repertoires with their labels and donors.
-        n_kernels
-            Number of kernels, D.
+        Motifs from which kernels start.
+    fold
+        Training repertoires with their labels and donors.
+    n_kernels
+        Number of kernels, D.
     """
     donors = fold.number_donors()
     n_donors = max((len(np.unique(donors[known])) for known in ~np.isnan(fold.labels.T)), default=0)
@@ -113,10 +115,11 @@ def start_network(
     Parameters
     ----------
     network
-        The new network; its encoder must have `starts_from_motifs` if there are motifs. motifs
-            Motifs, at most D.
-        collator
-            Collator of the training repertoires, with the scores of the network's readings.
+        The new network; its encoder must have `starts_from_motifs` if there are motifs.
+    motifs
+        Motifs, at most D.
+    collator
+        Collator of the training repertoires, with the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     top_fraction

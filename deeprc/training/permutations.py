@@ -43,13 +43,15 @@ def permute_labels(
     Parameters
     ----------
     values
-        Labels, one column for each output, (B, T). sizes
-            Number of sequences of each repertoire, (B,).
+        Labels, one column for each output, (B, T).
+    sizes
+        Number of sequences of each repertoire, (B,).
     donors
         Index of each repertoire's donor, (B,), from 0 in the order in which donors first occur.
     n_permutations
-        Number of permutations, P. rng
-            Random generator of the permutations.
+        Number of permutations, P.
+    rng
+        Random generator of the permutations.
     """
     blocks = _list_blocks(values, donors)
     totals = np.bincount(donors, sizes).astype(np.int64)
@@ -66,12 +68,13 @@ class _Block(NamedTuple):
     Attributes
     ----------
     donors
-        Indices of the donors, (D,). owner
-            Position in `donors` of the donor of each of their repertoires.
-        rows
-            Indices of their repertoires, donor by donor.
-        n_labels
-            Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
+        Indices of the donors, (D,).
+    owner
+        Position in `donors` of the donor of each of their repertoires.
+    rows
+        Indices of their repertoires, donor by donor.
+    n_labels
+        Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
     """
 
     donors: Sizes
@@ -120,8 +123,9 @@ class PermutationNull:
     Parameters
     ----------
     sizes
-        Values of k, the number of residues of a k-mer. n_donors
-            Number of donors.
+        Values of k, the number of residues of a k-mer.
+    n_donors
+        Number of donors.
     """
 
     def __init__(self, sizes: Iterable[int], n_donors: int) -> None:

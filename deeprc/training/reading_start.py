@@ -30,12 +30,13 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     Parameters
     ----------
     network
-        The network, without readings. config
-            Configuration, which says which readings the network may have.
-        tasks
-            Tasks of the labels.
-        folds
-            Folds to learn from, of one container.
+        The network, without readings.
+    config
+        Configuration, which says which readings the network may have.
+    tasks
+        Tasks of the labels.
+    folds
+        Folds to learn from, of one container.
     """
     cohort = Fold.join(folds)
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))

@@ -73,8 +73,9 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
     Parameters
     ----------
     fold
-        Fold of B repertoires. task, outputs, column
-            Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
+        Fold of B repertoires.
+    task, outputs, column
+        Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
     """
     known = np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
     part = fold.take(known)
@@ -88,11 +89,12 @@ def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Itera
     Parameters
     ----------
     fold
-        Repertoires with their labels. tasks
-            Tasks of the labels.
-        min_donors
-            Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer
-            than 10 donors belong to it, or fewer than 10 do not.
+        Repertoires with their labels.
+    tasks
+        Tasks of the labels.
+    min_donors
+        Smallest number of donors with a label: a task with fewer is left out. A class is also left out if fewer than 10
+        donors belong to it, or fewer than 10 do not.
     """
     for task, part, column in zip(tasks, output_slices(tasks), fold.labels.T, strict=True):
         every = make_target(fold, task, part, column)

@@ -26,15 +26,16 @@ class TrainingState:
         Number of updates made.
     best_loss, best_update
         Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
-        history
-            Results of each evaluation, as one row; its `best_update` is the best update so far.
+    history
+        Results of each evaluation, as one row; its `best_update` is the best update so far.
     finished
         Whether training has ended.
     started
-        Whether the network has started, after readings were fitted and motifs were searched. seeds
-            Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
-        readings
-            Description of the network's readings, see `describe_readings`.
+        Whether the network has started, after readings were fitted and motifs were searched.
+    seeds
+        Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
+    readings
+        Description of the network's readings, see `describe_readings`.
     """
 
     update: int = field(default=0, metadata=_COUNT)

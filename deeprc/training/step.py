@@ -38,10 +38,11 @@ class Step:
     Parameters
     ----------
     network
-        Network whose weights are updated. tasks
-            Tasks of the labels.
-        settings
-            Settings of the training: optimiser, penalties and attention-based subsampling.
+        Network whose weights are updated.
+    tasks
+        Tasks of the labels.
+    settings
+        Settings of the training: optimiser, penalties and attention-based subsampling.
     """
 
     def __init__(self, network: DeepRC, tasks: Sequence[Task], settings: TrainingConfig) -> None:
@@ -62,10 +63,11 @@ class Step:
         Parameters
         ----------
         batch
-            Repertoires of this rank, see `deeprc.ranks`. targets
-                Labels of the repertoires of all ranks, (B, number of tasks).
-            generators
-                Random generator of the noise of each repertoire of the batch.
+            Repertoires of this rank, see `deeprc.ranks`.
+        targets
+            Labels of the repertoires of all ranks, (B, number of tasks).
+        generators
+            Random generator of the noise of each repertoire of the batch.
         """
         outputs = self.network(
             batch,
@@ -102,8 +104,9 @@ class CapturedStep:
     Parameters
     ----------
     step
-        Update that is recorded. collator
-            Collator that reads the sequences on the device.
+        Update that is recorded.
+    collator
+        Collator that reads the sequences on the device.
     labels
         Labels of all repertoires of the collator's dataset, (number of repertoires, number of tasks).
     batch_size
@@ -180,8 +183,9 @@ class Prefetcher:
     Parameters
     ----------
     make
-        Function that returns the batch of an update from the index of the update alone. device
-            Device of the batches. On the CPU no batch is made in advance, because the update needs all cores.
+        Function that returns the batch of an update from the index of the update alone.
+    device
+        Device of the batches. On the CPU no batch is made in advance, because the update needs all cores.
     """
 
     def __init__(self, make: Callable[[int], RepertoireBatch], device: torch.device) -> None:

@@ -69,17 +69,17 @@ class Trainer:
     config
         Settings of network and training.
     tasks
-        Tasks of the labels. train, validation
-            Training fold and validation fold; repertoires without any label are left out.
+        Tasks of the labels.
+    train, validation
+        Training fold and validation fold; repertoires without any label are left out.
     seed
         Seed of all random choices.
     device
         Device of the network.
     monitor
         Function of the validation outputs, (B, T), and labels that returns additional numbers for the history.
-        checkpoint
-            Path of the checkpoint file. If it exists, training continues from it. If it is None, no checkpoint is
-            written.
+    checkpoint
+        Path of the checkpoint file. If it exists, training continues from it. If it is None, no checkpoint is written.
     """
 
     def __init__(
@@ -379,7 +379,7 @@ class Trainer:
         self._make_ready()
 
     def _expected(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
-        """Attach the readings that a checkpoint describes, and return tensors of the shapes and types that it must have.
+        """Attach the readings that a checkpoint describes; return tensors of the shapes and types that it must have.
 
         An optimiser has no state before its first update.
         """

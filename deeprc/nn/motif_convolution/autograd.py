@@ -1,7 +1,8 @@
 """The compiled motif convolution as one differentiable function, on any device.
 
 The gradient flows through the window with the maximum only, so one window per sequence and kernel is kept for the
-backward pass. Letters: N sequences, K kernel width, D kernels.
+backward pass.
+Letters: N sequences, K kernel width, D kernels.
 """
 
 from __future__ import annotations

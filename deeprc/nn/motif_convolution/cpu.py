@@ -2,8 +2,8 @@
 
 No one-hot tensor is built. `TILE` kernels are computed at a time: a tile's table of K x 20 rows fits into the fastest
 cache, and the sums, maxima and best windows of its kernels into vector registers. Results do not depend on the number
-of threads: sums run over a fixed number of blocks in a fixed order. Letters: N sequences, L positions, K kernel width,
-D kernels, R residues, C blocks, T tiles.
+of threads: sums run over a fixed number of blocks in a fixed order.
+Letters: N sequences, L positions, K kernel width, D kernels, R residues, C blocks, T tiles.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 No one-hot tensor is built. A Triton program computes a few sequences and a tile of kernels; its part of the residue
 table stays in the L1 cache, and its sums, maxima and best windows in registers. The host never waits for the device,
 and the launched programs depend on shapes only. So calls can be captured in a CUDA graph (after one call with the same
-shapes, which compiles the programs and builds the positional features of the tables). Letters: N sequences, L
-positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
+shapes, which compiles the programs and builds the positional features of the tables).
+Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
 """
 
 from __future__ import annotations
