@@ -104,7 +104,7 @@ def _train(
     """
     n_columns, n_batches, n = matrix.shape[1], len(batches), batches.shape[1]
     weight, mean, square = state[0], state[1], state[2]
-    constants = np.zeros(9, state.dtype)  # of the weights' type: mixed types would be computed in double precision
+    constants = np.zeros(9, state.dtype)  # the weights' type, as mixed types would be computed in double precision
     gradient, residual = np.empty(_BLOCK, state.dtype), np.zeros(n, state.dtype)
     odds, intercept = np.zeros(n), state[:, n_columns]
     for update in range(-1, n_batches):  # the first round only computes the log-odds of the first batch

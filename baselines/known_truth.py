@@ -59,7 +59,7 @@ class KnownTruth(BinaryClassifier):
         self.sign_ = self._orientation(X, positive, scores)
         self.neutral_ = self.sign_ * _mean(scores)
         scores = self._decide(X)
-        order = np.lexsort((positive, scores))  # whatever the order of X
+        order = np.lexsort((positive, scores))  # the same for every order of X
         self.calibration_ = fit_platt_scaling(scores[order], positive[order])
 
     def _orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:

@@ -131,7 +131,7 @@ class CleanedTable:
     loci
         Number of rows that were not dropped, or only for their locus, by locus; "" is an unknown locus.
     genes
-        How the gene names of the file were translated, for `v_call` and `j_call`.
+        Translation of the gene names of the file, for `v_call` and `j_call`.
     """
 
     sequences: Sequences

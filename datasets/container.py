@@ -67,10 +67,10 @@ class Container:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.digests: dict[tuple[int, int], str] = {}  # of repertoires, by their first and last sequence
+        self.digests: dict[tuple[int, int], str] = {}  # digests of repertoires, by first and last sequence
         self.path = Path(path).absolute()
         with naming_damage(path), open_hdf5(Path(path), expected=_EXPECTED) as file:
-            self.stamp = FileStamp.of(self.path)  # of the file that is read here, also if it is replaced
+            self.stamp = FileStamp.of(self.path)  # stamp of the file that is read here, even if it is replaced
             self._read(file)
             if not is_checked(self.path, self.stamp):
                 checks = check_contents(self)
@@ -81,7 +81,7 @@ class Container:
                 remember_checked(self.path, self.stamp)
 
     def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
-        """Pickle as the path: a worker process maps the file by itself."""
+        """Pickle the container as its path: each worker process maps the file itself."""
         return Container, (self.path,)
 
     def _read(self, file: h5py.File) -> None:

@@ -110,7 +110,7 @@ def _find_earlier(sequences: SequenceArrays, keys: NDArray[np.uint64], row_bits:
     """Return the index of the last key before `at` whose sequence equals that at `at`; -1 if there is none."""
     row_mask = (uint64(1) << row_bits) - uint64(1)
     earlier = at - 1
-    while earlier >= 0 and (keys[earlier] ^ keys[at]) >> rest_bits == uint64(0):  # of the same group
+    while earlier >= 0 and (keys[earlier] ^ keys[at]) >> rest_bits == uint64(0):  # in the same group
         if (keys[earlier] ^ keys[at]) >> row_bits == uint64(0) and are_equal(
             sequences, np.int64(keys[earlier] & row_mask), sequences, np.int64(keys[at] & row_mask)
         ):

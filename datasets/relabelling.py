@@ -1,4 +1,4 @@
-"""Give a container the labels of another metadata sheet: `deeprc relabel` as a function.
+"""Replace the metadata of a container by another metadata sheet: `deeprc relabel` as a function.
 
 The sequences are copied as they are, or stay where they are; only `/metadata` is written again.
 """
@@ -76,7 +76,7 @@ def relabel(
     keep_columns: bool = False,
     allow_missing: bool = False,
 ) -> Relabelling:
-    """Give a container the columns of a metadata sheet, instead of those that it has.
+    """Replace the columns of a container's metadata by those of a metadata sheet.
 
     The repertoires, their order and their sequences stay, so that runs still recognise them, and cached results of the
     sequences can still be used. The new container appears when it is complete, or not at all.

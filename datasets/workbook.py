@@ -49,7 +49,7 @@ def is_workbook(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(2) == b"PK"
     except OSError:
-        return False  # whoever reads it next says why
+        return False  # the next attempt to read it raises an error that says why
 
 
 def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
@@ -69,7 +69,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
         if sheet is not None and sheet not in book.sheetnames:
             raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
         table = book.worksheets[0] if sheet is None else book[sheet]
-        table.reset_dimensions()  # what the file says of its size need not be true
+        table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
         for number, row in _numbered(path, table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)

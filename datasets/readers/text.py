@@ -76,7 +76,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
     except _DAMAGED as error:
         raise InputError(f"{path}: the {kind or 'packed'} file is damaged or cut short ({error})") from error
     except OSError as error:
-        if kind == "bzip2" and error.errno is None:  # what bz2 raises for damaged data
+        if kind == "bzip2" and error.errno is None:  # bz2 raises this for damaged data
             raise InputError(f"{path}: the bzip2 file is damaged or cut short ({error})") from error
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 

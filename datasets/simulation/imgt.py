@@ -25,7 +25,7 @@ def imgt_positions(length: int) -> list[str]:
         raise ValueError(f"a junction has at least 2 residues, found {length}")
     n = length - 2
     front, back = (n + 1) // 2, n // 2
-    room = _LAST_FROM_FRONT - _FIRST  # as there is from the back, less one
+    room = _LAST_FROM_FRONT - _FIRST  # one less than the room from the back
     before = [str(_FIRST + 1 + i) for i in range(min(front, room))]
     before += [f"{_LAST_FROM_FRONT}.{i + 1}" for i in range(front - room)]
     after = [f"{_FIRST_FROM_BACK}.{i}" for i in range(back - room + 1, 0, -1)]

@@ -120,7 +120,7 @@ class RecipeLikelihood:
         is_test
             Whether the repertoire is of the cohort's test part.
         """
-        # of each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
+        # for each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
         others = {
             i: self._of_clones(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
@@ -208,7 +208,8 @@ class RecipeLikelihood:
                 known = self.cohort.common_tilt(i).scores(self._drawn)
                 spread = known.std()
                 grid = np.linspace(known.min() - 2 * spread, known.max() + 2 * spread, _GRID)
-                shares = np.histogram(known, np.append(grid, np.inf))[0] / len(known)  # of scores from each to the next
+                # shares of the scores between each point of the grid and the next
+                shares = np.histogram(known, np.append(grid, np.inf))[0] / len(known)
                 middles = grid + (grid[1] - grid[0]) / 2
                 found[i] = grid, 2 * expit(grid[:, None] - middles) @ shares
         return found

@@ -56,7 +56,7 @@ class LstmBackground(Background):
         _ = self.model  # errors of the file are raised now
 
     def __reduce__(self) -> tuple[partial[LstmBackground], tuple[Path | None]]:
-        """Pickle as the path: a worker process reads the file by itself."""
+        """Pickle the model as its path: each worker process reads the file itself."""
         return partial(LstmBackground, shared=self.shared), (self.path,)
 
     @cached_property

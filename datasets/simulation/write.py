@@ -42,7 +42,7 @@ def write_container(
     InputError
         If the container cannot be written.
     """
-    cohort.draw(0, np.arange(1))  # what cannot be drawn is not the container's fault
+    cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the container
     with name_write_errors(Path(path)), ContainerWriter(path) as writer:
         for number in track(range(cohort.n_repertoires), "simulating repertoires", cohort.n_repertoires):
             writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
@@ -67,7 +67,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         If the folder is not empty, or cannot be written.
     """
     check_airr_folder(folder)
-    cohort.draw(0, np.arange(1))  # what cannot be drawn is not the folder's fault
+    cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the folder
     place = Path(os.path.realpath(folder))
     with name_write_errors(folder), ExitStack() as stack:
         place.parent.mkdir(parents=True, exist_ok=True)

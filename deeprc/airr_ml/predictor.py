@@ -60,7 +60,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ImmuneStatePredictor:
-    """Predict immune states and name the sequences that go with them, as the challenge's template asks.
+    """A predictor of immune states, which also names the sequences that go with them, as the challenge's template asks.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ImmuneStatePredictor:
         Cores to use; -1: all. With more than one, files are read by several processes, for which a script needs
         `if __name__ == "__main__":`.
     device
-        Where DeepRC computes: `cpu`, `cuda`, `auto`.
+        Device on which DeepRC computes: `cpu`, `cuda`, `auto`.
     method
         One of `METHODS`. `auto`: the stack, see `deeprc.stacking.Stack`, in which DeepRC and the methods of
         `deeprc benchmark` predict together; or with fewer than 5 repertoires of a class `gapped-logistic`.

@@ -206,9 +206,9 @@ def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort)
     excess, evidence = (np.concatenate([getattr(each, name) for _, each, _ in rankings]) for name in _WHY)
     _, first, sequence_of = np.unique(hashes, return_index=True, return_inverse=True)
     totals: Floats = np.bincount(sequence_of, votes, minlength=len(first)).astype(np.float64)
-    by_vote = np.lexsort([-votes, sequence_of])  # of each sequence, the highest vote first
+    by_vote = np.lexsort([-votes, sequence_of])  # for each sequence, its highest vote first
     highest = by_vote[np.searchsorted(sequence_of[by_vote], np.arange(len(first)))]
-    in_lists = np.argsort(first)  # equal ones in the order of the lists
+    in_lists = np.argsort(first)  # equal totals stay in the order of the lists
     order = in_lists[np.argsort(-totals[in_lists], kind="stable")][: cohort.max_sequences]
     best = cohort.new_list()
     best.offer(indices[first[order]], totals[order])

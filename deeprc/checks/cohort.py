@@ -52,8 +52,8 @@ def check_cohort(
     sources, metadata, jobs, progress
         As in `deeprc.preprocess`.
     options
-        How the files are read, as in `deeprc.preprocess`. With `allow_missing` rows without a file, files without a row
-        and repertoires without a kept sequence are warnings, not errors.
+        Options of reading the files, as in `deeprc.preprocess`. With `allow_missing` rows without a file, files without
+        a row and repertoires without a kept sequence are warnings, not errors.
     targets
         The targets that are to be predicted, as in `deeprc.tasks.parse_tasks`; by default the columns that look like
         labels.

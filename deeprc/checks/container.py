@@ -45,7 +45,7 @@ __all__ = ["check_dataset", "container_profiles", "repertoire_hashes"]
 
 _FIELDS = ("v_call", "j_call")
 _UNCHECKED = ("locus", "genes")  # keys of a report: locus may be None, genes are not in containers
-_VERSION = 1  # of the profiles in the cache beside the container
+_VERSION = 1  # version of the profiles in the cache beside the container
 _NO_CODES = np.zeros(0, np.uint16)
 _NO_HASHES = np.zeros(0, np.uint64)
 

@@ -78,9 +78,9 @@ class Finding:
     severity, code
         The severity, and one of `CODES`.
     message
-        What was found, with numbers.
+        Description of the finding, with numbers.
     advice
-        What to do about it.
+        Advice on what to do about it.
     files, repertoires
         Files and repertoires that the finding is about; empty if it is about all of them.
     column

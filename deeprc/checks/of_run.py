@@ -41,7 +41,7 @@ class RunChecks:
     findings
         The findings, errors first.
     shortcuts
-        How well properties that need no receptor sequence predict the labels.
+        Predictions of the labels by properties that need no receptor sequence, one `Shortcut` each.
     subject_column
         Column of the metadata that names the subject of each repertoire; None if there is none.
     metadata

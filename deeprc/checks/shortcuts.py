@@ -35,7 +35,7 @@ ALPHA = 0.01
 
 _MIN_UNITS = 8  # smallest number of units in each class
 _STRONG_AUC, _STRONG_V = 0.6, 0.2  # from these values on, an association is a warning
-_FOLDS, _REPEATS = 5, 3  # of the cross-validation of several numbers together
+_FOLDS, _REPEATS = 5, 3  # numbers of the cross-validation of several features together
 _INVERSE_PENALTY = 0.05  # C of the logistic regression
 _MIN_PERMUTATIONS, _CHUNK = 1000, 1000
 _MAX_REACHED = 20  # number of permutations with as strong an association that make the p-value precise enough

@@ -122,7 +122,7 @@ def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve
 def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
     """Return the mean of y over curves, left and right of every x at which a curve has a corner."""
     at = np.unique(np.concatenate([x for x, _ in curves]))
-    # where x repeats, numpy.interp takes the last of its y, so the first if all is mirrored
+    # For an x that repeats, numpy.interp takes the last y; in the mirrored curve, this is the first y.
     before = np.mean([np.interp(-at, -x[::-1], y[::-1]) for x, y in curves], axis=0)
     after = np.mean([np.interp(at, x, y) for x, y in curves], axis=0)
     x, y = np.repeat(at, 2), np.stack([before, after], axis=1).ravel()

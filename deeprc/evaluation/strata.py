@@ -22,7 +22,7 @@ from deeprc.tasks import Task
 
 __all__ = ["StratifiedAuc", "auc_within", "strata_columns"]
 
-_MAX_VALUES = 20  # of a column whose values are strata
+_MAX_VALUES = 20  # largest number of strata in a column
 _MAX_NUMBERS = 6  # a column of numbers with more different values is no category
 _NOTABLE = 0.1  # difference of the AUC over all repertoires to that within strata
 

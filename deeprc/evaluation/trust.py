@@ -20,14 +20,14 @@ __all__ = [
 ]
 
 LEVEL = 0.05
-"""A difference is significant if its p-value is smaller."""
+"""Significance level: a difference is significant if its p-value is smaller."""
 
 FEW_IN_CLASS = 15
-"""With fewer repertoires in the smallest class an AUC says little: with 15 in each of two classes, the 95% interval of
-an AUC of 0.8 is 0.3 wide."""
+"""Number of repertoires in the smallest class below which an AUC says little: with 15 in each of two classes, the 95%
+interval of an AUC of 0.8 is 0.3 wide."""
 
 FEW_NUMBERS = 30
-"""With fewer repertoires the r2 of a predicted number says little (see `r2_interval`)."""
+"""Number of repertoires below which the r2 of a predicted number says little (see `r2_interval`)."""
 
 HOW_TO_LEAVE_OUT = (
     " If one of these columns says the same as the target in other words, it is no control: give the container a sheet "

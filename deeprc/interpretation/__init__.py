@@ -1,1 +1,1 @@
-"""What the network saw: attention tables."""
+"""Interpretation of trained models: attention tables, attributions, motifs, figures and reports."""

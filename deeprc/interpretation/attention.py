@@ -1,4 +1,4 @@
-"""Attention as tables: per sequence, with AIRR field names, and per head, how many sequences it averages over.
+"""Attention as tables: a table of sequences, with AIRR field names, and a table of heads.
 
 Letters: N sequences of one repertoire, H heads, T outputs.
 """
@@ -41,32 +41,32 @@ Columns = dict[str, NDArray[Any]]
 
 HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
 
-_KEY, _POSITION = "key of the ranking", "position in the dataset"  # columns for a while
+_KEY, _POSITION = "key of the ranking", "position in the dataset"  # columns that are removed again
 
 PIECE = 1 << 17
-"""Number of sequences in work at a time, whatever the size of a repertoire."""
+"""Number of sequences that are handled at a time."""
 
 
 @dataclass(frozen=True)
 class RepertoireAttention:
-    """The attention on one repertoire, from `attention_of`.
+    """Attention on one repertoire, from `attention_of`; its table has n of the N sequences.
 
     Attributes
     ----------
     repertoire
-        Its sequences.
+        The repertoire.
     scores
-        Attention and contributions of the n sequences that the table is to have.
+        Attention and contributions of the n sequences.
     outputs
-        The names of the T outputs.
+        Names of the T outputs.
     rows
-        Positions of these n in the repertoire, in the table's order, (n,).
+        Rows of the n sequences in the repertoire, in the order of the table, (n,).
     rank
-        The place of each of the n among all sequences of the repertoire by its weight, (n,), from 1.
+        Rank of each of the n sequences among all sequences of the repertoire by weight, (n,), from 1.
     head_ranks
-        The same by the weight of each head, (n, H).
+        Rank by the weight of each head, (n, H).
     sizes
-        Over how many of all sequences each head averages, (H,); see `heads`.
+        Number of sequences over which each head averages, of all N, (H,); see `heads`.
     """
 
     repertoire: Repertoire
@@ -79,22 +79,22 @@ class RepertoireAttention:
 
     @property
     def sequences(self) -> pd.DataFrame:
-        """The table of `attention_table`."""
+        """Table of the sequences, see `attention_table`."""
         return self.frame(np.arange(len(self.rows)))
 
     def pieces(self) -> Iterator[Columns]:
-        """Yield the table in parts whose size does not depend on the repertoire's; one, if it is empty."""
+        """Yield the table in parts of limited size; an empty table is one part."""
         for start in range(0, max(len(self.rows), 1), PIECE):
             yield self.columns(np.arange(start, min(start + PIECE, len(self.rows))))
 
     def frame(self, rows: NDArray[np.int64], output: int | None = None) -> pd.DataFrame:
-        """Return the table of `columns`."""
+        """Return the columns of `columns` as a table."""
         return pd.DataFrame(self.columns(rows, output))
 
     def columns(self, rows: NDArray[np.int64], output: int | None = None) -> Columns:
-        """Return the columns of the table of some of the n sequences, by their places among these.
+        """Return the columns of the table for some of the n sequences, by their indices among these.
 
-        Where `output` is given, contributions and responses are those of this output alone, without its name.
+        If `output` is given, contributions and responses are those of this output only, and the columns lack its name.
         """
         scores, n_heads = self.scores, self.scores.logits.shape[1]
         columns: Columns = {
@@ -120,16 +120,16 @@ class RepertoireAttention:
 
     @property
     def heads(self) -> pd.DataFrame:
-        """The rows of `head_rows` as a table."""
+        """Table of the heads, see `head_rows`."""
         return pd.DataFrame(self.head_rows, columns=HEADS_COLUMNS)
 
     @property
     def head_rows(self) -> list[tuple[str, int, int, int, str]]:
-        """One row per head.
+        """Rows of the table of heads, one per head.
 
-        repertoire_id, head (from 1), n_sequences, metastable_size (over how many sequences the head averages: the
-        smallest number whose weights sum to 0.90), operating_class (I to IV, from averaging over more than half of the
-        sequences to at most a thirty-second; empty for a repertoire without sequences).
+        The columns are repertoire_id, head (from 1), n_sequences, metastable_size (the number of sequences over which
+        the head averages: the smallest number whose weights sum to 0.90) and operating_class (I to IV, from averages
+        over more than half of the sequences to at most a thirty-second; empty for a repertoire without sequences).
         """
         name, N = self.scores.repertoire_id, len(self.repertoire)
         return [
@@ -139,7 +139,7 @@ class RepertoireAttention:
 
 
 class _Ranked(NamedTuple):
-    """The sequences that a table is to have, and their ranks; see `RepertoireAttention`."""
+    """The sequences of a table, and their ranks; see `RepertoireAttention`."""
 
     rows: NDArray[np.int64]
     rank: NDArray[np.int64]
@@ -147,10 +147,10 @@ class _Ranked(NamedTuple):
 
 
 def default_ranking(model: Model) -> Ranking:
-    """Return by what sequences are chosen if nothing else is said.
+    """Return the default ranking of sequences for a model.
 
-    By attention; in a model with readings by what a sequence adds to the first output, because attention is then but
-    one of the ways in which a sequence counts.
+    It is by attention. If the model has readings, it is by contribution to the first output, because attention is then
+    only one of the ways in which a sequence counts.
     """
     return Ranking("contribution") if model.reading_names else BY_ATTENTION
 
@@ -163,34 +163,35 @@ def attention_table(
     top: int | None = None,
     ranking: Ranking | None = None,
 ) -> pd.DataFrame:
-    """Return the attention on the sequences of one repertoire.
+    """Return a table of the attention on the sequences of one repertoire.
 
     Parameters
     ----------
     model
-        A trained model, or several together.
+        A trained model, or an ensemble.
     dataset, position
-        The repertoire is `dataset[position]`.
+        Dataset, and position of the repertoire in it.
     top
-        Keep this many sequences, the best first; None keeps all, in the file's order.
+        Number of sequences to keep, best first; None keeps all, in the order of the file.
     ranking
-        By what `top` chooses: by `attention` those of the highest weight. None: see `default_ranking`.
+        Ranking by which the best sequences are chosen; `attention` chooses those with the highest weight. None takes
+        `default_ranking`.
 
     Returns
     -------
-    AIRR columns (repertoire_id, sequence_id, junction_aa, duplicate_count, v_call and j_call where known), then
-    attention_weight, by which the prediction averages: it sums to 1 over the repertoire, and is 0 for sequences that
-    `top_fraction` leaves out; attention_rank, from 1; attention_logit, which unlike the weight can be compared between
-    repertoires; head, the one that looks at the sequence most, from 1; and contribution, what the sequence adds to the
-    output before its activation (for a binary target the log-odds of the positive class), and response, what the output
-    would be if all attention were on it, see `deeprc.nn.contributions`; contribution_NAME and
-    response_NAME where there are several outputs. If the model has readings, a contribution is the sum of
-    through_attention and, for each reading, what the sequence adds through it: through_composition, through_clones
-    (through_attention_NAME ... where there are several outputs). With several heads the first three are given per head
-    too (attention_weight_1, ...); attention_weight is then the heads' mean, by which attention_rank ranks, and
-    attention_logit the highest of the heads'. An ensemble has the heads of all its members, one member's after the
-    other's; attention_weight is then the mean of the members' weights, attention_logit the mean of their logits, and
-    contribution and response are the means of theirs, in common units.
+    A table with the AIRR columns repertoire_id, sequence_id, junction_aa, duplicate_count, and v_call and j_call if
+    they are known. Then follow attention_weight, with which the prediction averages: it sums to 1 over the repertoire,
+    and is 0 for sequences that `top_fraction` leaves out; attention_rank, from 1; attention_logit, which unlike the
+    weight can be compared between repertoires; head, the head that attends most to the sequence, from 1; contribution,
+    the amount that the sequence adds to the output before its activation (for a binary target, the log-odds of the
+    positive class); and response, the output that the network would have if all attention were on the sequence, see
+    `deeprc.nn.contributions`. With several outputs, they are contribution_NAME and response_NAME. If the model has
+    readings, a contribution is the sum of through_attention and the amounts through each reading, through_composition
+    and through_clones (with several outputs through_attention_NAME ...). With several heads, the first three columns
+    are also given per head (attention_weight_1, ...); attention_weight is then the mean over heads, by which
+    attention_rank ranks, and attention_logit the highest logit of the heads. An ensemble has the heads of all its
+    members, one member after the other; attention_weight and attention_logit are then means over members, and so are
+    contribution and response, in common units.
     """
     return attention_of(model, dataset, position, top=top, ranking=ranking).sequences
 
@@ -203,9 +204,10 @@ def attention_of(
     top: int | None = None,
     ranking: Ranking | None = None,
 ) -> RepertoireAttention:
-    """Return the attention on one repertoire's sequences, and what each head does with them all.
+    """Return the attention on the sequences of one repertoire, and the sizes of its heads.
 
-    The parameters are those of `attention_table`; `top` concerns the sequences that are kept, not the heads' sizes.
+    The parameters are those of `attention_table`; `top` limits the sequences of the table, but sizes are of all
+    sequences.
     """
     inferences = [member.inference(dataset) for member in model.members]
     return _attention_of(model, inferences, [position], _Wanted.of(model, top, ranking))[0]
@@ -218,7 +220,7 @@ def iterate_attention(
     top: int | None = None,
     ranking: Ranking | None = None,
 ) -> Iterator[RepertoireAttention]:
-    """Yield `attention_of` one repertoire after the other; small ones that follow each other share their work."""
+    """Yield the attention on each repertoire, see `attention_of`; consecutive small ones are computed together."""
     inferences = [member.inference(dataset) for member in model.members]
     wanted = _Wanted.of(model, top, ranking)
     with open_step("attention on sequences", len(dataset)) as step:
@@ -228,21 +230,21 @@ def iterate_attention(
 
 
 class _Wanted(NamedTuple):
-    """How many sequences of each repertoire a table is to have, and which."""
+    """Number of sequences of each repertoire in a table, and the ranking that chooses them."""
 
     top: int
     ranking: Ranking
 
     @classmethod
     def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Wanted | None:
-        """Return what is wanted; None if all sequences are."""
+        """Return number and ranking; None if the table has all sequences."""
         return None if top is None else cls(top, ranking or default_ranking(model))
 
 
 def _attention_of(
     model: Model, inferences: Sequence[Inference], positions: Sequence[int], wanted: _Wanted | None
 ) -> list[RepertoireAttention]:
-    """Return the attention on repertoires whose sequences fit into one chunk, or on one of any size."""
+    """Return the attention on repertoires whose sequences fit into one chunk, or on one repertoire of any size."""
     dataset = inferences[0].collator.dataset
     of_members = [list(attended(inference, positions)) for inference in inferences]
     for member, attention in zip(model.members, of_members, strict=True):
@@ -269,20 +271,20 @@ def _attention_of(
         if wanted is not None and not by_weight:
             places = _best_ranked(places, combined, wanted)
             combined = combined.take(places.rows)
-        # The scores have copies of the weights, so these may be overwritten, but where all are kept.
+        # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
         sizes = [metastable_sizes(each.weights, dim=0, overwrite=wanted is not None) for each in of_model]
         found.append(RepertoireAttention(dataset[position], combined, outputs, *places, torch.cat(sizes).tolist()))
     return found
 
 
 def _best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
-    """Return the best of all sequences of a repertoire, by their scores, with their ranks by weight."""
+    """Return the best sequences of a repertoire by their scores, with their ranks by weight."""
     best = _best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
     return _Ranked(best, ranked.rank[best], ranked.head_ranks[best])
 
 
 def _ranked(attention: Sequence[Attended], top: int | None) -> _Ranked:
-    """Return the sequences that the table of a repertoire is to have, from the attention of each member."""
+    """Return the sequences for the table of a repertoire, from the attention of each member."""
     n_heads = [len(each.pooled) for each in attention]
     weights, logits = (
         torch.cat(parts, dim=1).numpy() if len(parts) > 1 else parts[0].numpy()
@@ -302,20 +304,21 @@ def _ranked(attention: Sequence[Attended], top: int | None) -> _Ranked:
 
 
 def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-    """Return the rows that `_ranks` ranks first, in its order, without sorting all: (min(n, N),)."""
+    """Return the n rows with the first ranks of `_ranks`, in their order, without sorting all: (min(n, N),)."""
     best = np.zeros(0, np.int64)
     for start in range(0, len(weight), max(PIECE, n)):
         piece = np.arange(start, min(start + max(PIECE, n), len(weight)))
         if len(best) == n:
             piece = piece[weight[piece] >= weight[best[-1]]]
-        candidates = np.concatenate([best, piece])  # of equal ones the first comes first
+        candidates = np.concatenate([best, piece])  # among equal ones the first is kept
+
         best = candidates[np.lexsort((-logit[candidates], -weight[candidates]))[:n]]
     return best
 
 
 def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the place of each sequence from 1; weights that underflow to equal values keep their logits' order."""
-    order = np.lexsort((-logit, -weight))  # a stable sort: of equal ones the first comes first
+    """Return the rank of each sequence, from 1; if weights underflow to equal values, logits decide."""
+    order = np.lexsort((-logit, -weight))  # a stable sort: among equal ones the first is first
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(1, len(order) + 1)
     return rank
@@ -328,19 +331,19 @@ def best_sequences(
     *,
     held_out: HeldOutSequences | None = None,
 ) -> pd.DataFrame:
-    """Return the sequences that rank highest over all repertoires, the best first, as `attention_table` does.
+    """Return a table like `attention_table` of the sequences with the highest rank over all repertoires, best first.
 
     Parameters
     ----------
     attention
-        The attention on each repertoire; each is looked at once.
+        Attention on each repertoire; it is iterated once.
     n
-        How many sequences.
+        Number of sequences.
     ranking
-        By what they are ranked.
+        Ranking of the sequences.
     held_out
-        If given, the last column, `q_value`, is the false discovery rate of each sequence. The attention is then that
-        on the repertoires of the same dataset, in order.
+        If given, the last column, `q_value`, is the false discovery rate of each sequence. `attention` must then be
+        that on all repertoires of the same dataset, in their order.
     """
     best, highest = BestRows(n), HighestScores()
     for position, one in enumerate(attention):

@@ -1,4 +1,4 @@
-"""The files of `deeprc attention`: a table of sequences, which is an AIRR Rearrangement file, and a table of heads."""
+"""Files of `deeprc attention`: a table of sequences, which is an AIRR Rearrangement file, and a table of heads."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
 
 __all__ = ["AttentionSummary", "check_attention_outputs", "heads_path", "write_attention"]
 
-_TABLES = 512  # small repertoires' tables that are written together
-_GZIP_LEVEL = 4  # gives a file at most a tenth larger than level 9 does, in a third of its time
+_TABLES = 512  # number of tables of small repertoires that are written together
+_GZIP_LEVEL = 4  # a file is at most a tenth larger than with level 9, and takes a third of the time
 
 
 class AttentionSummary(NamedTuple):
-    """What `write_attention` wrote.
+    """Summary of the files that `write_attention` wrote.
 
     Attributes
     ----------
     n_sequences
-        Rows in the table of sequences.
+        Number of rows in the table of sequences.
     heads
-        A summary of each head over all repertoires; empty if no repertoire has a sequence.
+        Summary of each head over all repertoires; empty if no repertoire has a sequence.
     """
 
     n_sequences: int
@@ -44,7 +44,7 @@ class AttentionSummary(NamedTuple):
 
 
 def heads_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the table of heads goes, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
+    """Return the path of the table of heads, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
     name = Path(path).name
     for ending in (".gz", ".tsv", ".txt", ".csv"):
         name = name.removesuffix(ending)
@@ -52,7 +52,7 @@ def heads_path(path: str | os.PathLike[str]) -> Path:
 
 
 def check_attention_outputs(path: str | os.PathLike[str]) -> None:
-    """Refuse a path at which `write_attention` cannot write; see `deeprc.files.check_table_output`."""
+    """Raise InputError if `write_attention` cannot write to a path; see `deeprc.files.check_table_output`."""
     check_table_output(Path(path), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
     check_table_output(heads_path(path), HEADS_COLUMNS)
 
@@ -67,18 +67,19 @@ def write_attention(
 ) -> AttentionSummary:
     """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
 
-    Both are written aside first, then renamed. The table of sequences is an AIRR Rearrangement file: the fields that
-    the standard requires and containers do not hold are there, and empty. Memory does not grow with the number of
+    Both files are written under temporary names first. The table of sequences is an AIRR Rearrangement file: fields
+    that the standard requires but containers do not have are empty. Memory does not grow with the number of
     repertoires.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the table of sequences.
     attention
-        The attention on each repertoire, in the order of the file.
+        Attention on each repertoire, in the order of the file.
     max_sequences, ranking, held_out
-        Write only the sequences that rank highest over all repertoires, the best first; see `best_sequences`.
+        If `max_sequences` is given, only so many sequences with the highest rank over all repertoires are written, best
+        first; see `best_sequences`.
     """
     target = Path(path)
     heads: list[tuple[str, int, int, int, str]] = []
@@ -96,7 +97,7 @@ def write_attention(
 
 
 def _together(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
-    """Yield small tables that follow each other as one: to make a table takes its time, however short it is."""
+    """Join consecutive small tables and yield them, because to make a data frame takes time, however short it is."""
     some: list[Columns] = []
     n = 0
     for columns in pieces:
@@ -122,7 +123,7 @@ def _noting(
 
 
 class _TableWriter:
-    """Writes tables of the same columns one after the other as one AIRR Rearrangement file."""
+    """A writer of tables with the same columns, one after the other, to one AIRR Rearrangement file."""
 
     def __init__(self, path: Path, *, compress: bool) -> None:
         self.n_rows, self._begun = 0, False
@@ -131,7 +132,7 @@ class _TableWriter:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> _TableWriter:
-        file = self._stack.enter_context(open(self._path, "wb"))  # the stack closes it
+        file = self._stack.enter_context(open(self._path, "wb"))  # closed by the stack
         if self._compress:
             packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=file, mtime=0)
             self._file = cast(IO[bytes], self._stack.enter_context(packed))
@@ -155,7 +156,7 @@ class _TableWriter:
         table = pa.Table.from_pandas(whole.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
         try:
             self._file.write(_tsv(table, "none"))
-        except pa.ArrowInvalid:  # an id with a quotation mark, say
+        except pa.ArrowInvalid:  # for example, an id has a quotation mark
             self._file.write(_tsv(table, "needed"))
 
 

@@ -1,24 +1,24 @@
-"""What each residue of a sequence, and each kernel, adds to an output of its repertoire: integrated gradients.
+"""Attributions: what each residue of a sequence, and each kernel, adds to an output, by integrated gradients.
 
-One sequence changes, all others of its repertoire stay. Its attention weights are functions of its logits l_h(z),
-a_h = sigmoid(l_h(z) - λ_h), where λ_h is the log of the sum of the others' exponentiated logits. Two things can be
-shared out among its residues:
+One sequence is changed, all others of its repertoire are fixed. Its attention weights are functions of its logits
+l_h(z), a_h = sigmoid(l_h(z) - λ_h), where λ_h is the logarithm of the summed exponentials of the other sequences'
+logits. Two quantities can be divided among its residues:
 
-- its contribution Σ_h a_h r_h(z) to the output (`deeprc.nn.contributions`): what the repertoire's output is made of;
+- the contribution of the sequence, Σ_h a_h r_h(z), see `deeprc.nn.contributions`; contributions sum to the output;
 - the output itself, o(p_1 + a_1 (z - p_1), ..., p_H + a_H (z - p_H)), where p_h is the average of the other sequences'
-  representations: what would change without the sequence. In a repertoire that has many like it, that is next to
-  nothing, however much they contribute together.
+  representations. This shows what would change without the sequence. If the repertoire has many similar sequences, the
+  change is nearly 0, however much they contribute together.
 
-What comes through the reading `composition` is shared out exactly, and added (`composition_residues`). A remembered
-clone counts as a whole: what comes through it is no part of this.
+The part through the reading `composition` is divided exactly, and added (`composition_residues`). A stored clone counts
+as a whole, so the part through the reading `clones` is not included.
 
 A repertoire is read a few times for all its chosen sequences.
 
-Integrated gradients (Sundararajan, Taly and Yan 2017) follow the output's gradient along the straight line from a
-baseline to the sequence. The baseline is the same sequence with an average residue at each position: the background's
-frequencies of the 20 amino acids in the place of the one-hot features. The positional features stay, and so do V and J
-genes where the network reads them: the question is what residues add in a sequence of these genes. What the features
-are given sums to the difference of the two outputs, but for the error of the numerical integral.
+Integrated gradients (Sundararajan, Taly and Yan 2017) are averages of the gradient of the output along the straight
+line from a baseline to the sequence. The baseline is the same sequence with an average residue at each position: its
+one-hot features are the frequencies of the 20 amino acids in the background. The positional features are the same, and
+so are V and J genes if the network reads them: attributions show what residues add in a sequence with these genes. The
+attributions of all features sum to the difference of the two outputs, except for the error of the numerical integral.
 
 Letters: N sequences of one repertoire, n chosen ones, L positions of the longest, H heads, D kernels (or LSTM units), G
 units of a gene's embedding, S = D + 2 G dimensions of the representation, T outputs.
@@ -56,35 +56,36 @@ __all__ = ["Attributions", "attribute"]
 
 Of = Literal["contribution", "output"]
 
-_AT_A_TIME = 2**22  # numbers between convolution and maximum, for all steps of some sequences: bounds the memory
+_AT_A_TIME = 2**22  # numbers between convolution and maximum, for all steps of some sequences, which limits the memory
 
 
 @dataclass(frozen=True)
 class Attributions:
-    """What the residues of n sequences, and the kernels, add to an output of their repertoires.
+    """Attributions of n sequences: amounts that their residues, and the kernels, add to an output of their repertoires.
 
-    All are differences of the output before its activation (for a binary target, of its logit), or of the sequence's
-    contribution to it, float64.
+    All numbers are float64. They are differences of the output before its activation (for a binary target, of its
+    logit), or of the sequence's contribution to it.
 
     Attributes
     ----------
     index
-        The n sequences, by their places in the dataset.
+        Index of the n sequences in the dataset.
     output
-        Which of the outputs was asked about, from 0.
+        Index of the output, from 0.
     residues
-        What each residue adds, against an average one in its place, (n, L); NaN beyond a sequence's end.
+        Amount that each residue adds compared with an average residue at its position, (n, L); NaN beyond the end of a
+        sequence.
     kernels
-        What comes of it through the attention, shared out among the kernels' dimensions of the sequence's
-        representation, (n, D). Genes are the same at both ends, so their dimensions have no part in it. Several models
-        have the kernels of all, one model's after the other's.
+        Amount through the attention, divided among the kernels, (n, D). Genes are the same in the baseline, so their
+        dimensions of the representation have no part. An ensemble has the kernels of all models, one model after the
+        other.
     change
-        The contribution of the sequence (or the output of its repertoire) as it is, less that with the baseline in the
-        sequence's place, (n,): what comes through attention and composition. The residues of a sequence sum to it, but
-        for the integral's error, and so do the kernels if there is no composition.
+        Contribution of the sequence (or output of its repertoire) minus that of the baseline, (n,), through attention
+        and composition. The residues of a sequence sum to it, except for the error of the integral, and so do the
+        kernels if there is no composition.
     through_composition
-        The part of `residues` that comes through the reading `composition`, (n, L); the rest comes through the
-        attention. None if no model has this reading.
+        Part of `residues` that comes through the reading `composition`, (n, L); the rest comes through the attention.
+        None if no model has this reading.
     """
 
     index: SequenceIndex
@@ -99,7 +100,7 @@ class Attributions:
 
     @property
     def convergence_delta(self) -> NDArray[np.float64]:
-        """What the residues leave of the change, (n,): the error of the numerical integral."""
+        """Change minus the sum over residues, (n,), which is the error of the numerical integral."""
         return np.asarray(self.change - np.nansum(self.residues, axis=1))
 
 
@@ -113,30 +114,30 @@ def attribute(
     steps: int = 64,
     background: NDArray[np.float64] | None = None,
 ) -> Attributions:
-    """Share what chosen sequences add to an output out among their residues, and among the kernels.
+    """Divide what chosen sequences add to an output among their residues, and among the kernels.
 
-    Each row's result is its own: it depends neither on the other rows nor on their order. A sequence that the top
-    fraction leaves out adds nothing: its values are 0. Which sequences it keeps is held fixed. The residues of a
-    sequence that the abundance scale hides (a count of 1 under `log`) add nothing either.
+    The result of a row depends neither on the other rows nor on their order. A sequence that the top fraction leaves
+    out adds nothing: its values are 0. The choice of the kept sequences is fixed. The residues of a sequence that the
+    abundance scale hides (a count of 1 with `log`) also add nothing.
 
-    The kernels' line runs straight from the baseline's representation to the sequence's: no maximum over positions lies
-    on it.
+    For kernels, the line goes from the representation of the baseline to that of the sequence, so no maximum over
+    positions is on it.
 
     Parameters
     ----------
     model
-        A trained model, or several together: what the residues add is then the mean over the models, in common units.
+        A trained model, or an ensemble; the residues of an ensemble are means over its models, in common units.
     dataset
-        Holds the repertoires.
+        Dataset with the repertoires.
     sequences
-        The n sequences, see `SequenceIndex.of`. A sequence may come more than once.
+        The n sequences, see `SequenceIndex.of`. A sequence may occur more than once.
     output
-        Which of the T outputs, from 0; see `deeprc.outputs.output_names`.
+        Index of the output, from 0; see `deeprc.outputs.output_names`.
     of
-        What is shared out: the sequence's `contribution` to the output, or the `output`, as it depends on the sequence.
+        Quantity that is divided: the `contribution` of the sequence to the output, or the `output` as a function of it.
     steps
-        Points of the Gauss-Legendre rule at which the gradient is taken. The maximum over positions and SELU make the
-        gradient jump, so the error falls as 1 / steps; with 64 it is typically 0.3% of the change.
+        Number of points of the Gauss-Legendre rule. The maximum over positions and SELU make the gradient jump, so the
+        error falls as 1 / steps; with 64 it is typically 0.3% of the change.
     background
         Frequencies of the amino acids in the average residue, (20,) in the order of `AMINO_ACIDS`. None takes those of
         the whole dataset, for which it is read once; see `residue_frequencies`.
@@ -186,7 +187,7 @@ def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class _Shares(NamedTuple):
-    """Residues (n, L), kernels (n, D) and change (n,) of some sequences, see `Attributions`."""
+    """Attributions of n sequences: residues (n, L), kernels (n, D) and change (n,), see `Attributions`."""
 
     residues: NDArray[np.float64]
     kernels: NDArray[np.float64]
@@ -194,7 +195,7 @@ class _Shares(NamedTuple):
 
 
 def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]], n: int, D: int) -> _Shares:
-    """Put the parts together: each says at which of the n sequences (m,) which of its rows (m,) belongs."""
+    """Join parts for n sequences; each part has the indices of its sequences, (m,), and their rows in it, (m,)."""
     longest = max((part.residues.shape[1] for _, _, part in parts), default=0)
     joined = _Shares(np.full((n, longest), np.nan), np.zeros((n, D)), np.zeros(n))
     for at, rows, part in parts:
@@ -205,7 +206,7 @@ def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]], n
 
 
 def _mean(parts: Sequence[_Shares]) -> _Shares:
-    """Return the mean over models of the attributions of the same sequences; the kernels of all are kept apart."""
+    """Return the mean over models of the attributions of the same sequences; kernels are joined, not averaged."""
     if len(parts) == 1:
         return parts[0]
     return _Shares(
@@ -216,7 +217,7 @@ def _mean(parts: Sequence[_Shares]) -> _Shares:
 
 
 def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int64]) -> _Shares:
-    """Return the attributions of n different sequences of one repertoire, rows (n,); 0 for those that are not kept."""
+    """Return the attributions of n different sequences of one repertoire, rows (n,); 0 for those that are dropped."""
     inference = explained.inference
     collator = inference.collator
     ((pooled, logits),) = inference.pooled([position])
@@ -237,21 +238,21 @@ def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int6
         at = scored[piece]
         batch = collator.take(position, chosen[at]).to(others.level.device)
         part = explained(batch, _Others(others.average[piece], others.level[piece]))
-        whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN beyond the end stays
+        whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
         whole.kernels[at], whole.change[at] = part.kernels, part.change
     return whole
 
 
 class _Others(NamedTuple):
-    """Each of n sequences has others in its repertoire: their average and their level, float64 on the network's device.
+    """Average and level of the other sequences in the repertoire of each of n sequences, float64 on the device.
 
     Attributes
     ----------
     average
-        The average of the other sequences' representations by the attention of each head, (n, H, S); 0 if there is no
-        other sequence.
+        Average of the representations of the other sequences with the attention of each head, (n, H, S); 0 if there is
+        no other sequence.
     level
-        The log of the sum of the other sequences' exponentiated logits, (n, H).
+        Logarithm of the summed exponentials of the logits of the other sequences, (n, H).
     """
 
     average: Tensor
@@ -260,10 +261,10 @@ class _Others(NamedTuple):
 
 @torch.no_grad()
 def _others(inference: Inference, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]) -> _Others:
-    """Return the sums over the kept sequences without each of the chosen ones, (n,).
+    """Return average and level over the kept sequences without each of the chosen ones, (n,).
 
-    Nothing is subtracted, which would leave noise where one sequence has nearly all the attention: the sums over the
-    sequences that are not chosen are joined with those over the chosen ones before and after each.
+    To subtract one sequence from the sum of all would leave only noise if it has nearly all the attention. So the sums
+    over sequences that are not chosen are joined with those over the chosen ones before and after it.
     """
     rest = kept.copy()
     rest[chosen] = False
@@ -280,7 +281,7 @@ def _others(inference: Inference, position: int, chosen: NDArray[np.int64], kept
 
 
 def _averages(inference: Inference, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-    """Return each head's average over the given sequences, (H, S), and the log of their summed exponentials, (H,)."""
+    """Return the average of each head over some sequences, (H, S), and the log of their summed exponentials, (H,)."""
     network = inference.network
     H, S = len(network.pooling.queries), network.n_values
     level = torch.full((H,), -torch.inf, dtype=torch.float64, device=inference.device)
@@ -294,7 +295,7 @@ def _averages(inference: Inference, position: int, rows: NDArray[np.int64]) -> t
 
 
 def _without_own(terms: Tensor) -> Tensor:
-    """Return for each of n terms the sum of all others, (n, ...)."""
+    """Return the sum of all other terms for each of n terms, (n, ...)."""
     none = torch.zeros_like(terms[:1])
     before = torch.cat([none, terms[:-1].cumsum(dim=0)])
     after = torch.cat([none, terms[1:].flip(0).cumsum(dim=0)]).flip(0)
@@ -302,7 +303,7 @@ def _without_own(terms: Tensor) -> Tensor:
 
 
 class _Question(NamedTuple):
-    """What is asked of a network: which output, see `attribute`, times `scale` plus `shift`."""
+    """The quantity that is divided: an output of a network, see `attribute`, times `scale` plus `shift`."""
 
     output: int
     of: Of
@@ -312,21 +313,21 @@ class _Question(NamedTuple):
 
 
 class _Explained:
-    """The network in float64, as a function of one sequence, and its integrated gradients.
+    """The network in float64, as a function of one sequence, with its integrated gradients.
 
-    Between the features and the representation lies what is linear, the convolution, and what is not. A straight line
-    of features is a straight line of convolved windows: the integral follows the latter, so that the convolution is
-    computed at both ends only, and the mean gradient is then taken back through it.
+    The first steps from features to the representation, the convolution, are linear. So a straight line of features is
+    a straight line of convolved windows. The integral follows the latter line, so the convolution is computed only at
+    both ends, and the mean gradient is propagated back through it.
     """
 
     def __init__(self, inference: Inference, frequencies: Tensor, question: _Question) -> None:
         self.inference, self.question = inference, question
         self.frequencies = frequencies.to(inference.device)  # (20,)
         self._exact = deepcopy(inference.network).double().requires_grad_(False)
-        self._exact.embedding.train()  # cuDNN's LSTM has gradients in this mode only; no embedding differs in it
+        self._exact.embedding.train()  # cuDNN's LSTM has gradients only in this mode; no encoder depends on the mode
 
     def take_tangent(self, pooled: Tensor) -> None:
-        """Explain contributions to the output of a repertoire with this representation, (H, S)."""
+        """Set the tangent for contributions to the output of a repertoire with this representation, (H, S)."""
         output, _, _, scale, shift = self.question
         gradient, offset, _ = tangent(self.inference.network, pooled)
         device = self.inference.device
@@ -360,12 +361,12 @@ class _Explained:
         return _Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
     def _baseline(self, features: Tensor) -> Tensor:
-        """Return the features (n, L, 23) of an average residue at every position."""
+        """Return the features of the baseline, (n, L, 23), with an average residue at every position."""
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
 
     def _explained(self, values: Tensor, genes: Tensor, average: Tensor, level: Tensor) -> Tensor:
-        """Return the contributions of n sequences, or the outputs of their repertoires, (n,)."""
+        """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
         attention = torch.sigmoid(logits - level)[:, :, None]  # (n, H, 1)
@@ -381,18 +382,18 @@ def _mean_gradient(
 ) -> Tensor:
     """Return the gradient of a function averaged along the straight line from start to end, (n, ...).
 
-    The integral is approximated by the Gauss-Legendre rule, which has a smaller error than the midpoint rule, above all
-    with few steps. All steps are computed at once; each row depends on its own arguments only, so the gradient of the
-    sum over rows holds the gradient of each.
+    The integral is approximated by the Gauss-Legendre rule, which has a smaller error than the midpoint rule,
+    especially with few steps. All steps are computed at once. Each row depends only on its own arguments, so the
+    gradient of the sum over rows contains the gradient of each row.
 
     Parameters
     ----------
     function
-        Takes rows (n, ...) and `fixed`, and returns one number for each row, (n,).
+        Function of rows, (n, ...), and `fixed` that returns one number for each row, (n,).
     start, end
-        The ends of the line, (n, ...).
+        Ends of the line, (n, ...).
     fixed
-        Further arguments, (n, ...) each, which are the same along the line.
+        Further arguments, (n, ...) each, which are constant along the line.
     steps
         Number of points at which the gradient is computed.
     """

@@ -1,4 +1,4 @@
-"""What a model sees in single cells: attention and contributions of their receptors, as columns of AnnData's `obs`."""
+"""Annotation of single cells: attention and contributions of their receptors, as columns of AnnData's `obs`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["annotate_cells"]
 _KEYS = {"genes": ("junction_aa", "v_call", "j_call"), "junction": ("junction_aa",)}
 _KEYS["none"] = _KEYS["genes"]
 _WEIGHTS = ("attention_weight", "attention_rank")
-_CONTRIBUTION = "contribution"  # followed by the output's name where there are several
+_CONTRIBUTION = "contribution"  # followed by the name of the output if there are several
 
 
 def annotate_cells(
@@ -34,31 +34,31 @@ def annotate_cells(
     chain: str | None = None,
     options: ReadingOptions | None = None,
 ) -> list[str]:
-    """Add what a model sees in each cell to `obs`; `deeprc.annotate_cells` is this function.
+    """Add attention and contribution of each cell's receptor to `obs`; `deeprc.annotate_cells` is this function.
 
-    A cell has the numbers of its receptor sequence in the repertoire of its donor, see `deeprc.attention_table`:
-    `deeprc_attention_weight`, `deeprc_attention_rank` and `deeprc_contribution` (`deeprc_contribution_NAME` where
-    there are several outputs). If it has several chains of this locus, they are those of the chain of highest weight.
-    A cell without such a chain, or without a donor, has none (NaN). Donors of whom no chain is kept are left out.
+    A cell gets the values of its receptor sequence in the repertoire of its donor, see `deeprc.attention_table`:
+    `deeprc_attention_weight`, `deeprc_attention_rank` and `deeprc_contribution` (with several outputs
+    `deeprc_contribution_NAME`). If it has several chains of this locus, the chain with the highest weight counts. A
+    cell without such a chain, or without a donor, has NaN. Donors without any kept chain are left out.
 
     Parameters
     ----------
     adata
-        An AnnData or MuData, as in `deeprc.from_anndata`; the columns are added to `obs` of the AnnData that holds the
+        AnnData or MuData, as in `deeprc.from_anndata`; the columns are added to `obs` of the AnnData with the
         receptors.
     run
-        A run, runs that predict together, a fitted classifier, or the path of a run.
+        A run, an ensemble of runs, a fitted classifier, or the path of a run.
     donor, chain, options
-        As in `deeprc.from_anndata`; as the repertoires of training were made.
+        Column of the donor, chain, and reading options, see `deeprc.from_anndata`; they should be as in training.
 
     Returns
     -------
-    The names of the columns, which replace columns of these names.
+    The names of the columns. Existing columns with these names are replaced.
 
     Raises
     ------
     InputError
-        If anything that was given cannot be used.
+        If an argument cannot be used.
     """
     options = replace(options_for_chain(options, chain), allow_missing=True)
     cells = read_cells(adata, donor)
@@ -85,7 +85,7 @@ def _model_of(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]
 
 
 def _scores(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
-    """Return the numbers of all sequences of all donors, and what identifies these."""
+    """Return a table of the values of all sequences of all donors, with the columns that identify a sequence."""
     wanted = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
     tables = []
     for attention in iterate_attention(model, dataset):

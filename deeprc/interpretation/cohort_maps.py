@@ -1,4 +1,4 @@
-"""Repertoires as points of a plane: near each other if they share clones, or if their k-mers are alike.
+"""Maps of a cohort: repertoires as points in a plane, near each other if they share clones or have similar k-mers.
 
 Letters: B repertoires, M clones.
 """
@@ -17,15 +17,14 @@ from deeprc.datasets.representations import kmer_frequencies
 __all__ = ["clone_overlaps", "map_by_clones", "map_by_kmers"]
 
 _KMER = (0, 1, 2)
-_MIN_REPERTOIRES = 3  # fewer have no map
-_SMALL = 0.1  # of the median size; chance decides about the 3-mers of a smaller repertoire
+_MIN_REPERTOIRES = 3  # smallest number of repertoires for a map
+_SMALL = 0.1  # share of the median size; the 3-mers of smaller repertoires are mostly noise
 
 
 def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    """Return the number of clones that two repertoires share, by the geometric mean of their numbers of clones, (B, B).
+    """Return the number of shared clones of each pair of repertoires over the geometric mean of their numbers, (B, B).
 
-    A clone is a junction with its genes, as far as the container has them. A repertoire without sequences shares
-    nothing.
+    A clone is a junction with its genes, if the container has them. A repertoire without sequences shares nothing.
     """
     found = shared_clones(dataset, gene_fields(dataset))
     n = len(found.private)
@@ -38,10 +37,10 @@ def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 
 def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    """Return points by classical multidimensional scaling of clones that are shared, (B, 2).
+    """Return points by classical multidimensional scaling of shared clones, (B, 2).
 
-    The distance of two repertoires is the negative logarithm of their overlap; of those that share nothing, it is that
-    of half the smallest overlap. Fewer than three repertoires are all at the origin.
+    The distance of two repertoires is the negative logarithm of their overlap. If they share nothing, half the smallest
+    overlap is used. Fewer than three repertoires are all at the origin.
     """
     overlaps = clone_overlaps(dataset)
     if len(overlaps) < _MIN_REPERTOIRES or not (overlaps[~np.eye(len(overlaps), dtype=bool)] > 0).any():
@@ -54,9 +53,9 @@ def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
 def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return points by the principal components of 3-mers, (B, 2), and their shares of the variance, (2,).
 
-    The square roots of the frequencies are compared (Hellinger's distance), so that frequent 3-mers do not decide
-    alone. Repertoires with less than a tenth of the median number of sequences do not decide about the axes. Fewer than
-    three repertoires are all at the origin.
+    The square roots of the frequencies are compared (Hellinger's distance), so that frequent 3-mers do not dominate.
+    Repertoires with less than a tenth of the median number of sequences have no influence on the axes. Fewer than three
+    repertoires are all at the origin.
     """
     frequencies = np.asarray(kmer_frequencies(dataset, _KMER), np.float64)
     sizes = dataset.n_sequences
@@ -70,7 +69,7 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
 
 
 def _in_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points with two coordinates, whose signs do not depend on the solver."""
+    """Return points with exactly two coordinates, whose signs do not depend on the solver."""
     plane = np.zeros((len(points), 2))
     plane[:, : points.shape[1]] = points
     largest = np.abs(plane).argmax(axis=0)

@@ -1,4 +1,4 @@
-"""What a figure of a cohort shows: sizes, lengths, genes and maps of its repertoires, with their classes.
+"""Numbers for the figure of a cohort: sizes, lengths, genes and maps of its repertoires, with their classes.
 
 Letters: B repertoires, L lengths.
 """
@@ -23,14 +23,14 @@ _EVERY = "all repertoires"
 
 
 def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tuple[CohortNumbers, dict[str, int]]:
-    """Return what is known of each repertoire, and the places of the classes; see `cohort_figure`.
+    """Return the numbers for the figure of a cohort, and the index of each class; see `cohort_figure`.
 
     Parameters
     ----------
     dataset
         The cohort.
     target
-        What the classes are, as `deeprc train` takes it; None: all repertoires are one class.
+        Text of the target that defines the classes, as for `deeprc train`; None puts all repertoires into one class.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tup
 
 
 def _classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
-    """Return the class of each repertoire, and the places of the classes in their order."""
+    """Return the class of each repertoire, and the index of each class in their order."""
     if target is None:
         return [_EVERY] * len(dataset), {_EVERY: 0}
     tasks = parse_tasks([target], dataset.metadata, source=str(dataset.container.path))
@@ -70,7 +70,7 @@ def _classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str],
 
 
 def _length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    """Return the share of each repertoire's sequences that have each length, (B, L)."""
+    """Return the share of sequences with each length in each repertoire, (B, L)."""
     counts = [np.bincount(repertoire.lengths) for repertoire in dataset]
     shares = np.zeros((len(counts), max(map(len, counts))))
     for row, own in zip(shares, counts, strict=True):

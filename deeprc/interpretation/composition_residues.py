@@ -1,8 +1,8 @@
-"""What each residue of a sequence adds to an output through the composition of its repertoire: exact, not estimated.
+"""Exact attributions of residues through the reading `composition`.
 
-The reading `composition` is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor. Its four
-residues share what it adds equally. As in integrated gradients (`deeprc.interpretation.attributions`), this is compared
-with an average residue in each place: the mean weight of a 4-mer of such residues is subtracted.
+The reading is linear in 4-mers, so each 4-mer of a sequence adds its weight times a factor to an output. Its four
+residues share this amount equally. As in integrated gradients (`deeprc.interpretation.attributions`), a sequence is
+compared with average residues: the mean weight of a 4-mer of such residues is subtracted.
 
 Letters: n sequences, L positions of the longest, T outputs, M 4-mers.
 """
@@ -26,21 +26,21 @@ Floats = NDArray[np.float64]
 def composition_residues(
     model: Model, dataset: RepertoireDataset, index: SequenceIndex, *, background: Floats, output: int = 0
 ) -> Floats:
-    """Return what each residue adds through the composition, (n, L); NaN beyond a sequence's end.
+    """Return the amount that each residue adds through the composition, (n, L); NaN beyond the end of a sequence.
 
-    The residues of a sequence sum to what its 4-mers add, less what they would add in a sequence of average residues.
-    Genes are not changed, as in `attribute`.
+    The residues of a sequence sum to the amount of its 4-mers, minus the expected amount in a sequence of average
+    residues. Genes do not change, as in `attribute`.
 
     Parameters
     ----------
     model
-        A trained model, or several together; one without such a reading adds 0.
+        A trained model, or an ensemble; a model without this reading adds 0.
     dataset, index
-        The n sequences.
+        Dataset, and index of the n sequences in it.
     background
         Frequencies of the amino acids in the average residue, (20,).
     output
-        Which of the T outputs.
+        Index of the output.
     """
     scales, _ = model.units
     members = zip(model.members, scales[:, output].tolist(), strict=True)
@@ -58,7 +58,7 @@ def composition_residues(
 
 
 def _kmer_weights(member: TrainedModel, output: int) -> Floats:
-    """Return the weights of the 4-mers in a network, times the gain of the reading, (M,); 0 without this reading."""
+    """Return the weights of the 4-mers in a network times the gain of the reading, (M,); 0 without this reading."""
     weights = np.zeros(len(AMINO_ACIDS) ** K)
     readings = member.network.readings
     if readings is not None:
@@ -77,7 +77,7 @@ def _mean_weight(weights: Floats, background: Floats) -> float:
 
 
 def _share(repertoire: Repertoire, row: int, weights: Floats) -> Floats:
-    """Return the weights of a sequence's 4-mers, shared by their residues, (length,)."""
+    """Return the weights of a sequence's 4-mers, divided among their residues, (length,)."""
     start, stop = repertoire.offsets[row : row + 2].tolist()
     residues = np.asarray(repertoire.residues[start:stop], np.int64)
     added = np.zeros(len(residues))

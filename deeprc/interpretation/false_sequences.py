@@ -1,15 +1,15 @@
-"""How many of the sequences that contribute most to a class are false: found by chance in a repertoire of the class.
+"""False discovery rates of the sequences that contribute most to a class.
 
-Chance is what repertoires of the other classes have. Only held-out donors say how much this is, because a network has
-learned its training repertoires by heart. At a score s, r is the share of the sequences of held-out repertoires of the
-class that score at least s and would not be there by chance (`deeprc.evaluation.excess`). So of the n sequences that
-score as high in any N sequences of the class, about r N are true, and the **false discovery rate** is 1 - r N / n. This
-also holds for the repertoires that the network was trained with, where n is larger. One of the n always counts as
-false, so a rate of 0.1 takes at least ten sequences.
+A sequence is false if it is in a repertoire of the class by chance. The chance is known from repertoires of the other
+classes. Only held-out donors are used for it, because a network has learned its training repertoires by heart. For a
+score s, let r be the share of sequences in held-out repertoires of the class that score at least s and would not be
+there by chance (`deeprc.evaluation.excess`). If n of any N sequences of the class score at least s, about r N of them
+are true, and the **false discovery rate** is 1 - r N / n. This also holds for training repertoires, where n is larger.
+One of the n sequences always counts as false, so a rate of 0.1 needs at least ten sequences.
 
-Sequences of one donor are not independent, so a permutation test comes first: are such scores more frequent in held-out
-donors of the class than in others, whatever the limit? If not (p above 0.05), all q-values are 1. So a network that has
-learned nothing has a q-value below 1 in at most one of twenty cases.
+Sequences of one donor are not independent. So a permutation test is made first: are high scores more frequent in
+held-out donors of the class than in others, for any limit? If not (p above 0.05), all q-values are 1. So a network that
+has learned nothing gives a q-value below 1 in at most one of twenty cases.
 
 Letters: B repertoires, n sequences that are shown, m sequences whose scores are kept, G limits, P permutations.
 """
@@ -41,12 +41,12 @@ Mask = NDArray[np.bool_]
 
 
 class HighestScores:
-    """The highest scores of a cohort's sequences, gathered from repertoires one by one.
+    """The highest scores of the sequences of a cohort, collected repertoire by repertoire.
 
     Parameters
     ----------
     max_scores
-        How many are kept, at most.
+        Largest number of scores that are kept.
     """
 
     def __init__(self, max_scores: int = 100_000) -> None:
@@ -55,7 +55,7 @@ class HighestScores:
         self._limit, self._n = -np.inf, 0
 
     def offer(self, position: int, scores: Floats) -> None:
-        """Take in the scores of the repertoire at a position of the cohort; those of -inf do not count."""
+        """Add the scores of the repertoire at a position of the cohort; scores of -inf do not count."""
         kept = scores[scores > self._limit]
         self._scores.append(kept)
         self._positions.append(np.full(len(kept), position))
@@ -64,31 +64,31 @@ class HighestScores:
             self.sort()
 
     def sort(self) -> tuple[Floats, Integers]:
-        """Return the highest scores, the highest first, and the positions of their repertoires, (m,) each."""
+        """Return the kept scores, highest first, and the positions of their repertoires, (m,) each."""
         scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)
         order = np.argsort(-scores, kind="stable")[: self.max_scores]
-        if len(order) == self.max_scores:  # of equal scores at the end, some may be missing
+        if len(order) == self.max_scores:  # some scores equal to the last one may be missing
             self._limit = float(scores[order[-1]])
         self._scores, self._positions, self._n = [scores[order]], [positions[order]], len(order)
         return self._scores[0], self._positions[0]
 
     @property
     def limit(self) -> float:
-        """The score above which none is missing."""
+        """Score above which no score is missing."""
         return self._limit
 
 
 @dataclass(frozen=True)
 class HeldOutSequences:
-    """What held-out donors say of the sequences that contribute to a direction of an output.
+    """The repertoires from which false discovery rates for a direction of an output are estimated.
 
     Attributes
     ----------
     is_own, is_known, is_new
-        Whether each repertoire belongs to the direction's class, whether it has a label, and whether the network has
-        not learned from it or its donor, (B,).
+        Whether each repertoire belongs to the class of the direction, whether it has a label, and whether it has a
+        label and the network has not learned from it or its donor, (B,) each.
     sizes, donors
-        The numbers of sequences, and whose each repertoire is, (B,).
+        Number of sequences, and index of the donor, of each repertoire, (B,) each.
     """
 
     is_own: Mask
@@ -108,9 +108,9 @@ class HeldOutSequences:
         sign: int,
         group_by: str | None,
     ) -> HeldOutSequences | None:
-        """Return it for a direction of an output; None if the output is a number.
+        """Return the repertoires for a direction of an output; None if the output is a number.
 
-        Parameters are those of `deeprc.interpretation.motifs.carriers.held_out_donors`.
+        The parameters are those of `deeprc.interpretation.motifs.carriers.held_out_donors`.
         """
         classes = split_by_direction(model, dataset, output=output, sign=sign)
         if classes is None:
@@ -120,11 +120,11 @@ class HeldOutSequences:
         return cls(is_own, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
 
     def test(self, highest: HighestScores, *, seed: int = 0) -> float:
-        """Return the p-value that held-out donors of the class have more sequences with high scores.
+        """Return the p-value of the test whether held-out donors of the class have more sequences with high scores.
 
-        At each of G limits, the rates of repertoires (the share of their sequences that scores as high) are ranked. The
-        statistic is the largest of the standardised differences of the mean ranks, and labels are permuted between
-        donors, see `permute_labels`.
+        The rate of a repertoire is the share of its sequences that score at least a limit. At each of G limits, the
+        rates are ranked. The statistic is the largest standardised difference of the mean ranks; labels are permuted
+        between donors, see `permute_labels`.
         """
         own, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
         if len(own) == 0 or own.all() or not own.any():
@@ -141,9 +141,10 @@ class HeldOutSequences:
         return float((strongest >= strongest[0] - _ROUNDING).mean())
 
     def _rates(self, highest: HighestScores, rows: Integers) -> Floats:
-        """Return the share of the sequences of some repertoires that score at least each limit, (B, G).
+        """Return the share of sequences that score at least each limit, for some repertoires, (B, G).
 
-        No limit divides equal scores: they are in the order of the cohort, which may be sorted by class.
+        A limit never separates equal scores, because these are in the order of the cohort, which may be sorted by
+        class.
         """
         scores, positions = highest.sort()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
@@ -158,17 +159,17 @@ class HeldOutSequences:
         return np.asarray(counts.cumsum(axis=1) / np.maximum(self.sizes[rows], 1)[:, None])
 
     def q_values(self, highest: HighestScores, scores: Floats, positions: Integers, *, seed: int = 0) -> Floats:
-        """Return the false discovery rate at each of n sequences, (n,): of those that score as high in the class.
+        """Return the false discovery rate of each of n sequences, (n,), among those of the class that score as high.
 
         It is 1 for sequences in repertoires of other classes, and NaN in repertoires without a label. Held-out
-        repertoires and the others have rates of their own.
+        repertoires and other repertoires are treated separately.
 
         Parameters
         ----------
         highest
-            The highest scores of the cohort.
+            Highest scores of the cohort.
         scores, positions
-            The scores of the sequences, and the positions of their repertoires, (n,).
+            Scores of the sequences, and positions of their repertoires, (n,) each.
         """
         q_values = np.where(self.is_known[positions], 1.0, np.nan)
         if len(scores) == 0 or self.test(highest, seed=seed) > _LEVEL:
@@ -191,7 +192,7 @@ class HeldOutSequences:
         return np.asarray(q_values)
 
     def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:
-        """Return the scores of held-out sequences of the class, the highest first, and how many so far are true."""
+        """Return the scores of held-out sequences of the class, highest first, and the true ones up to each."""
         scores, positions = highest.sort()
         is_complete = scores > highest.limit
         own, other = self.is_new & self.is_own, self.is_new & ~self.is_own

@@ -1,4 +1,4 @@
-"""Single figures of a run, a benchmark or a cohort, by name: from its path and, for some kinds of runs, the cohort."""
+"""Single figures of a run, a benchmark or a cohort, by name, for `deeprc plot`."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "figure_of"]
 
-_N_TOP = 1000  # sequences whose attributions and motifs are drawn
-_N_SHOWN = 20  # sequences, and
-_N_LOGOS = 6  # logos, in a figure
+_N_TOP = 1000  # number of sequences whose attributions and motifs are used
+_N_SHOWN = 20  # number of sequences in a figure
+_N_LOGOS = 6  # number of logos in a figure
 
 
 @dataclass(frozen=True)
 class FigureOptions:
-    """What a figure shows, where there is a choice.
+    """Options of a figure.
 
     Attributes
     ----------
     target
-        The target: the run's first by default; where predictions are of several, it must be said.
+        Name of the target; None takes the first target of the run. It is required if the predictions have several.
     repertoire
-        Only this one, by its id.
+        Id of the only repertoire to show; None shows all.
     class_name
-        A class of the target: whose sequences `logos`, `kernels` and `sequences` show; the positive one by default.
+        Class of the target whose sequences `logos`, `kernels` and `sequences` show; None takes the positive class.
     field
-        The genes of `genes`: v_call (the default) or j_call.
+        Gene field of the figure `genes`, v_call or j_call; None takes v_call.
     """
 
     target: str | None = None
@@ -55,7 +55,7 @@ class FigureOptions:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a figure is asked of."""
+    """The arguments of `figure_of`, from which figures are made."""
 
     paths: tuple[Path, ...]
     cohort: str | os.PathLike[str] | None
@@ -64,7 +64,7 @@ class _Request:
 
     @property
     def path(self) -> Path:
-        """The folder, where there is but one; the first for messages."""
+        """First folder; the only one for most figures."""
         return self.paths[0]
 
     @property
@@ -91,7 +91,7 @@ class _Request:
 
     @cached_property
     def task(self) -> Task:
-        """The target that is asked for; the first by default."""
+        """Task of the target that is shown."""
         names = [task.name for task in self.model.tasks]
         if self.target is not None and self.target not in names:
             raise InputError(f"{self.path}: no target {self.target!r}; its targets: {', '.join(names)}")
@@ -113,11 +113,11 @@ class _Request:
         from deeprc.runs.run_settings import read_settings
 
         self.check_alone("what several predict together is not stored: give a CONTAINER")
-        read_settings(self.path)  # says so where the folder is no run
+        read_settings(self.path)  # raises an error if the folder is no run
         return read_run_predictions(self.path / "predictions.tsv")
 
     def donors(self) -> dict[str, int] | None:
-        """Return whose repertoires they are; None if there is no cohort that could say it."""
+        """Return the index of the donor of each repertoire, by its id; None without a cohort that has donors."""
         if self.cohort is None:
             return None
         from deeprc.evaluation.splits import donors_by_id
@@ -125,7 +125,7 @@ class _Request:
         return donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
 
     def check_alone(self, reason: str) -> None:
-        """Raise InputError where several runs are given."""
+        """Raise InputError if several runs are given."""
         if len(self.paths) > 1:
             raise InputError(f"{len(self.paths)} runs: {reason}")
 
@@ -177,7 +177,7 @@ def _attention(request: _Request) -> Figure:
 
 
 def _classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the class of each repertoire and the places of the classes; see `drawn_classes` and `drawn_places`."""
+    """Return the class of each repertoire and the index of each class; see `drawn_classes` and `drawn_places`."""
     from deeprc.interpretation.figures.classes import drawn_places
 
     model, dataset, task = request.model, request.dataset, request.task
@@ -218,7 +218,7 @@ def _sequences(request: _Request) -> Figure:
 
 
 def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
-    """Return the direction that is asked for, the sequences that do most for it by their residues, and attributions."""
+    """Return the direction, the n sequences that contribute most to it by their residues, and their attributions."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.survey import directions_of
 
@@ -287,7 +287,7 @@ _KINDS = {
 }
 
 KINDS = tuple(_KINDS)
-"""The names of the figures."""
+"""Names of the figures."""
 
 
 def figure_of(
@@ -298,27 +298,28 @@ def figure_of(
     *,
     device: str = "auto",
 ) -> Figure:
-    """Return a figure of a run, of several together, of a benchmark, or of a cohort.
+    """Return a figure of a run, of an ensemble of runs, of a benchmark, or of a cohort.
 
     Parameters
     ----------
     kind
-        One of `KINDS`. `cohort` is of a container, `curves` of a benchmark's folder, the others are of runs.
+        Name of the figure, one of `KINDS`. `cohort` shows a container, `curves` a benchmark, and all others show runs.
     source
-        The folder, or those of several runs that predict together; or the container.
+        Path of the folder, paths of several runs that predict together, or path of the container.
     cohort
-        The container. `roc`, `precision-recall`, `calibration` and `regression` read the run's predictions without one,
-        and predict with one; `history`, `network`, `curves` and `cohort` take none; the others need it.
+        Path of the container. `roc`, `precision-recall`, `calibration` and `regression` predict it if it is given, and
+        otherwise read the predictions of the run; `history`, `network`, `curves` and `cohort` do not take it; the
+        others need it.
     options
-        What the figure shows.
+        Options of the figure.
     device
-        As that of `load_run`.
+        Name of the device, see `load_run`.
 
     Raises
     ------
     InputError
-        If there is no such kind, the cohort is missing or not needed, an option is not of this kind, or what is asked
-        for is not in the folder or the cohort.
+        If there is no such kind, if the cohort is missing or not needed, if an option does not belong to this kind, or
+        if the folder or the cohort lacks the data.
     """
     if kind not in _KINDS:
         raise InputError(f"no figure {kind!r}; one of {', '.join(KINDS)}")
@@ -336,7 +337,7 @@ def figure_of(
 
 
 def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
-    """Return the class of each repertoire by its id, as `drawn_classes` does.
+    """Return the class of each repertoire, by its id, as `drawn_classes` does.
 
     Raises
     ------
@@ -357,7 +358,7 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     Raises
     ------
     InputError
-        If the folder holds no benchmark, or one that has not ended.
+        If the folder is not that of a benchmark, or if the benchmark has not ended.
     """
     from deeprc.benchmarking.store import holds_benchmark, read_header
     from deeprc.evaluation.comparison import MethodInfo

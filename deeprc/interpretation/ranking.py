@@ -1,4 +1,4 @@
-"""Sequences ranked over all repertoires of a cohort, and how well a ranking finds those that carry an implanted signal.
+"""Rankings of sequences over all repertoires of a cohort, and measures of how well they find witnesses.
 
 Letters: N sequences of one repertoire.
 """
@@ -22,7 +22,7 @@ from deeprc.training.model import Model
 __all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
 
 RANKINGS = ("attention", "contribution", "response")
-"""By what sequences can be ranked over repertoires; see `Ranking`."""
+"""Values by which sequences can be ranked over repertoires; see `Ranking`."""
 
 _AT = (100, 1000)
 _MAX_OTHERS = 5_000_000
@@ -30,16 +30,17 @@ _MAX_OTHERS = 5_000_000
 
 @dataclass(frozen=True)
 class Ranking:
-    """By what sequences are ranked.
+    """A ranking of sequences by one of their values.
 
     Attributes
     ----------
     by
-        `attention`: how much the network looks at the sequence, by its logit, because a weight is relative to the
-        others of its repertoire; `contribution`: what the sequence adds to the output of its repertoire through the
-        attention and all readings; `response`: what the output would be from the attention on the sequence alone.
+        `attention`: the attention logit of the sequence, because a weight depends on the other sequences of its
+        repertoire; `contribution`: the amount that the sequence adds to the output of its repertoire through the
+        attention and all readings; `response`: the output that the network would have if all attention were on the
+        sequence.
     output, sign
-        Which output, and whether sequences that raise it (1) or lower it (-1) come first.
+        Index of the output, and 1 if sequences that raise it come first, -1 if those that lower it do.
 
     Raises
     ------
@@ -56,32 +57,33 @@ class Ranking:
             raise InputError(f"expected a ranking by {' or '.join(RANKINGS)}, found {self.by!r}")
 
     def keys(self, scores: SequenceScores) -> NDArray[np.float64]:
-        """Return the numbers by which the sequences of a repertoire are ranked, (N,); the highest is first."""
+        """Return the keys by which the sequences of a repertoire are ranked, (N,); the highest is first."""
         if self.by == "attention":
             return scores.logit.astype(np.float64)
         numbers = scores.contributions if self.by == "contribution" else scores.responses
         return np.asarray(self.sign * numbers[:, self.output])
 
     def drop_silent(self, keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the keys, and -inf for contributions of 0 and less, which are none to the direction."""
+        """Replace keys of contributions of at most 0 by -inf, because they do not contribute to the direction."""
         return np.where(keys > 0, keys, -np.inf) if self.by == "contribution" else keys
 
 
 BY_ATTENTION = Ranking()
-"""How much the network looks at a sequence."""
+"""The ranking by attention."""
 
 
 class BestRows:
-    """The best rows of a table that is seen in parts; among equals the first counts.
+    """The best rows of a table that is given in parts; among equal rows the first counts.
 
-    Memory grows with the number of rows kept, not with the table.
+    Memory grows with the number of kept rows, not with the table.
 
     Parameters
     ----------
     max_rows
-        How many rows to keep, at most.
+        Largest number of rows to keep.
     once
-        Columns, as far as the table has them. Of rows that are equal in all of them only the best counts.
+        Names of columns; those that the table lacks are ignored. Of rows that are equal in all of them only the best
+        counts.
     """
 
     def __init__(self, max_rows: int, once: Sequence[str] = ()) -> None:
@@ -91,14 +93,14 @@ class BestRows:
         self._bar = -np.inf
 
     def offer(self, keys: NDArray[np.float64], frame_of: Callable[[NDArray[np.int64]], pd.DataFrame]) -> None:
-        """Take those of N rows that may be among the best.
+        """Keep those of N rows that may be among the best.
 
         Parameters
         ----------
         keys
-            By which they are ranked, (N,).
+            Keys by which the rows are ranked, (N,).
         frame_of
-            Makes the table of the rows of given numbers, (n,).
+            Function that makes the table of some rows from their indices, (n,).
         """
         rows = np.flatnonzero(keys > self._bar)
         if len(rows) > self.max_rows:
@@ -122,7 +124,7 @@ class BestRows:
             self._bar = float(self._keys[-1])
 
     def table(self) -> pd.DataFrame:
-        """Return the best rows, the best first."""
+        """Return a table of the best rows, best first."""
         if self._frames:
             self._shrink()
             return self._frames[0].reset_index(drop=True)
@@ -132,25 +134,25 @@ class BestRows:
 def witness_ranking(
     model: Model, dataset: RepertoireDataset, positions: Iterable[int] | None = None, *, output: int = 0, sign: int = 1
 ) -> pd.DataFrame:
-    """Return how well attention and contribution find the sequences that carry a simulated signal.
+    """Return a table of how well each ranking finds the witnesses of a simulated cohort.
 
     Parameters
     ----------
     model
-        A trained model, or several together.
+        A trained model, or an ensemble.
     dataset
-        A simulated cohort, which knows the carriers (`/witness`).
+        Simulated cohort, whose container knows the witnesses (`/witness`).
     positions
-        The repertoires to look at, all when None; the sequences of all are ranked together.
+        Positions of the repertoires to use; None uses all. Their sequences are ranked together.
     output, sign
-        The side that the signal was implanted in; see `Ranking`.
+        Output, and sign of the direction that the signal belongs to; see `Ranking`.
 
     Returns
     -------
-    A row for each of `RANKINGS`: score (its name), n_sequences, n_witnesses, auc and average_precision (of telling
-    carriers from all others), precision_at_100, precision_at_1000, recall_at_100 and recall_at_1000 (of the sequences
-    ranked highest). NaN where there is no carrier, or nothing else. In cohorts of more than 5 million sequences auc and
-    average_precision are estimated from all carriers and evenly chosen others, so that memory is bounded.
+    A row for each of `RANKINGS`, with score (its name), n_sequences, n_witnesses, auc and average_precision (witnesses
+    against all others), precision_at_100, precision_at_1000, recall_at_100 and recall_at_1000 (among the sequences with
+    the highest ranks). They are NaN if all or none of the sequences are witnesses. In cohorts of more than 5 million
+    sequences auc and average_precision are estimated from all witnesses and evenly chosen others, to limit the memory.
 
     Raises
     ------
@@ -165,14 +167,14 @@ def witness_ranking(
 
 
 class WitnessRanking:
-    """How well the scores of sequences find those that carry a signal, from repertoires one by one.
+    """Collector of scores, repertoire by repertoire, from which the table of `witness_ranking` is made.
 
     Parameters
     ----------
     dataset, positions
-        A simulated cohort, and the repertoires of it to look at.
+        Simulated cohort, and positions of the repertoires to use.
     output, sign
-        As those of `witness_ranking`.
+        Direction of the signal, see `witness_ranking`.
     """
 
     def __init__(self, dataset: RepertoireDataset, positions: Sequence[int], *, output: int = 0, sign: int = 1) -> None:
@@ -184,7 +186,7 @@ class WitnessRanking:
         self._tallies = [_Tally(step) for _ in RANKINGS]
 
     def add(self, position: int, scores: SequenceScores) -> None:
-        """Take in the scores of a repertoire's sequences, if it is one of those to look at.
+        """Add the scores of the sequences of a repertoire, if it is one of those to use.
 
         Raises
         ------
@@ -206,12 +208,12 @@ class WitnessRanking:
 
 
 class _Tally:
-    """How well one ranking finds carriers, from repertoires one by one; all carriers are kept, of the others a share.
+    """Collector of the keys of one ranking, repertoire by repertoire; it keeps all witnesses and a share of the others.
 
     Parameters
     ----------
     step
-        One in so many of the others is kept.
+        Of the other sequences, one in so many is kept.
     """
 
     def __init__(self, step: int) -> None:
@@ -222,7 +224,7 @@ class _Tally:
         self._n = self._total = 0
 
     def add(self, carrier: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
-        """Take in the N sequences of a repertoire."""
+        """Add the N sequences of a repertoire."""
         self._best.offer(keys, lambda rows: pd.DataFrame({"carrier": carrier[rows]}))
         others = np.flatnonzero(~carrier)[:: self.step]
         kept = np.concatenate([np.flatnonzero(carrier), others])
@@ -232,7 +234,7 @@ class _Tally:
         self._total += int(carrier.sum())
 
     def found(self) -> dict[str, Any]:
-        """Return a row of `witness_ranking`."""
+        """Return the row of the ranking for `witness_ranking`."""
         n, total, both = self._n, self._total, 0 < self._total < self._n
         carrier, key = np.concatenate(self._carriers), np.concatenate(self._keys)
         weight = np.where(carrier, 1.0, (n - total) / max(1, len(carrier) - total))

@@ -1,4 +1,4 @@
-"""How frequent each amino acid is among the residues of repertoires: what an average residue is."""
+"""Frequencies of the amino acids among the residues of repertoires, which define an average residue."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from deeprc.progress import track
 
 __all__ = ["ResidueCounts", "residue_frequencies"]
 
-_PIECE = 1 << 20  # residues that are counted at a time
+_PIECE = 1 << 20  # number of residues that are counted at a time
 
 
 class ResidueCounts:
-    """Counts of the amino acids, from repertoires one by one; every sequence counts once, whatever its abundance."""
+    """Counts of the amino acids, collected repertoire by repertoire; every sequence counts once, whatever its count."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(len(AMINO_ACIDS), np.int64)
@@ -27,13 +27,13 @@ class ResidueCounts:
             self._counts += np.bincount(residues[first : first + _PIECE], minlength=len(AMINO_ACIDS))
 
     def frequencies(self) -> NDArray[np.float64]:
-        """Return the frequencies, (20,), in the order of `AMINO_ACIDS`; 1 / 20 each without any residue."""
+        """Return the frequencies, (20,), in the order of `AMINO_ACIDS`; each is 1 / 20 if there are no residues."""
         n = len(self._counts)
         return self._counts / self._counts.sum() if self._counts.any() else np.full(n, 1 / n)
 
 
 def residue_frequencies(dataset: RepertoireDataset) -> NDArray[np.float64]:
-    """Return how frequent each amino acid is among all residues of a dataset, (20,), in the order of `AMINO_ACIDS`."""
+    """Return the frequency of each amino acid among all residues of a dataset, (20,), in the order of `AMINO_ACIDS`."""
     counts = ResidueCounts()
     for repertoire in track(dataset, "counting residues", len(dataset)):
         counts.add(repertoire)

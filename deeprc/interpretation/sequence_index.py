@@ -1,4 +1,4 @@
-"""Which sequences of a dataset are meant: by index, so that nothing has to be found again by its name.
+"""An index of chosen sequences in a dataset, so that they need not be found again by name.
 
 Letters: n sequences.
 """
@@ -20,14 +20,14 @@ __all__ = ["SequenceIndex"]
 
 @dataclass(frozen=True)
 class SequenceIndex:
-    """The places of n sequences in a dataset; a sequence may come more than once.
+    """The indices of n sequences in a dataset; a sequence may occur more than once.
 
     Attributes
     ----------
     positions
-        The position of each sequence's repertoire in the dataset, (n,) from 0.
+        Position of each sequence's repertoire in the dataset, (n,), from 0.
     rows
-        The row of each sequence in its repertoire, (n,) from 0.
+        Row of each sequence in its repertoire, (n,), from 0.
     """
 
     positions: NDArray[np.int64]
@@ -35,15 +35,15 @@ class SequenceIndex:
 
     @classmethod
     def of(cls, dataset: RepertoireDataset, sequences: pd.DataFrame | SequenceIndex) -> SequenceIndex:
-        """Return the index of sequences that a table names; an index is returned as it is.
+        """Return the index of sequences in a table; an index is returned unchanged.
 
         Parameters
         ----------
         dataset
-            Holds the repertoires.
+            Dataset with the repertoires.
         sequences
-            A table with the columns repertoire_id and sequence_id (the place in the repertoire, from 1), as those of
-            `attention_table`; others are not looked at. Or an index.
+            A table with the columns repertoire_id and sequence_id (the index in the repertoire, from 1), like those of
+            `attention_table`; other columns are ignored. Or an index.
 
         Raises
         ------
@@ -76,21 +76,21 @@ class SequenceIndex:
         return len(self.rows)
 
     def take(self, chosen: NDArray[np.int64]) -> SequenceIndex:
-        """Return some of the sequences, by their places among the n."""
+        """Return some of the sequences, by their positions among the n."""
         return SequenceIndex(self.positions[chosen], self.rows[chosen])
 
     def by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield the position of each repertoire that occurs, with the places of its sequences among the n."""
+        """Yield the position of each repertoire that occurs, with the positions of its sequences among the n."""
         for position in np.unique(self.positions).tolist():
             yield position, np.flatnonzero(self.positions == position)
 
     def in_container(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
-        """Return the row of each sequence among all of the dataset's container, (n,)."""
+        """Return the row of each sequence among all sequences of the container, (n,)."""
         starts = dataset.container.repertoire_offsets[dataset.rows]
         return np.asarray(starts[self.positions] + self.rows)
 
     def frame(self, dataset: RepertoireDataset) -> pd.DataFrame:
-        """Return the sequences as a table: see `Repertoire.columns`."""
+        """Return the sequences as a table, see `Repertoire.columns`."""
         parts = [dataset[position].to_frame(self.rows[at]).assign(place=at) for position, at in self.by_repertoire()]
         if not parts:
             return pd.DataFrame({"repertoire_id": [], "sequence_id": [], "junction_aa": []}, dtype=object)

@@ -1,4 +1,4 @@
-"""What a trained network sees in a whole cohort, gathered in one pass: for figures, motifs and the report.
+"""Survey of a cohort with a trained network, in one pass, for figures, motifs and the report.
 
 Letters: N sequences of one repertoire, B repertoires, H heads, T outputs, G genes.
 """
@@ -42,26 +42,25 @@ _SHARES = np.logspace(-6, 0, 61)
 _UNKNOWN = "unknown"
 _FIELDS = ("v_call", "j_call")
 _CLONE = ("junction_aa", *_FIELDS)
-_POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns for a while
+_POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns that are removed again
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A direction of an output: the sequences that raise it, or those that lower it.
+    """A direction of an output, up or down.
 
     Attributes
     ----------
     name
-        What they contribute to, in words that no other direction has: the label, with its target where there are
-        several.
+        Unique name of the direction: its label, with the target if there are several.
     label
-        A class, or "higher" and "lower" of a number.
+        Class that sequences of this direction contribute to, or "higher" or "lower" for a number.
     output
-        Which of the T outputs.
+        Index of the output.
     sign
-        1 where they raise it, -1 where they lower it.
+        1 for the direction in which sequences raise the output, -1 for that in which they lower it.
     target
-        The target's name.
+        Name of the target.
     """
 
     name: str
@@ -73,17 +72,17 @@ class Direction:
 
 @dataclass(frozen=True)
 class TopSequences:
-    """The sequences that contribute most to a direction over all repertoires, the best first.
+    """The sequences that contribute most to a direction over all repertoires, best first.
 
-    Only sequences that contribute to the direction at all.
+    Sequences that do not contribute to the direction are never among them.
 
     Attributes
     ----------
     table
-        The columns of `attention_table`, with contribution, its parts and response of this direction's output only;
-        and `split` where the splits are known.
+        Table with the columns of `attention_table`, with contribution, its parts and response for the output of this
+        direction only; and `split` if the splits are known.
     index
-        Their places in the dataset.
+        Index of the sequences in the dataset.
     """
 
     table: pd.DataFrame
@@ -95,37 +94,37 @@ class TopSequences:
 
 @dataclass(frozen=True)
 class Survey:
-    """What `survey` found.
+    """The results of `survey`.
 
     Attributes
     ----------
     outputs
-        The repertoires' outputs before their activation, (B, T), and what of them comes through each reading.
+        Outputs of the repertoires before their activation, (B, T), and their parts through each reading.
     heads
-        One row per repertoire and head; see `RepertoireAttention.head_rows`.
+        Table with one row per repertoire and head; see `RepertoireAttention.head_rows`.
     curves
-        How attention is shared out: repertoire_id, share (of the repertoire's sequences, the most attended first),
-        attention (their weights' sum).
+        Table of the concentration of attention: repertoire_id, share (of the repertoire's sequences, most attended
+        first), attention (sum of their weights).
     genes
-        field ("v_call", "j_call"), name, all (mean over repertoires of the share of sequences with the gene), attended
-        (of the attention on them). Empty where the container has no genes.
+        Table of genes: field ("v_call", "j_call"), name, all (share of sequences with the gene) and attended (share of
+        the attention on them), both as means over repertoires. Empty if the container has no genes.
     residue_frequencies
-        How frequent each amino acid is among all residues, (20,), in the order of `AMINO_ACIDS`.
+        Frequency of each amino acid among all residues, (20,), in the order of `AMINO_ACIDS`.
     directions
-        The directions of the outputs.
+        Directions of the outputs.
     top
-        The sequences that contribute most to each direction, by the direction's name. If the model has readings, each
-        clone is there once, where it adds most: otherwise a few public clones, which many repertoires have, were all.
+        Sequences that contribute most to each direction, by its name. If the model has readings, each clone is included
+        once, where it contributes most: otherwise a few public clones, which many repertoires have, would fill the
+        table.
     by_residues
-        Those that contribute most by their residues and genes, through attention and composition; the same where the
-        model has no readings. A remembered clone counts as a whole, so its residues explain nothing: attributions,
-        kernels and motifs are those of these sequences.
+        Sequences that contribute most by their residues and genes, through attention and composition; the same as `top`
+        if the model has no readings. A stored clone counts as a whole, so its residues explain nothing. So
+        attributions, kernels and motifs are computed for these sequences.
     highest
-        The highest contributions to each direction, by its name, from which `HeldOutSequences` estimates how many of
-        the top are false.
+        Highest contributions to each direction, by its name, from which `HeldOutSequences` estimates false discovery
+        rates.
     witnesses
-        How well sequences with an implanted signal are found, see `witness_ranking`: a table for each direction; none
-        where it was not asked for.
+        Tables of `witness_ranking` for each direction; empty if witnesses were not searched.
     """
 
     outputs: OutputParts
@@ -141,7 +140,7 @@ class Survey:
 
 
 def directions_of(tasks: Sequence[Task]) -> list[Direction]:
-    """Return the directions of all targets' outputs; no two have one name."""
+    """Return the directions of the outputs of all targets, each with a unique name."""
     directions, output = [], 0
     columns = Counter(task.column for task in tasks)
     for task in tasks:
@@ -161,12 +160,12 @@ def directions_of(tasks: Sequence[Task]) -> list[Direction]:
 
 
 def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
-    """Return the direction of this name; where None, the first target's positive class, first class, or "higher".
+    """Return the direction with a name; None is the positive class, first class, or "higher", of the first target.
 
     Raises
     ------
     InputError
-        If there is no direction of this name.
+        If there is no direction with this name.
     """
     directions = directions_of(tasks)
     chosen = (
@@ -185,20 +184,20 @@ def survey(
     splits: Sequence[str] | None = None,
     witnesses_among: Sequence[int] = (),
 ) -> Survey:
-    """Look at every repertoire once.
+    """Survey a cohort with a trained model; every repertoire is read once.
 
     Parameters
     ----------
     model
-        A trained model, or several together.
+        A trained model, or an ensemble.
     dataset
         The cohort.
     top
-        Sequences to keep for each direction.
+        Number of sequences to keep for each direction.
     splits
-        The part of the split that each repertoire was in in training, (B,); None where it is not to be told.
+        Part of the split of each repertoire in training, (B,), for the tables; None leaves it out.
     witnesses_among
-        The repertoires of a simulated cohort in which witnesses are to be looked for.
+        Positions of the repertoires of a simulated cohort in which witnesses are searched.
     """
     directions = directions_of(model.tasks)
     best = _Best(directions, top, has_readings=bool(model.reading_names))
@@ -236,18 +235,18 @@ def survey(
 def held_out_sequences(
     predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
 ) -> HeldOutSequences | None:
-    """Return what held-out donors say of the sequences that contribute to a direction.
+    """Return the held-out repertoires from which false discovery rates for a direction are estimated.
 
-    None if there are none, or numbers.
+    The result is None if there are none, or if the output is a number.
 
     Parameters
     ----------
     predictor, dataset
-        The model, and the cohort.
+        The model with its training, and the cohort.
     direction
-        The direction of an output.
+        Direction of an output.
     splits
-        The part of the split that each repertoire was in in training, (B,).
+        Part of the split of each repertoire in training, (B,).
     """
     parts = np.array(splits, dtype=object)
     name = held_out_split(parts, predictor.model.labels(dataset))
@@ -264,10 +263,10 @@ def held_out_sequences(
 
 
 def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset, splits: Sequence[str]) -> None:
-    """Add the column `q_value` to the tables of the top sequences of a survey: see `HeldOutSequences.q_values`.
+    """Add the column `q_value` to the tables of the top sequences of a survey, see `HeldOutSequences.q_values`.
 
-    A direction of a number gets no such column, and none does if no repertoire is held out. Parameters are those of
-    `held_out_sequences`.
+    Directions of numbers get no such column, and if no repertoire is held out, no direction does. The parameters are
+    those of `held_out_sequences`.
     """
     for direction in found.directions:
         top = found.top[direction.name]
@@ -279,7 +278,7 @@ def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset
 
 
 class _Best:
-    """The sequences that contribute most to each direction: in all, and by their residues."""
+    """Collector of the sequences that contribute most to each direction, in total and by their residues."""
 
     def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
         self._directions = directions
@@ -289,7 +288,7 @@ class _Best:
         self.highest = {direction.name: HighestScores() for direction in directions}
 
     def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
-        """Take in the sequences of a repertoire."""
+        """Add the sequences of a repertoire."""
         for d, direction in enumerate(self._directions):
             rows = _Rows(one, direction, position, split)
             ranking = Ranking("contribution", direction.output, direction.sign)
@@ -304,7 +303,7 @@ class _Best:
                 self._by_residues[d].offer(ranking.drop_silent(keys), rows)
 
     def found(self) -> tuple[dict[str, TopSequences], dict[str, TopSequences]]:
-        """Return the best sequences by the name of the direction: in all, and by their residues."""
+        """Return the best sequences by the name of the direction, in total and by their residues."""
         names = [direction.name for direction in self._directions]
         top = dict(zip(names, map(_top_sequences, self._top), strict=True))
         if not self._by_residues:
@@ -314,7 +313,7 @@ class _Best:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Makes the table of some sequences of a repertoire for one direction, with their places in the dataset."""
+    """A function that makes the table of some sequences of a repertoire for one direction, with their indices."""
 
     attention: RepertoireAttention
     direction: Direction
@@ -338,7 +337,7 @@ def _top_sequences(best: BestRows) -> TopSequences:
 
 
 def _curve(one: RepertoireAttention) -> pd.DataFrame:
-    """Return the attention on the most attended share of the sequences, from one sequence to all."""
+    """Return the sum of weights of the most attended share of the sequences, for shares from one sequence to all."""
     N = len(one.scores)
     if N == 0:
         return pd.DataFrame({"repertoire_id": [], "share": [], "attention": []})
@@ -349,7 +348,7 @@ def _curve(one: RepertoireAttention) -> pd.DataFrame:
 
 
 class _GeneUsage:
-    """Shares of genes among all sequences and in the attention, averaged over repertoires that have sequences."""
+    """Shares of genes among all sequences and in the attention, as means over repertoires that have sequences."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()

@@ -109,7 +109,7 @@ def run_fits(
 
 
 class _Runner:
-    """Runs jobs that have no outcome yet."""
+    """A runner of the jobs that have no outcome yet."""
 
     def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
         self.store, self.workers, self.progress = store, workers, progress

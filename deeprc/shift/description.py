@@ -78,7 +78,7 @@ class Description:
     noise
         Sampling variance of the values, (B, F), which they have because the sequences are a sample.
     read_by
-        How the files were read, texts (B,) by the name of the property; empty if the container does not say.
+        Properties of the reading of the files, texts (B,) by the property's name; empty if the container lacks them.
     examples
         Most frequent gene of a feature that counts several genes together, texts (B,) by the feature's name.
     """

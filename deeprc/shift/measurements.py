@@ -34,7 +34,7 @@ POSITIONS = (
 )
 """The names of the P positions of a junction whose residues are counted."""
 
-_VERSION = 1  # of the arrays in the cache beside the container
+_VERSION = 1  # version of the arrays in the cache beside the container
 _N_LETTERS = len(AMINO_ACIDS)
 
 

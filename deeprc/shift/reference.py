@@ -88,7 +88,7 @@ class Reference:
     n_donors
         Number of donors, or of repertoires if donors are not known.
     read_by
-        How the files were read: the values that occur, by the name of the property.
+        Values of the properties of the reading of the files, by the property's name.
     """
 
     vocabulary: dict[str, tuple[str, ...]]

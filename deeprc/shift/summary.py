@@ -23,7 +23,7 @@ class TrainingSummary:
     Attributes
     ----------
     reference
-        What is usual among them; None for a run of an earlier version, or with few donors.
+        Usual values among them; None for a run of an earlier version, or with few donors.
     sketches
         Hashes that recognise copies of them; None if they are not kept.
     digests

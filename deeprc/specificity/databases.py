@@ -193,7 +193,7 @@ def between_conserved_residues(sequences: pd.Series) -> pd.Series:
     is_valid = texts.str.fullmatch(_LETTERS)
     is_junction = texts.str.match("C.*[FW]$")
     if is_valid.any() and (is_junction & is_valid).sum() >= _MOSTLY * is_valid.sum():
-        texts = texts.str[1:-1]  # of each sequence, because some junctions end otherwise
+        texts = texts.str[1:-1]  # for every sequence, as some junctions end with other residues
     return texts.where(is_valid & (texts.str.len() >= _MIN_RESIDUES), "")
 
 

@@ -112,7 +112,7 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
         for row, strength in enumerate(STRENGTHS):
             held_out[row, outside] = _solve(scores[~outside], positive[~outside], strength).log_odds(scores[outside])
     entropies = (np.logaddexp(0, held_out) - positive * held_out).mean(axis=1)
-    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # of equal ones, the strongest penalty
+    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # the strongest penalty, if several are equal
     return Fitted(_solve(scores, positive, STRENGTHS[best]), STRENGTHS[best], held_out[best])
 
 

@@ -1,4 +1,4 @@
-"""Figures of a run, as matplotlib figures made from plain tables; as files, and as SVG for a page.
+"""Figures of a run, made from plain tables with matplotlib, for files and as SVG for a page.
 
 `deeprc.interpretation.plotting` makes the tables from a run and a cohort.
 """

@@ -1,4 +1,4 @@
-"""A figure of known antigens: how many sequences match, by organism, and how many would by chance."""
+"""A figure of known antigens: numbers of matching sequences, by organism, and numbers expected by chance."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["antigen_figure"]
 
 @uses_matplotlib
 def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
-    """Draw a bar for each organism, and a line at what is expected by chance.
+    """Draw a bar for each organism, and a line at the number expected by chance.
 
     Parameters
     ----------
     organisms
-        antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
+        Table with antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
     place
-        The place of the class that the sequences contribute to, see `class_places`.
+        Index of the class to which the sequences contribute, see `class_places`.
     """
     figure, axis = panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
     y, colour = -np.arange(len(organisms)), class_colour(place)

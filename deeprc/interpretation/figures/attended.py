@@ -1,4 +1,4 @@
-"""Figures of the attention: over how many sequences it averages, how it gathers on few, and on which genes.
+"""Figures of the attention: numbers of averaged sequences, concentration on few sequences, and attended genes.
 
 Letters: N sequences of one repertoire, H heads.
 """
@@ -32,27 +32,28 @@ if TYPE_CHECKING:
 
 __all__ = ["attention_bands", "attention_figure", "gene_figure", "metastable_figure"]
 
-_MAX_POINTS = 200  # in a box; more would only be ink
+_MAX_POINTS = 200  # largest number of points beside a box
 _MAX_GENES = 25
-_SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # where the operating classes part
+_SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # limits of the operating classes
 
 
 @uses_matplotlib
 def metastable_figure(
     heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
-    """Draw over how many sequences each head averages: a box and points for each head and class, on a log axis.
+    """Draw the number of sequences over which each head averages: a box and points per head and class, on a log axis.
 
-    Lines at the right say which share of a repertoire (of the median size) that is; they part the operating classes.
+    Lines at the right mark shares of a repertoire (of the median size), which are the limits of the operating classes.
 
     Parameters
     ----------
     heads
-        repertoire_id, head (from 1), n_sequences, metastable_size (the fewest sequences whose weights sum to 0.90).
+        Table with repertoire_id, head (from 1), n_sequences, metastable_size (smallest number of sequences whose
+        weights sum to 0.90).
     classes
-        The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+        Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
     places
-        The places of the classes, see `class_styles`.
+        Index of each class, see `class_styles`.
 
     Raises
     ------
@@ -116,19 +117,19 @@ def _share_lines(axis: Axes, n: float) -> None:
 
 
 def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFrame:
-    """Return median and quartiles over repertoires of the attention that the most attended sequences hold.
+    """Return median and quartiles over repertoires of the attention on the most attended share of the sequences.
 
     Parameters
     ----------
     curves
-        repertoire_id, share (of the repertoire's sequences, most attended first, rising in (0, 1]), attention
-        (cumulated weight there). Below its first share a repertoire's curve is a straight line from 0.
+        Table with repertoire_id, share (of the repertoire's sequences, most attended first, ascending in (0, 1]),
+        attention (sum of their weights). Below its first share, the curve of a repertoire is a straight line from 0.
     n_points
-        How many shares.
+        Number of shares.
 
     Returns
     -------
-    share (from the smallest one to 1, evenly on a logarithmic scale), lower, median, upper.
+    A table with share (from the smallest one to 1, evenly on a logarithmic scale), lower, median, upper.
     """
     at = np.geomspace(float(curves["share"].min()), 1.0, n_points)
     each = [
@@ -143,16 +144,16 @@ def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFram
 def attention_figure(
     curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
-    """Draw the cumulated attention against the share of sequences: median and quartiles of each class's repertoires.
+    """Draw the cumulated attention against the share of sequences: median and quartiles over repertoires, by class.
 
     Parameters
     ----------
     curves
-        See `attention_bands`.
+        Table of the attention, see `attention_bands`.
     classes
-        The class of each repertoire by its id, a dictionary or a Series; repertoires without one are left out.
+        Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
     places
-        The places of the classes, see `class_styles`.
+        Index of each class, see `class_styles`.
 
     Raises
     ------
@@ -187,21 +188,21 @@ def attention_figure(
 
 @uses_matplotlib
 def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
-    """Draw how often genes are used by the attended and by all sequences, sorted by the difference.
+    """Draw the usage of genes by attended and by all sequences, sorted by the difference.
 
-    If there are more than 25 genes, those whose share differs most are drawn.
+    If there are more than 25 genes, those with the largest differences are drawn.
 
     Parameters
     ----------
     genes
-        field, name, all and attended (shares in [0, 1]).
+        Table with field, name, all and attended (shares from 0 to 1).
     field
-        v_call or j_call.
+        Gene field, v_call or j_call.
 
     Raises
     ------
     InputError
-        If the table has no genes of that field.
+        If the table has no genes of this field.
     """
     own = genes[genes["field"] == field] if len(genes) else genes
     if own.empty:
@@ -219,7 +220,7 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     axis.set(ylim=(-0.7, len(own) - 0.3), xlabel="share of sequences")
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     most = float(own[["all", "attended"]].to_numpy().max())
-    axis.set_xlim(-0.03 * most, 1.04 * most)  # a marker at the edge is whole
+    axis.set_xlim(-0.03 * most, 1.04 * most)  # so that markers at the edge are not cut
     grid(axis, "both")
     legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
     return figure

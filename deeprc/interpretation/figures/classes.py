@@ -1,4 +1,4 @@
-"""The classes of repertoires in texts and figures.
+"""Classes of repertoires in texts and figures: their names and their index, which determines the colour.
 
 Letters: B repertoires.
 """
@@ -15,20 +15,20 @@ from deeprc.tasks import Task
 __all__ = ["MOST_CLASSES", "class_places", "class_texts", "drawn_classes", "drawn_places"]
 
 MOST_CLASSES = 6
-"""More are drawn as one."""
+"""Largest number of classes in a figure. If there are more, all repertoires are drawn as one class."""
 
 _EVERY = "all repertoires"
 
 
 def class_texts(task: Task, labels: NDArray[np.float64]) -> list[str]:
-    """Return the labels of a target, (B,), as text: the class, or the number; "" where it is not known."""
+    """Return the labels of a target, (B,), as text: the class or the number; "" if not known."""
     if task.kind == "regression":
         return ["" if np.isnan(value) else f"{value:g}" for value in labels.tolist()]
     return ["" if np.isnan(code) else task.class_names[int(code)] for code in labels.tolist()]
 
 
 def class_places(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
-    """Return the place of each class among the classes of all targets, by target and class; it decides the colour.
+    """Return the index of each class among the classes of all targets, by target and class, for its colour.
 
     A number has the classes "lower" and "higher".
     """
@@ -41,31 +41,31 @@ def class_places(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
 
 
 def drawn_places(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64]) -> dict[str, int]:
-    """Return the places of the classes that `drawn_classes` names; none where all repertoires are one class.
+    """Return the index of each class that `drawn_classes` names; empty if all repertoires are one class.
 
     Parameters
     ----------
     tasks, task
-        All targets, and the one that is drawn.
+        Tasks of all targets, and the task that is drawn.
     labels
-        The ids of the repertoires, (B,).
+        Labels of the repertoires, (B,).
     """
     place = list(class_places(tasks)[task.name].values())
     return {name: place[number] for name, number in _drawn(task, labels) if name != _EVERY}
 
 
 def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:
-    """Return the classes for figures: of each repertoire by its id, the classes in their order.
+    """Return the class of each repertoire for figures, by its id, sorted by class.
 
-    The class of a number is the half of the cohort that it is in. Repertoires without a label are left out. If no label
-    is known, or there are more than `MOST_CLASSES`, all repertoires are one class.
+    For a number, the classes are the lower and the higher half of the cohort. Repertoires without a label are left out.
+    If no label is known, or if there are more than `MOST_CLASSES`, all repertoires are one class.
 
     Parameters
     ----------
     task
-        The target.
+        Task of the target.
     ids, labels
-        The labels of the repertoires, (B,); NaN where a label is not known.
+        Ids and labels of the repertoires, (B,) each; NaN if a label is not known.
     """
     drawn = _drawn(task, labels)
     named = [(number, str(name), text) for name, (text, number) in zip(ids, drawn, strict=True) if text]
@@ -73,7 +73,7 @@ def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -
 
 
 def _drawn(task: Task, labels: NDArray[np.float64]) -> list[tuple[str, int]]:
-    """Return of each repertoire what its class is called, "" where it is not drawn, and the class's number."""
+    """Return the name of each repertoire's class, "" if it is not drawn, and the index of the class."""
     known = ~np.isnan(labels)
     numbers = np.where(known, labels, 0)
     texts = class_texts(task, labels)

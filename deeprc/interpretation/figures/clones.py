@@ -1,4 +1,4 @@
-"""A volcano plot of clones: how strongly and how surely each goes with a class."""
+"""A volcano plot of clones: strength and p-value of their association with a class."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 __all__ = ["volcano_figure"]
 
 _LEVEL = 0.05
-_BEYOND = 1.15  # where odds ratios of infinity are drawn, in times the largest other one (of logarithms)
+_BEYOND = 1.15  # position of infinite odds ratios, relative to the largest finite one (logarithms)
 _SMALLEST = 1e-300
 
 
 @uses_matplotlib
 def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
-    """Return a figure of the table of `associate_clones`: odds ratios against p-values.
+    """Draw p-values against odds ratios from the table of `associate_clones`.
 
-    Of two classes, the second one's clones are on the right and the first one's on the left. Clones with a q-value of
-    at most 5% have the colour of their class; by permutations where the table has them. Odds ratios of infinity, of
-    clones that no other donor carries, are at the edge, as triangles.
+    With two classes, clones of the second class are on the right and those of the first on the left. Clones with a
+    q-value of at most 5% have the colour of their class; q-values by permutations are used if the table has them.
+    Infinite odds ratios, of clones that no other donor carries, are triangles at the edge.
 
     Parameters
     ----------
     table
-        The table.
+        Table of `associate_clones`.
     classes
-        All classes of the target.
+        Names of all classes of the target.
     """
     from matplotlib.ticker import FuncFormatter
 

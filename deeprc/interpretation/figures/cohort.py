@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 __all__ = ["CohortNumbers", "cohort_figure"]
 
 _MAX_GENES = 20
-_LEAST = 0.001  # share of repertoires' sequences below which a length is not drawn
+_LEAST = 0.001  # smallest share of sequences from which on a length is drawn
 
 
 @dataclass(frozen=True)
 class CohortNumbers:
-    """What the figure shows of B repertoires.
+    """The numbers of B repertoires that the figure shows.
 
     Attributes
     ----------
     classes
-        The class of each repertoire, (B,); "" where it is not known.
+        Class of each repertoire, (B,); "" if not known.
     sizes
-        Number of sequences, (B,).
+        Number of sequences of each repertoire, (B,).
     lengths
-        Share of the sequences of each length, from 0, (B, L).
+        Share of sequences with each length, from 0, in each repertoire, (B, L).
     genes
-        Share of the sequences with each gene, (B, G), and the names of the genes, by field; without fields that the
-        container lacks.
+        Share of sequences with each gene in each repertoire, (B, G), and names of the genes, by field; fields that the
+        container lacks are left out.
     by_clones, by_kmers
-        Points of the maps, (B, 2).
+        Points of the two maps, (B, 2) each.
     variance
         Share of the variance on each axis of the map by k-mers, (2,).
     """
@@ -57,14 +57,14 @@ class CohortNumbers:
 
 @uses_matplotlib
 def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
-    """Draw sizes, lengths, genes and maps of a cohort's repertoires, one colour and marker for each class.
+    """Draw sizes, lengths, genes and maps of the repertoires of a cohort, with a colour and marker for each class.
 
     Parameters
     ----------
     found
-        The numbers.
+        Numbers of the repertoires.
     places
-        The places of the classes in the order in which they are drawn; see `class_styles`.
+        Index of each class, in the order in which they are drawn; see `class_styles`.
     """
     from matplotlib.figure import Figure
 
@@ -100,7 +100,7 @@ def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
 
 
 def _among(of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each class among the chosen repertoires only."""
+    """Return the rows of each class that are among the chosen repertoires."""
     numbers = np.cumsum(chosen) - 1
     return {name: numbers[rows[chosen[rows]]] for name, rows in of_class.items()}
 
@@ -123,7 +123,7 @@ def _sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], st
 
 
 def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
-    """Draw mean and quartiles over the repertoires of each class."""
+    """Draw mean and quartiles of length shares over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
     drawn = np.flatnonzero(shares.mean(axis=0) >= _LEAST) if len(shares) else np.arange(1)
@@ -150,7 +150,7 @@ def _genes(
     styles: Mapping[str, Any],
     letter: str,
 ) -> None:
-    """Draw the mean share of each gene in each class; of many genes, those whose shares differ most."""
+    """Draw the mean share of each gene in each class; if there are many genes, those with the largest differences."""
     means = np.array([shares[rows].mean(axis=0) for rows in of_class.values() if len(rows)])
     difference = means.max(axis=0) - means.min(axis=0) if len(means) > 1 else means[0]
     chosen = np.argsort(-difference, kind="stable")[:_MAX_GENES]

@@ -1,4 +1,4 @@
-"""Figures as SVG elements to stand in a page: they take its colours and type, and share no id with another figure."""
+"""Figures as SVG elements for an HTML page, with its colours and font, and with unique ids."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _COLOUR = re.compile("|".join(_THEME), re.IGNORECASE)
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _FONT = re.compile(r"(?:[a-z-]+ )*(?:(?P<weight>\d+) )?(?P<size>[\d.]+px) (?P<family>.*)")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
-_NUMBERS = {"d", "x", "y", "width", "height", "transform", "points"}  # a hundredth of a point is enough
-_INCH = 72.0  # of the SVG writer's units
+_NUMBERS = {"d", "x", "y", "width", "height", "transform", "points"}  # these numbers are rounded to 0.01 points
+_INCH = 72.0  # units of the SVG writer per inch
 
 
 @uses_matplotlib
 def svg(figure: Figure, *, name: str, description: str) -> str:
-    """Return a figure as one `<svg>` element for an HTML page; the same text each time.
+    """Return a figure as one `<svg>` element for an HTML page; equal figures give the same text.
 
-    Its background is transparent and its ink is the page's (`currentColor`); the CSS variables `--figure-muted`,
-    `--figure-grid` and `--figure-background` set the other colours that are not data. Text stays text, in the page's
-    font. It is as wide as it was drawn, or as the page allows.
+    The background is transparent, and black becomes the text colour of the page (`currentColor`). The CSS variables
+    `--figure-muted`, `--figure-grid` and `--figure-background` set the other colours that are not data. Text is text in
+    the font of the page. The figure is as wide as it was drawn, or as the page allows.
 
     Parameters
     ----------
     figure
-        Any of this package's.
+        A figure of this package.
     name
-        Short, and of no other figure on the page: it begins all ids (letters that an id cannot have become "-"), and
-        is the picture's accessible name.
+        Short name, different from that of every other figure on the page. All ids begin with it (letters that an id
+        cannot have become "-"), and it is the accessible name of the picture.
     description
-        What the picture shows, for those who do not see it.
+        Description of the picture for screen readers.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def svg(figure: Figure, *, name: str, description: str) -> str:
     box = root.attrib["viewBox"]
     width = float(box.split()[2]) / _INCH
     title, says = f"{prefix}-title", f"{prefix}-description"
-    # stroke-linejoin and -linecap are what the writer's own style sheet says, which would hold for the whole page
+    # stroke-linejoin and -linecap replace the style sheet of the SVG writer, which would apply to the whole page
     style = f"width: 100%; max-width: {width:.2f}in; height: auto; fill: currentColor"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" aria-labelledby="{title} {says}"'
@@ -74,7 +74,7 @@ def svg(figure: Figure, *, name: str, description: str) -> str:
 
 
 def _prefix(name: str) -> str:
-    """Return a name as the beginning of ids; names that differ only in other letters keep apart."""
+    """Return the beginning of ids for a name; it differs even if names differ only in letters that ids cannot have."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     if plain != name or not plain[:1].isalpha():
         plain = f"{plain.strip('-')}-{hashlib.blake2b(name.encode(), digest_size=3).hexdigest()}"
@@ -82,7 +82,7 @@ def _prefix(name: str) -> str:
 
 
 def _references(root: ElementTree.Element) -> set[str]:
-    """Return the ids that something refers to; the others are only names of matplotlib's parts."""
+    """Return the ids to which an element refers; other ids only name parts of matplotlib."""
     used: set[str] = set()
     for element in root.iter():
         for key, value in element.attrib.items():
@@ -93,7 +93,7 @@ def _references(root: ElementTree.Element) -> set[str]:
 
 
 def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
-    """Return an element as text, without namespaces, with new ids and the page's colours."""
+    """Return an element as text, without namespaces, with new ids and the colours of the page."""
     tag = element.tag.removeprefix(_SVG)
     if tag in _DROPPED:
         return ""
@@ -123,11 +123,11 @@ def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
 
 
 def _themed(style: str) -> str:
-    """Put the page's colours and font in the place of the figure's; a monospaced font stays one."""
+    """Replace the colours and font of a figure by those of the page; a monospaced font stays monospaced."""
     kept = []
     for each in style.split(";"):
         key, _, value = (part.strip() for part in each.partition(":"))
-        if key == "font":  # of matplotlib before 3.11: weight, size, families
+        if key == "font":  # before matplotlib 3.11: weight, size, families
             found = _FONT.fullmatch(value)
             assert found is not None
             kept.append(

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 __all__ = ["network_figure"]
 
-_BLUE, _RED, _GREEN, _ = COLOURS  # what is learned, the outputs, the data
-_WIDTH, _HEIGHT = 1.75, 0.95  # of a box, in inches
+_BLUE, _RED, _GREEN, _ = COLOURS  # colours of learned parts, outputs and data
+_WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
 _TOP, _MIDDLE, _BOTTOM = 3.3, 2.0, 0.7
 _MAX_OUTPUTS = 4
-_WIDE = 3.0  # of the box of all readings
+_WIDE = 3.0  # width of the box of all readings in inches
 _READINGS = {"composition": "k-mers and genes of all sequences", "clones": "stored clones that it carries"}
 
 
 @uses_matplotlib
 def network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
-    """Draw the parts of a network as boxes, with their sizes, and what flows between them.
+    """Draw the parts of a network as boxes, with their sizes, and arrows between them.
 
     Parameters
     ----------
     config
-        The settings of the network.
+        Settings of the network.
     tasks
-        What it predicts.
+        Tasks that it predicts.
     readings
-        The names of the readings that it has besides the attention.
+        Names of its readings.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""What the figures share: panels, legends, ticks, and what to do with names and numbers."""
+"""Parts that several figures use: panels, legends, ticks, and styles of classes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OUT = 0.4  # inches
 
 
 def panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5) -> tuple[Figure, Axes]:
-    """Return a figure with one panel of this size in inches; what stands around it widens the saved picture."""
+    """Return a figure with one panel of this size in inches; texts around it make the saved picture larger."""
     from matplotlib.figure import Figure
 
     across, up = width + left + 0.15, height + bottom + 0.15
@@ -47,16 +47,16 @@ def panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5
 
 
 def tidy(axis: Axes) -> None:
-    """Give the ticks their looks now: matplotlib makes them late, with whatever settings hold then."""
+    """Make the ticks now, because matplotlib makes them late, with the settings at that time."""
     axis.tick_params(axis="both", which="both", colors=INK, labelsize=_SMALL, width=0.8)
     axis.tick_params(axis="both", which="major", length=3.5)
     axis.tick_params(axis="both", which="minor", length=2, width=0.5)
 
 
 def legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
-    """Put a legend below the panel, `down` inches under its lower edge: texts and what stands for them.
+    """Put a legend below the panel, `down` inches under its lower edge; `entries` has the drawn object of each text.
 
-    It begins left of the panel, under the ticks, so that long texts seldom widen the picture.
+    It begins left of the panel, under the ticks, so that long texts rarely widen the picture.
     """
     inches = axis.bbox.transformed(axis.figure.dpi_scale_trans.inverted())
     axis.legend(
@@ -72,17 +72,17 @@ def legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, 
 
 
 def legend_text(name: str) -> str:
-    """Return a name as a legend shows it; matplotlib leaves out those that begin with an underscore."""
+    """Return a name for a legend, changed so that matplotlib does not omit it if it begins with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
 def percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
-    """Set ticks of shares in [0, 1] that read as per cent: 0.001 is 0.1%."""
+    """Set ticks of shares from 0 to 1 that are shown in per cent: 0.001 is 0.1%."""
     _set_ticks(axis, which, ticks, [f"{100 * tick:g}%" for tick in ticks])
 
 
 def count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
-    """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; and 3, 30, 300 where these are few."""
+    """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; also 3, 30, 300 if there are few."""
     tens = [10**power for power in range(int(np.log10(low)), int(np.log10(high)) + 1)]
     ticks = [m * ten for ten in tens for m in ((1, 3) if len(tens) < 4 else (1,)) if m * ten <= high]
     _set_ticks(axis, which, ticks, [f"{tick:,}" for tick in ticks])
@@ -98,14 +98,14 @@ def _set_ticks(axis: Axes, which: str, ticks: Sequence[float], texts: Sequence[s
 
 
 def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.DataFrame]:
-    """Return the rows of each class's repertoires, in the order in which `classes` names the classes.
+    """Return the rows of the repertoires of each class, in the order in which `classes` names the classes.
 
     Parameters
     ----------
     table
-        With a column repertoire_id.
+        Table with a column repertoire_id.
     classes
-        The class of each repertoire by its id, a dictionary or a Series; repertoires that it lacks are left out.
+        Class of each repertoire, by its id, a dictionary or a Series; repertoires that it lacks are left out.
 
     Raises
     ------
@@ -122,15 +122,15 @@ def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.Da
 
 
 def class_colour(place: int) -> str:
-    """Return the colour of a class by its place, see `class_places`."""
+    """Return the colour of a class from its index, see `class_places`."""
     return CLASS_COLOURS[place % len(CLASS_COLOURS)]
 
 
 def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
-    """Return colour, dashes and marker of each class; they differ without colour, too.
+    """Return colour, dashes and marker of each class, which can be distinguished without colour, too.
 
-    `places` are those of the classes among all of the run, see `class_places`; a name that it lacks is no class and is
-    drawn with ink. By default names are numbered as they come.
+    `places` has the index of each class among all classes of the run, see `class_places`; a name that it lacks is no
+    class and is drawn with `INK`. Without `places`, the index is the position in `names`.
     """
     markers = [marker for marker in MARKERS if marker]
     known = dict(zip(names, range(len(names)), strict=True)) if places is None else places
@@ -145,12 +145,12 @@ def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) 
 
 
 def spread(n: int) -> NDArray[np.float64]:
-    """Return n places in [-0.5, 0.5] that keep apart, the same each time, (n,): multiples of the golden ratio."""
+    """Return n separate positions from -0.5 to 0.5, (n,), always the same: multiples of the golden ratio."""
     return np.asarray((np.arange(1, n + 1) * 0.6180339887498949) % 1 - 0.5)
 
 
 def grid(axis: Axes, which: Literal["both", "x", "y"]) -> None:
-    """Draw grid lines across one direction, behind everything."""
+    """Draw grid lines for one or both axes, behind everything else."""
     axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 

@@ -1,6 +1,6 @@
-"""Figures of a run's predictions: ROC, precision and recall, calibration, regression.
+"""Figures of the predictions of a run: ROC, precision and recall, calibration, regression.
 
-The predictions are the table of `Run.predict` and of a run's `predictions.tsv`. Letters: B repertoires.
+The predictions are a table from `Run.predict` or from the `predictions.tsv` of a run. Letters: B repertoires.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "roc_figure",
 ]
 
-_SIDE = 2.9  # of a square panel, in inches
+_SIDE = 2.9  # side of a square panel in inches
 _STYLES: dict[str, dict[str, Any]] = {
     "train": {"color": MUTED, "linewidth": 1.2, "dashes": (1.2, 1.4)},
     "validation": {"color": INK, "linewidth": 1.0},
@@ -54,23 +54,24 @@ _Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 def roc_figure(
     predictions: pd.DataFrame, *, target: str | None = None, donors: Mapping[str, int] | None = None
 ) -> Figure:
-    """Draw the ROC curve of each split: test bold, validation thin, training dotted.
+    """Draw the ROC curve of each part of the split: test bold, validation thin, training dotted.
 
-    The AUCs of test and new repertoires have 95% intervals; the model has seen the others.
+    The AUCs of test and new repertoires have 95% intervals; the others have none, because the model has seen them.
 
     Parameters
     ----------
     predictions
-        The columns split, target, label (0, 1 or missing) and probability, see `predictions_table`.
+        Table with the columns split, target, label (0, 1 or missing) and probability, see `predictions_table`.
     target
-        Its rows are drawn, `column=class` for one class of several; needed only where there are more targets.
+        Name of the target whose rows are drawn, `column=class` for one of several classes; required only if there are
+        several.
     donors
-        The number of each repertoire's donor by the repertoire's id; without it each repertoire is of another donor.
+        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
 
     Raises
     ------
     InputError
-        If the target is not there or not said, or no split has both classes.
+        If there is no such target, if it is required and not given, or if no part of the split has both classes.
     """
     splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
@@ -96,9 +97,9 @@ def roc_figure(
 
 @uses_matplotlib
 def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
-    """Draw precision against recall of each split, as steps; parameters and errors as of `roc_figure`.
+    """Draw precision against recall of each part of the split, as steps.
 
-    The line of chance is that of the split drawn bold.
+    The line of chance is that of the part that is drawn bold. Parameters and errors are those of `roc_figure`.
     """
     splits = _of_two_classes(predictions, target)
     figure, axis = panel(_SIDE, _SIDE)
@@ -123,7 +124,7 @@ def _curves(
     corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
     text: Callable[[str, NDArray[Any], NDArray[Any]], str],
 ) -> dict[str, Any]:
-    """Draw a line for each split, the first on top; return the legend's entries."""
+    """Draw a line for each part of the split, the first on top; return the entries of the legend."""
     entries = {}
     for i, (split, (label, probability)) in enumerate(splits.items()):
         score = rankdata(probability)
@@ -136,7 +137,7 @@ def _curves(
 
 
 def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
-    """Return the target's name and its rows that have a label and a value in `column`."""
+    """Return the name of the target, and its rows with a label and a value in `column`."""
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
     kind = "a probability" if column == "probability" else "a predicted number, as regression gives it,"
     known = [str(name) for name in with_value["target"].unique()]
@@ -152,7 +153,7 @@ def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[s
 
 
 def _splits(rows: pd.DataFrame, column: str) -> _Splits:
-    """Return labels and values, (B,) each, of every split: held-out ones first."""
+    """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
     found: _Splits = {}
     for split in (*HELD_OUT, "validation", "train"):
         part = rows[rows["split"] == split]
@@ -177,21 +178,23 @@ def calibration_figure(
     split: str | None = None,
     classes: Sequence[tuple[str, int | None]] = (("negative", 0), ("positive", 1)),
 ) -> Figure:
-    """Draw how often what was predicted came true, and below how the probabilities of the two classes lie.
+    """Draw observed frequencies against predicted probabilities, and below a histogram of the probabilities by class.
 
     Parameters
     ----------
     predictions, target
-        As of `roc_figure`.
+        Predictions and target, see `roc_figure`.
     split
-        The test split by default, or else the new repertoires.
+        Part of the split; None takes test, or else new repertoires.
     classes
-        Name and place (see `class_places`) of the negative and the positive class; None for what is no class.
+        Name and index (see `class_places`) of the negative and the positive class; the index is None if there is no
+        such class.
 
     Raises
     ------
     InputError
-        If the target is not there or not said, or the split has no labelled repertoire.
+        If there is no such target, if it is required and not given, or if the part of the split has no labelled
+        repertoire.
     """
     name, rows = _rows(predictions, target, "probability")
     splits = _splits(rows, "probability")
@@ -226,7 +229,7 @@ def _histogram(
     probability: NDArray[Any],
     classes: Sequence[tuple[str, int | None]],
 ) -> Axes:
-    """Draw the probabilities of the positive repertoires upwards and of the negative ones downwards."""
+    """Draw a histogram of probabilities, positive repertoires upwards and negative ones downwards."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     place, up = above.get_position(), figure.get_size_inches()[1]
@@ -250,19 +253,20 @@ def _histogram(
 
 @uses_matplotlib
 def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
-    """Draw predicted against true values of each split, with r2 and mean absolute error.
+    """Draw predicted against true values of each part of the split, with r2 and mean absolute error.
 
     Parameters
     ----------
     predictions
-        The columns split, target, label and prediction, both in the target's units, see `predictions_table`.
+        Table with the columns split, target, label and prediction, both in the units of the target, see
+        `predictions_table`.
     target
-        Its name; needed only where there are more of them.
+        Name of the target; required only if there are several.
 
     Raises
     ------
     InputError
-        If the target is not there or not said, or no repertoire has a label.
+        If there is no such target, if it is required and not given, or if no repertoire has a label.
     """
     name, rows = _rows(predictions, target, "prediction")
     splits = _splits(rows, "prediction")

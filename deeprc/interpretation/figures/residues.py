@@ -32,11 +32,11 @@ CHEMISTRY = {
     "polar": ("CGNQSTY", COLOURS[2]),
     "hydrophobic": ("AFILMPVW", INK),
 }
-"""Kinds of residues: their letters, and their colour in a logo."""
+"""Chemical kinds of residues, with their letters and their colour in a logo."""
 
 _MAX_KERNELS = 20
-_THINNEST = 0.006  # letters of a logo, in heights of its panel
-_LETTER = 0.17  # inches across, in `sequence_figure`
+_THINNEST = 0.006  # height of the smallest drawn letter of a logo, as a share of the height of its panel
+_LETTER = 0.17  # width of a letter in `sequence_figure`, in inches
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
@@ -47,7 +47,7 @@ def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
     Parameters
     ----------
     motif
-        `information`, (W, 20) in the order of `AMINO_ACIDS`, gives the heights of the letters in bits.
+        Motif; the heights of the letters in bits are its `information`, (W, 20) in the order of `AMINO_ACIDS`.
     top
         Upper end of the axis in bits, see `logo_top`, so that several logos have one scale; None fits this one.
 
@@ -66,14 +66,14 @@ def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
 
 @uses_matplotlib
 def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
-    """Draw several motifs as sequence logos of one scale, with their patterns, and a legend of the colours.
+    """Draw several motifs as sequence logos on one scale, with their patterns and a legend of the colours.
 
     Parameters
     ----------
     motifs
-        See `logo_figure`; they are numbered in this order.
+        Motifs, see `logo_figure`; they are numbered in this order.
     columns
-        Logos side by side, at most.
+        Largest number of logos side by side.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def _heights(motif: AttendedMotif) -> NDArray[np.float64]:
 
 
 def logo_top(motifs: Sequence[AttendedMotif]) -> float:
-    """Return the upper end of an axis in bits that holds all these motifs; at least one."""
+    """Return the upper end of an axis in bits for all these motifs (at least one motif)."""
     return _top([_heights(motif) for motif in motifs])
 
 
@@ -138,7 +138,7 @@ def _top(every: Sequence[NDArray[np.float64]]) -> float:
 
 
 def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
-    """Draw a logo's letters; `heights` are bits, (W, 20)."""
+    """Draw the letters of a logo; `heights` are bits, (W, 20)."""
     if importlib.util.find_spec("logomaker") is None:
         raise InputError("the logos need logomaker: pip install 'deeprc[interpret]'")
     from logomaker import Logo
@@ -148,7 +148,7 @@ def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
     logo = Logo(table, ax=axis, color_scheme=colours, font_name="DejaVu Sans", font_weight="bold", show_spines=False)
     logo.style_spines(spines=["left"], visible=True, color=INK, linewidth=0.8)
     for letter in [patch for patch in axis.patches if patch.get_extents().height < _THINNEST * axis.bbox.height]:
-        letter.remove()  # too thin to see; most of a logo's letters are
+        letter.remove()  # too thin to be seen, like most letters of a logo
     step = 1 if len(heights) <= 12 else 2
     axis.set_xticks(range(1, len(heights) + 1, step))
     axis.tick_params(axis="x", length=0)
@@ -157,16 +157,17 @@ def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
 
 @uses_matplotlib
 def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
-    """Draw what each kernel adds to the output, in the mean over sequences: bars, the highest first.
+    """Draw the mean contribution of each kernel to an output over sequences, as bars, highest first.
 
     Parameters
     ----------
     kernels
-        Contributions, (n, D); kernels are numbered from 1. Of more than 20 the strongest 20 are drawn.
+        Contributions of the kernels, (n, D); kernels are numbered from 1. If there are more than 20, the 20 strongest
+        are drawn.
     output
-        What they add to, for the axis.
+        Name of the output, for the axis.
     place
-        The place of the class that they add to, see `class_places`, for its colour; None is black or grey.
+        Index of the class to which they contribute, see `class_places`, for its colour; None is black or grey.
 
     Raises
     ------
@@ -197,24 +198,24 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
 
 @uses_matplotlib
 def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: str = "the output") -> Figure:
-    """Draw sequences as letters on colours that say what each residue adds to the output.
+    """Draw sequences as letters; the colour behind a letter shows the contribution of the residue to an output.
 
-    A bar at the upper edge of a letter says that it adds, one at the lower edge that it takes away, so the signs can be
-    told without colour.
+    A bar at the upper edge of a letter marks a positive contribution, and one at the lower edge a negative one, so that
+    signs can be seen without colour.
 
     Parameters
     ----------
     junction_aa
-        n sequences, drawn from the top.
+        The n sequences, drawn from the top.
     values
-        What their residues add, (n, L); what lies beyond a sequence's end is not looked at.
+        Contributions of their residues, (n, L); values beyond the end of a sequence are ignored.
     output
-        What they add to, for the scale.
+        Name of the output, for the scale.
 
     Raises
     ------
     InputError
-        If there is no sequence, or fewer values than residues.
+        If there is no sequence, or if there are fewer values than residues.
     """
     numbers = np.asarray(values, np.float64)
     sequences = [str(sequence) for sequence in junction_aa]
@@ -237,7 +238,7 @@ def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: st
 
 
 def _tile(axis: Axes, x: float, y: float, strength: float) -> None:
-    """Colour a letter's place by a strength in [-1, 1]."""
+    """Colour the background of a letter by a strength from -1 to 1."""
     from matplotlib.patches import Rectangle
 
     if np.isnan(strength) or strength == 0:
@@ -252,7 +253,7 @@ def _tile(axis: Axes, x: float, y: float, strength: float) -> None:
 
 
 def _scale(figure: Figure, above: Axes, strongest: float, output: str) -> None:
-    """Draw the colours' scale below the sequences."""
+    """Draw the scale of the colours below the sequences."""
     place, (across, up) = above.get_position(), figure.get_size_inches()
     axis = figure.add_axes((place.x0 + 2 * _LETTER / across, place.y0 - 0.36 / up, 9 * _LETTER / across, 0.24 / up))
     for i, strength in enumerate(np.linspace(-1, 1, 9)):

@@ -1,4 +1,4 @@
-"""The figure of a run's training."""
+"""The figure of the training of a run: losses and AUC against updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDTH = 3.1
 
 
 def chosen_update(history: pd.DataFrame) -> int:
-    """Return the update whose weights were kept: the first of the lowest validation loss.
+    """Return the update whose weights were kept.
 
     Raises
     ------
@@ -30,19 +30,19 @@ def chosen_update(history: pd.DataFrame) -> int:
     """
     if history.empty:
         raise InputError("the history of the training is empty")
-    if "best_update" in history:  # runs of earlier versions took the lowest loss
+    if "best_update" in history:  # runs of earlier versions kept the lowest loss
         return int(history["best_update"].iloc[-1])
     return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
 @uses_matplotlib
 def history_figure(history: pd.DataFrame) -> Figure:
-    """Draw training and validation loss, and the validation AUC where there is one, against updates.
+    """Draw training and validation loss, and the validation AUC if there is one, against updates.
 
     Parameters
     ----------
     history
-        A run's `history.tsv`: update, train_loss, validation_loss and, with a binary target, validation_auc.
+        Table `history.tsv` of a run: update, train_loss, validation_loss and, with a binary target, validation_auc.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`AttendedMotif`: a motif with its matrices, its test and its carriers; and motifs as a table and as a MEME file.
+"""The result of the search for motifs: a motif with its matrices, tests and carriers; and tables and MEME files.
 
 Letters: W positions of a motif.
 """
@@ -21,14 +21,14 @@ __all__ = ["AttendedMotif", "Source", "motif_table", "write_meme"]
 
 
 class Source(NamedTuple):
-    """Where a pattern was found.
+    """The place where a pattern was found: windows of the sequences, or a kernel.
 
     Attributes
     ----------
     kernel
-        The kernel whose best windows have it, from 1; 0 where it was found in the windows of the sequences.
+        Index of the kernel whose best windows have the pattern, from 1; 0 if it was found in windows of the sequences.
     member
-        The number of the kernel's model in an ensemble, from 1; 0 where there is but one model.
+        Index of the kernel's model in an ensemble, from 1; 0 if there is only one model.
     """
 
     kernel: int = 0
@@ -42,53 +42,55 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class AttendedMotif:
-    """A pattern that attended sequences share.
+    """A pattern that attended sequences share, with matrices, tests and carriers.
 
     Attributes
     ----------
     pattern
-        The residues that each position accepts, a regular expression: LDR[WY], `.` for any, [^CP] for any but C and P.
+        Residues that each position accepts, as a regular expression: LDR[WY], `.` for any, [^CP] for any but C and P.
     counts
-        Residues of the windows that match, aligned, (W, 20) in the order of `AMINO_ACIDS`. A window, one per sequence,
-        counts as much as its share of the sequence's attribution.
+        Weighted counts of residues in the matching windows, aligned, (W, 20), in the order of `AMINO_ACIDS`. Each
+        sequence has one window, whose weight is its share of the sequence's attribution.
     expected
-        The residues' frequencies in background sequences of the same lengths at the same places, (W, 20).
+        Frequencies of the residues in background sequences of the same lengths at the same positions, (W, 20).
     frequencies
-        Frequencies of the residues, (W, 20): the counts and one expected residue more.
+        Frequencies of the residues, (W, 20), after adding one expected residue to the counts of each position.
     information
-        Heights of a logo's letters, (W, 20), in bits: frequency times the position's relative entropy to `expected`.
+        Heights of the letters of a logo in bits, (W, 20): frequency times the relative entropy of the position to
+        `expected`.
     start
-        The position of the matrices where the pattern begins: informative positions beside it are shown too.
+        Position of the matrices at which the pattern begins; informative positions beside the pattern are shown, too.
     background
-        Frequencies of the residues at all places of the background, (20,).
+        Frequencies of the residues at all positions of the background, (20,).
     sources
-        Where it was found.
+        Places where the pattern was found.
     n_attended, n_attended_with
-        Different attended sequences, and how many carry the pattern anywhere.
+        Number of different attended sequences, and number of those that carry the pattern anywhere.
     n_background, n_background_with
-        Different background sequences, and how many carry it.
+        Number of different background sequences, and number of those that carry it.
     enrichment
-        Odds ratio of carrying the pattern, of attended sequences against background; 0.5 is added to the four numbers
-        if one is 0. The network chose the attended sequences, so this says what they share, not what goes with a class.
+        Odds ratio of carrying the pattern, attended sequences against background; 0.5 is added to all four numbers if
+        one is 0. The network chose the attended sequences, so this shows what they share, not what is associated with a
+        class.
     enrichment_log10_p
-        Fisher's exact test, one-sided, that attended sequences carry it more often; of so many sequences that it
-        would be as small in a cohort without any signal.
+        Logarithm to base 10 of the one-sided p-value of Fisher's exact test that attended sequences carry it more
+        often. With so many sequences, it would also be very small in a cohort without any signal.
     enrichment_log10_p_adjusted
-        Corrected for all patterns that there are (Bonferroni, weighted: see `pattern_cost`), and so for everything that
-        the search looked at.
+        The same, corrected for all possible patterns (weighted Bonferroni, see `pattern_cost`), and so for all patterns
+        that the search tried.
     donors
-        Of the repertoires that the model has not learned from, by class of the target ("all" for a number): class,
-        n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with it). Empty if it is
-        not known which these are.
+        Table of donors that the model has not learned from, by class of the target ("all" for a number): class,
+        n_donors, n_donors_with, mean_rate (mean over donors of the share of their sequences with the pattern). Empty if
+        these donors are not known.
     p_donors, q_donors
-        The test that the motif is associated with the class, or the number: that its rate is higher in donors of the
-        class that the attended sequences contribute to, see `donor_tests`; and the false discovery rate (Benjamini and
-        Hochberg) over all motifs that were found together. NaN if there are no donors to compare.
+        P-value of the test that the motif is associated with the class, or the number: that its rate is higher in
+        donors of the class to which the attended sequences contribute, see `donor_tests`; and the false discovery rate
+        (Benjamini and Hochberg) over all motifs that were found together. NaN if there are no donors to compare.
     carriers
-        Over the whole cohort, by class of the target ("all" for a number): class, n_repertoires, n_repertoires_with,
-        n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their sequences with it).
-        Repertoires without a label are left out. Where people have several repertoires, also n_people and
-        n_people_with.
+        Table of carriers in the whole cohort, by class of the target ("all" for a number): class, n_repertoires,
+        n_repertoires_with, n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their
+        sequences with the pattern). Repertoires without a label are left out. If people have several repertoires, also
+        n_people and n_people_with.
     """
 
     pattern: str
@@ -113,19 +115,20 @@ class AttendedMotif:
 
     @property
     def source(self) -> str:
-        """Where it was found, in words: "windows, kernel 7"."""
+        """Text that says where the pattern was found: "windows, kernel 7"."""
         return ", ".join(map(str, self.sources))
 
     @property
     def n_models(self) -> int:
-        """In the kernels of how many of several models it was found; of one model 0 or 1."""
+        """Number of models in whose kernels it was found."""
         return len({source.member for source in self.sources if source.kernel})
 
 
 def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
-    """Return the motifs as a table, one row each: rank (from 1), and the attributes of `AttendedMotif`.
+    """Return the motifs as a table, one row each, with rank (from 1) and the attributes of `AttendedMotif`.
 
-    The columns of `donors` and `carriers` follow once per class, as n_donors:CLASS, n_repertoires:CLASS and so on.
+    The columns of `donors` and `carriers` are repeated for each class, as n_donors:CLASS, n_repertoires:CLASS and so
+    on.
     """
     names = ("pattern", "p_donors", "q_donors", "source", "n_attended", "n_attended_with", "n_background")
     tests = ("n_background_with", "enrichment", "enrichment_log10_p", "enrichment_log10_p_adjusted")
@@ -140,7 +143,7 @@ def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
 
 
 def write_meme(path: str | Path, motifs: Sequence[AttendedMotif]) -> None:
-    """Write the motifs in MEME's minimal format, which tools for motifs read (Tomtom, FIMO).
+    """Write the motifs in the minimal format of MEME, which other tools read (Tomtom, FIMO).
 
     E is the adjusted p-value of the enrichment.
 

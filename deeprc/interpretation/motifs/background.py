@@ -1,4 +1,4 @@
-"""The attended sequences, each once, and a background to compare them with."""
+"""Choice of the sequences for a search for motifs: different attended sequences, and a background of others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from deeprc.progress import track
 
 __all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
 
-_POOL = 4  # times as many sequences as wanted are drawn, from which those of the right lengths are kept
-_MATCHED = 0.9  # of the background must have the lengths of the attended sequences, where there are enough at all
-_MIN_EACH = 5  # background sequences for each attended one are worth lengths that differ
-_ENOUGH_EACH = 10  # if lengths are so rare that there are fewer for each attended one, the nearest lengths fill up
+_POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
+_MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
+_MIN_EACH = 5  # up to so many background sequences per attended one, lengths may differ in their distribution
+_ENOUGH_EACH = 10  # if there are fewer background sequences per attended one, those of the nearest lengths are added
 
 
 def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return one row of each different `junction_aa`, in their order: the one with the largest change."""
+    """Return the row with the largest change of each different `junction_aa`, sorted by `junction_aa`."""
     table = sequences[["junction_aa", "repertoire_id", "sequence_id"]].reset_index(drop=True)
     table["size"] = -np.abs(np.nan_to_num(change))
     ordered = table.sort_values(["junction_aa", "size", "repertoire_id", "sequence_id"], kind="stable")
@@ -28,14 +28,14 @@ def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray
 
 
 def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> ComparedSequences:
-    """Return the attended sequences and up to `background` others of the cohort; see `draw_background`."""
+    """Return the attended sequences and at most `background` others of the cohort; see `draw_background`."""
     others = draw_background(dataset, attended, max_sequences=background, seed=seed)
     residues, offsets = encode_many([*attended, *others])
     return ComparedSequences(residues, offsets, len(attended))
 
 
 def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int) -> list[str]:
-    """Draw different sequences evenly from the repertoires: other than the attended ones, of lengths like theirs."""
+    """Draw different sequences evenly from the repertoires, without the attended ones, but with similar lengths."""
     rng = np.random.default_rng(seed)
     each = -(-_POOL * max_sequences // max(1, len(dataset)))
     pool: set[str] = set()
@@ -51,11 +51,11 @@ def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequ
 def matched(
     wanted: NDArray[np.int64], available: NDArray[np.int64], *, max_rows: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return up to `max_rows` rows of the available lengths, in order, shared out like the wanted ones.
+    """Return at most `max_rows` indices into `available`, ascending, whose lengths are distributed like `wanted`.
 
-    Where some lengths are rare, fewer are taken of the others too, as long as there are 5 for each wanted one. If this
-    gives fewer than 10 for each wanted one, sequences of the nearest lengths fill up: the few other sequences of a rare
-    length may all carry the motif that made them so long.
+    If some lengths are rare, fewer sequences of the other lengths are taken, too, as long as there are 5 per wanted
+    one. If this gives fewer than 10 per wanted one, sequences of the nearest lengths are added. They are needed because
+    the few other sequences of a rare length may all carry the motif that made them so long.
     """
     longest = int(max(wanted.max(initial=0), available.max(initial=0)))
     want = np.bincount(wanted, minlength=longest + 1)
@@ -70,7 +70,7 @@ def matched(
     number = np.minimum(have, np.floor(factor * want + 1e-9).astype(np.int64))
     keys = rng.random(len(available))
     order = np.lexsort((keys, available))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # among those of its length
+    place = np.arange(len(order)) - np.repeat(np.cumsum(have) - have, have)  # index within its length
     is_taken = np.zeros(len(available), bool)
     is_taken[order[place < number[available[order]]]] = True
     missing = min(_ENOUGH_EACH * len(wanted), max_rows) - int(is_taken.sum())

@@ -1,4 +1,4 @@
-"""Who carries a pattern: repertoires and sequences of a whole cohort, by class.
+"""Carriers of patterns in a whole cohort: sequences, repertoires and donors, by class.
 
 Letters: B repertoires, M patterns.
 """
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
-    """Return how many sequences of each repertoire carry each pattern, (B, M); one repertoire is read at a time."""
+    """Return the number of sequences of each repertoire that carry each pattern, (B, M); it reads one at a time."""
     counts = np.zeros((len(dataset), len(patterns)), np.int64)
     if not patterns:
         return counts
@@ -46,18 +46,18 @@ def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDAr
 def carriers_by_class(
     model: Model, dataset: RepertoireDataset, counts: NDArray[np.int64], *, output: int, group_by: str | None
 ) -> list[pd.DataFrame]:
-    """Return for each pattern the table of its carriers by class of the output's target.
+    """Return a table of carriers for each pattern, by class of the output's target.
 
     Parameters
     ----------
     model, dataset
         The trained model, which knows the targets, and the cohort.
     counts
-        How many sequences of each repertoire carry each pattern, (B, M), see `cohort_counts`.
+        Number of sequences of each repertoire that carry each pattern, (B, M), see `cohort_counts`.
     output
-        The output whose target's classes are told apart.
+        Index of an output of the target whose classes are used.
     group_by
-        The metadata column that says whose a repertoire is; None looks for one.
+        Metadata column that names the donor of a repertoire; None searches for one.
 
     Returns
     -------
@@ -84,14 +84,14 @@ def carriers_by_class(
 def _by_people(
     carries: NDArray[np.bool_], person: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
 ) -> dict[str, list[int]]:
-    """Return, for each class, how many people have a repertoire of it, and one that carries a pattern.
+    """Return the numbers of people with a repertoire of each class, and with one that carries a pattern.
 
     Parameters
     ----------
     carries, person
-        Whether each repertoire carries the pattern, and whose it is, (B,).
+        Whether each repertoire carries the pattern, and index of its person, (B,) each.
     classes
-        The repertoires of each class, (B,).
+        Whether each repertoire is of a class, (B,), by class.
     """
     return {
         "n_people": [len(np.unique(person[own])) for own in classes.values()],
@@ -100,7 +100,7 @@ def _by_people(
 
 
 class HeldOutDonors(NamedTuple):
-    """What donors say of one pattern whom the model has not learned from; see `AttendedMotif`."""
+    """Table and p-value of one pattern for donors that the model has not learned from; see `AttendedMotif`."""
 
     table: pd.DataFrame
     p_value: float
@@ -116,17 +116,17 @@ def held_out_donors(
     sign: int,
     group_by: str | None,
 ) -> list[HeldOutDonors]:
-    """Return for each pattern its donors by class, and the test that it goes with one direction of an output.
+    """Return the donors by class, and the test of association with a direction of an output, for each pattern.
 
     Parameters
     ----------
     model, dataset, counts, output, group_by
-        See `carriers_by_class`.
+        Model, cohort, counts, output and column of the donor, see `carriers_by_class`.
     held_out
-        Which repertoires the model has not learned from, (B,). Those of donors with other repertoires that have a label
-        do not count: the model has seen these donors.
+        Whether the model has not learned from each repertoire, (B,). If it has learned from another repertoire of the
+        same donor, the repertoire does not count.
     sign
-        1 if sequences that raise the output carry the patterns, -1 if those that lower it do.
+        1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
     task, labels = _target_of(model, dataset, output)
     person, is_new = new_donors(dataset, held_out, ~np.isnan(labels), group_by)
@@ -153,14 +153,14 @@ def held_out_donors(
 def new_donors(
     dataset: RepertoireDataset, held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whose each repertoire is, and whether the model has not learned from any repertoire of this donor, (B,).
+    """Return the donor of each repertoire, and whether the model has not learned from this donor, (B,) each.
 
     Parameters
     ----------
     held_out, is_known
-        Whether the model has not learned from each repertoire, and whether it has a label, (B,).
+        Whether the model has not learned from each repertoire, and whether it has a label, (B,) each.
     group_by
-        See `carriers_by_class`.
+        Metadata column of the donor, see `carriers_by_class`.
     """
     person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
     return person, held_out & ~np.isin(person, person[~held_out & is_known])
@@ -169,9 +169,9 @@ def new_donors(
 def split_by_direction(
     model: Model, dataset: RepertoireDataset, *, output: int, sign: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """Return which repertoires are of the class that a direction of an output means, and which have a label, (B,).
+    """Return whether each repertoire is of the class of a direction of an output, and whether it has a label, (B,).
 
-    None if the output is a number.
+    The result is None if the output is a number.
     """
     task, labels = _target_of(model, dataset, output)
     if task.kind == "regression":
@@ -180,7 +180,7 @@ def split_by_direction(
 
 
 def _of_direction(model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int) -> NDArray[np.bool_]:
-    """Return which repertoires are of the class that a direction of an output means, from their labels, (B,)."""
+    """Return whether each repertoire is of the class of a direction of an output, from the labels, (B,)."""
     code = output - _first_output(model, output) if task.n_outputs > 1 else 1
     return np.asarray(labels == code if sign > 0 else ~np.isnan(labels) & (labels != code))
 
@@ -192,7 +192,7 @@ def _class_p(
     own: NDArray[np.bool_],
     classes: Mapping[str, NDArray[np.bool_]],
 ) -> float:
-    """Return the p-value that a pattern goes with some held-out repertoires, against the others with a class."""
+    """Return the p-value of the association of a pattern with the class `own`, against all other classes."""
     other = np.any(list(classes.values()), axis=0) & ~own
     return goes_with_class(*(donor_rates(counts[part], sizes[part], person[part]) for part in (own, other)))
 
@@ -200,24 +200,24 @@ def _class_p(
 def _number_p(
     rates: Mapping[int, float], values: NDArray[np.float64], person: NDArray[np.int64], known: NDArray[np.bool_]
 ) -> float:
-    """Return the p-value that donors with higher mean values have higher rates."""
+    """Return the p-value of the test that donors with higher mean values have higher rates."""
     means = [float(values[known & (person == donor)].mean()) for donor in rates]
     return goes_with_number(np.array([*rates.values()]), np.array(means))
 
 
 def _target_of(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
-    """Return the task that has an output, and its labels, (B,)."""
+    """Return the task to which an output belongs, and its labels, (B,)."""
     targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
     return model.tasks[targets[output]], model.labels(dataset)[:, targets[output]]
 
 
 def _first_output(model: Model, output: int) -> int:
-    """Return the first output of the task that has an output."""
+    """Return the index of the first output of the task to which an output belongs."""
     return int(next(each.start for each in output_slices(model.tasks) if each.start <= output < each.stop))
 
 
 def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
-    """Return the repertoires of each class, by its name; a binary target's classes but the last are one."""
+    """Return whether each repertoire is of a class, by class; the negative classes of a binary target are one."""
     if task.kind == "regression":
         return {"all": ~np.isnan(labels)}
     return {name: labels == c for c, name in enumerate(task.class_names)}

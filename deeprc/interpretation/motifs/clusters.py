@@ -1,4 +1,4 @@
-"""Clusters of motifs: shifted and partial versions of one motif count once.
+"""Clusters of similar motifs, so that shifted and partial versions of one motif count once.
 
 Letters: M motifs, W positions of one.
 """
@@ -14,18 +14,18 @@ from scipy.spatial.distance import squareform
 
 __all__ = ["cluster_motifs", "similarity"]
 
-_ALIKE = 0.6  # three of four positions in common give 0.87, two of four 0.5
+_ALIKE = 0.6  # smallest similarity in a cluster; three of four common positions give 0.87, two of four 0.5
 
 
 def similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return the cosine of two motifs' letter heights, (W, 20) each, at their best offset: 1 for equal ones, else less.
+    """Return the cosine similarity of two motifs' letter heights, (W, 20) each, at their best offset: 1 if equal.
 
-    Where only one of them has a position, the other's heights are 0 there.
+    At positions that only one of them has, the heights of the other are 0.
     """
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
     if norm == 0:
         return 0.0
-    products = a @ b.T  # (W_a, W_b): of position i with position j
+    products = a @ b.T  # (W_a, W_b): products of position i and position j
     return max(float(np.trace(products, offset)) for offset in range(1 - len(a), len(b))) / norm
 
 

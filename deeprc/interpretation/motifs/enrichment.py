@@ -1,4 +1,4 @@
-"""Is something more frequent in one set of sequences than in another? Fisher's exact test, in logarithms."""
+"""Tests of enrichment: Fisher's exact test, in logarithms, and odds ratios."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _NEGLIGIBLE = 1e-17
 
 
 def fisher_log_p(n_with: NDArray[np.int64], n: int, others_with: NDArray[np.int64], others: int) -> NDArray[np.float64]:
-    """Return the natural logarithms of the one-sided p-values of E tables; they do not underflow.
+    """Return the natural logarithms of the one-sided p-values of E tables, which do not underflow.
 
     Parameters
     ----------
     n_with, n
-        Number of sequences that have the property, (E,), and of all sequences.
+        Number of sequences with the property, (E,), and number of all sequences.
     others_with, others
-        The same numbers of the sequences to compare with.
+        The same two numbers for the sequences to compare with.
 
     Returns
     -------
-    (E,): the probability that the n, if drawn without replacement from all, had at least as many with the property.
+    Logarithms, (E,), of the probability that n sequences, drawn without replacement from all, have at least as many
+    with the property.
     """
     log_p = np.empty(len(n_with))
     _log_p(np.ascontiguousarray(n_with, np.int64), n, np.ascontiguousarray(others_with, np.int64), others, log_p)
@@ -43,13 +44,13 @@ def _log_p(
             log_p[i] = 0.0
         elif a * (n + others) > n * carriers:  # more than expected
             log_p[i] = min(0.0, _log_tail(a, carriers, n, others, True))
-        else:  # the larger tail, as what the smaller one leaves
+        else:  # the larger tail is 1 minus the smaller one
             log_p[i] = log(-expm1(min(-1e-300, _log_tail(a - 1, carriers, n, others, False))))
 
 
 @njit(nogil=True)
 def _log_tail(a: int, carriers: int, n: int, others: int, upwards: bool) -> float:
-    """Return log P(X >= a), or log P(X <= a), of the hypergeometric X, of which a lies on that side of the mean."""
+    """Return log P(X >= a), or log P(X <= a), of a hypergeometric X, if a lies on this side of its mean."""
     first: float = (
         _log_binomial(carriers, a) + _log_binomial(n + others - carriers, n - a) - _log_binomial(n + others, n)
     )
@@ -72,7 +73,7 @@ def _log_binomial(n: int, k: int) -> float:
 
 
 def odds_ratio(n_with: int, n: int, others_with: int, others: int) -> float:
-    """Return the odds of the property among n over those among the others; 0.5 is added to all cells if one is 0."""
+    """Return the odds ratio of the property, n sequences against others; 0.5 is added to all cells if one is 0."""
     cells = [n_with, n - n_with, others_with, others - others_with]
     a, b, c, d = (cell + 0.5 * (0 in cells) for cell in cells)
     return a * d / (b * c)

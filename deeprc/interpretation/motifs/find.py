@@ -1,12 +1,13 @@
-"""From attended sequences to motifs: search, join what is alike, test, count over the cohort.
+"""From attended sequences to motifs: search, clusters, tests, and counts over the cohort.
 
-From the sequences that contribute most to one side of a target, and which of their residues the network uses, patterns
-are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
-(`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`clusters`).
+The input are the sequences that contribute most to one direction of an output, and the attributions of their residues.
+The search finds patterns that are more frequent among them than in the cohort. It starts from enriched gapped k-mers of
+residues with high attribution (`search`), and from the kernels (`kernels`). Similar patterns are one motif
+(`clusters`).
 
-The network chose the attended sequences. The enrichment says that a pattern is more frequent among them than by chance,
-not that it is associated with the class. For that, donors that the network has not learned from are compared
-(`donor_tests`).
+The network chose the attended sequences. So the enrichment shows that a pattern is more frequent among them than by
+chance, but not that it is associated with the class. For this, donors that the network has not learned from are
+compared (`donor_tests`).
 
 Letters: n attended sequences, L positions of the longest, D kernels, W positions of a motif, B repertoires.
 """
@@ -49,17 +50,17 @@ from deeprc.training.model import Model
 
 __all__ = ["find_all_motifs", "find_motifs"]
 
-_SPAN = 9  # of a seed, where there is no kernel
-_SEARCHED = 2  # times as many patterns as wanted are searched for: some are alike
-_MIN_ODDS = 4.0  # of what counts as a motif: with 1,000 sequences, the faintest preference is significant
-_MAX_COMMON = 0.25  # share of the background that may carry it
-_FLANK = 3  # positions beside the pattern that a matrix may show
-_INFORMATIVE = 0.5  # bits that the outermost of them must have
+_SPAN = 9  # largest span of a seed if the encoder has no kernels
+_SEARCHED = 2  # factor by which more patterns are searched than wanted, because some are similar
+_MIN_ODDS = 4.0  # smallest odds ratio of a motif, because with 1,000 sequences the weakest preference is significant
+_MAX_COMMON = 0.25  # largest share of the background that may carry a motif
+_FLANK = 3  # number of positions beside the pattern that a matrix may show
+_INFORMATIVE = 0.5  # smallest information of the outermost of them in bits
 _NOT_TESTED = HeldOutDonors(pd.DataFrame(columns=["class", "n_donors", "n_donors_with", "mean_rate"]), float("nan"))
 
 
 class _Found(NamedTuple):
-    """A pattern, the logarithm of its corrected p-value, where it was found, and with the places its logo shows."""
+    """A pattern, the logarithm of its corrected p-value, its sources, and the pattern at all positions of its logo."""
 
     masks: Masks
     score: float
@@ -68,16 +69,17 @@ class _Found(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    """What motifs are searched in.
+    """The sequences and attributions in which motifs are searched.
 
     Attributes
     ----------
     samples
-        The attended sequences, each once, and those of the background.
+        The different attended sequences, and those of the background.
     composition
-        The background's residues.
+        Frequencies of the residues in the background.
     residues
-        What the residues of the attended sequences add, (n, L), positive where the network looks.
+        Attributions of the residues of the attended sequences, (n, L), positive in the direction of the sequence's
+        change.
     """
 
     samples: ComparedSequences
@@ -99,35 +101,34 @@ def find_motifs(
 ) -> list[AttendedMotif]:
     """Return the motifs of the sequences that contribute to one direction of an output.
 
-    First come those with the smallest `p_donors`, the test of association with the class; without this test, or if it
-    is equal, those that set the sequences apart most surely.
+    They are sorted by `p_donors`, the test of association with the class, and then by the p-value of the enrichment.
 
     Parameters
     ----------
     model, dataset
-        The trained model, or several together, and the cohort.
+        The trained model or ensemble, and the cohort.
     attributions
-        The attended sequences and what their residues add, see `attribute`. Equal junctions count once; the order of
-        the sequences does not matter. Attributions are taken in the direction of a sequence's change: where a
-        repertoire has a motif many times, one sequence more may take away from the output what the network sees in all
-        of them.
+        Attributions of the attended sequences, see `attribute`. Equal junctions count once; the order of the sequences
+        does not matter. The sign of attributions is taken relative to the change of the sequence, because in a
+        repertoire with many carriers of a motif, one more carrier may even lower the output.
     max_motifs
-        Motifs to return, at most.
+        Largest number of motifs.
     background
-        Sequences to compare with, at most: drawn evenly from the repertoires, of lengths like the attended ones'.
+        Largest number of sequences to compare with. They are drawn evenly from the repertoires, with lengths like those
+        of the attended sequences.
     seed
-        The seed of the background.
+        Seed of the background.
     group_by
-        The metadata column that says whose a repertoire is; None looks for one.
+        Metadata column that names the donor of a repertoire; None searches for one.
     sign
         1 if the sequences raise the output, -1 if they lower it.
     held_out
-        Which repertoires the model has not learned from, (B,): the motifs are tested in these. None: no test.
+        Whether the model has not learned from each repertoire, (B,); motifs are tested in these. None makes no test.
 
     Returns
     -------
-    Motifs whose corrected p-value is at most 0.05, also on what the more significant ones leave of the sequences, whose
-    odds ratio is at least 4, and which at most a quarter of the background carries.
+    Motifs with a corrected p-value of at most 0.05, also after windows of more significant motifs are erased, with an
+    odds ratio of at least 4, and carried by at most a quarter of the background.
 
     Raises
     ------
@@ -159,10 +160,10 @@ def find_all_motifs(
     signs: Sequence[int] = (),
     held_out: NDArray[np.bool_] | None = None,
 ) -> list[list[AttendedMotif]]:
-    """Return what `find_motifs` returns for each of several sets of sequences; their carriers are counted in one pass.
+    """Return the motifs of several sets of sequences, see `find_motifs`; all carriers are counted in one pass.
 
-    The parameters are those of `find_motifs`; `signs` are those of the sets, 1 if none are given. The false discovery
-    rate is that of the motifs of all sets together.
+    The parameters are those of `find_motifs`; `signs` has the sign of each set, 1 if none are given. False discovery
+    rates are those of the motifs of all sets together.
     """
     for name, value in (("max_motifs", max_motifs), ("background", background)):
         if value < 1:
@@ -188,13 +189,13 @@ def find_all_motifs(
 
 
 def _order(motif: AttendedMotif) -> tuple[float, float, float, str]:
-    """Return what motifs are sorted by."""
+    """Return the key by which motifs are sorted."""
     is_tested = not np.isnan(motif.p_donors)
     return motif.p_donors if is_tested else 2.0, motif.enrichment_log10_p, -motif.enrichment, motif.pattern
 
 
 def _with_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
-    """Return the motifs with the false discovery rates of those that were tested, of all sets together."""
+    """Return the motifs with false discovery rates, computed over the tested motifs of all sets together."""
     p_values = np.array([motif.p_donors for own in motifs for motif in own])
     is_tested = ~np.isnan(p_values)
     q_values = np.full(len(p_values), np.nan)
@@ -204,7 +205,7 @@ def _with_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[Atten
 
 
 class _Chosen(NamedTuple):
-    """The attended sequences, each once, in the order of `_Evidence`, and what the kernels add in them, (n, D)."""
+    """The different attended sequences, in the order of `_Evidence`, and the attributions of the kernels, (n, D)."""
 
     sequences: SequenceIndex
     kernels: NDArray[np.float64]
@@ -213,7 +214,7 @@ class _Chosen(NamedTuple):
 def _evidence(
     dataset: RepertoireDataset, attributions: Attributions, background: int, seed: int
 ) -> tuple[_Evidence, _Chosen] | None:
-    """Return what motifs are searched in; None without a sequence."""
+    """Return the sequences and attributions in which motifs are searched; None if there are no sequences."""
     if not len(attributions):
         return None
     table = attributions.index.frame(dataset)
@@ -228,7 +229,7 @@ def _evidence(
 def _search(
     model: Model, dataset: RepertoireDataset, evidence: _Evidence, chosen: _Chosen, max_motifs: int
 ) -> list[_Found]:
-    """Return the patterns that are motifs, before their carriers are counted."""
+    """Return the patterns of motifs, before their carriers are counted."""
     samples, composition, residues = evidence
     spans = [member.network.embedding.span or _SPAN for member in model.members]
     windows = search_windows(samples, composition, residues, span=max(spans), max_patterns=_SEARCHED * max_motifs)
@@ -247,7 +248,7 @@ def _search(
 
 
 def _matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
-    """Return the matrix of a pattern's windows with informative positions beside it, and where the pattern begins."""
+    """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
     samples, composition, residues = evidence
     windows = windows_of(samples, masks, residues)
     matrix = aligned(samples, composition, windows, _FLANK, len(masks) + _FLANK)
@@ -259,14 +260,14 @@ def _matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
 
 
 def _shown(masks: Masks, matrix: Matrix, start: int) -> Masks:
-    """Return a pattern with the places beside it that its matrix has, where any residue goes."""
+    """Return a pattern with all positions of its matrix; those beside the pattern accept any residue."""
     whole = np.full(len(matrix.counts), ANY, masks.dtype)
     whole[start : start + len(masks)] = masks
     return whole
 
 
 def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> list[_Found]:
-    """Return the most significant pattern of each cluster with the sources of all, the most significant first."""
+    """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
     clusters = cluster_motifs([information_of(matrix) for matrix in matrices])
     chosen = []
     for cluster in np.unique(clusters):
@@ -282,13 +283,13 @@ def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> lis
 
 
 def _independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_Found]:
-    """Return the patterns that are significant, also where those before them are erased, and not common anyway."""
+    """Return the patterns that are significant, also after those before them are erased, and rare in the background."""
     kept = []
     for one in found:
         significant = one.score <= SIGNIFICANT and score_of(samples, one.masks) <= SIGNIFICANT
         if significant and _is_special(samples, one.masks):
             kept.append(one)
-            for masks in (one.shown, one.masks):  # what stands beside a motif belongs to it
+            for masks in (one.shown, one.masks):  # positions beside a motif belong to it
                 samples = samples._replace(residues=erased(samples.residues, samples.offsets, masks))
     return kept
 

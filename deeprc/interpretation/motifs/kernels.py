@@ -1,4 +1,4 @@
-"""Patterns of the kernels: what a kernel's best windows in the attended sequences have in common.
+"""Search for patterns that the best windows of a kernel in the attended sequences share.
 
 Letters: n attended sequences, D kernels, K kernel width, L positions of the longest sequence.
 """
@@ -17,8 +17,8 @@ from deeprc.nn.inference import Inference
 
 __all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
 
-_MIN_SHARE = 0.05  # of the attribution must a kernel have
-_POSITIONS = 4  # of a kernel make its first pattern
+_MIN_SHARE = 0.05  # smallest share of the attribution that a kernel must have
+_POSITIONS = 4  # largest number of positions in the first pattern of a kernel
 
 
 def search_kernels(
@@ -29,18 +29,19 @@ def search_kernels(
     residues: NDArray[np.float64],
     kernels: NDArray[np.float64],
 ) -> list[tuple[int, Candidate]]:
-    """Return the significant patterns of the kernels that have much of the attribution, with their numbers from 1.
+    """Return the significant patterns of the kernels that have much of the attribution, with kernel indices from 1.
 
     Parameters
     ----------
     inference
-        The network and the dataset that it reads.
+        The network, with the dataset that it reads.
     index
-        The n attended sequences, in the order of `samples`.
+        Index of the n attended sequences, in the order of `samples`.
     samples, composition
-        The sequences, and the background's residues.
+        Attended and background sequences, and residues of the background.
     residues, kernels
-        Attributions of the attended sequences, (n, L) and (n, D), positive where the network looks.
+        Attributions of residues and kernels of the attended sequences, (n, L) and (n, D), positive in the direction of
+        the change.
     """
     span = inference.network.embedding.span
     if span is None:
@@ -61,16 +62,16 @@ def search_kernels(
 
 
 def kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each kernel's share of the attribution, (D,): of its sum over the sequences, (n, D), if above 0."""
+    """Return the share of each kernel in the attribution, summed over sequences, (D,); negative sums count as 0."""
     total = np.clip(np.nan_to_num(kernels).sum(axis=0), 0.0, None)
     return np.asarray(total / total.sum() if total.any() else total)
 
 
 def kernel_pattern(samples: ComparedSequences, composition: Composition, windows: Windows, width: int) -> Masks:
-    """Return the first pattern to try of a kernel's windows of K residues: up to 4 residues that go together.
+    """Return the first pattern to try for a kernel's windows of K residues: up to 4 residues that occur together.
 
-    One after the other the residue that adds most information is chosen, each in the windows that have those chosen
-    before: a kernel may look for several motifs, and the matrix of them all would mix them.
+    The residues are chosen one after the other. The next one has the most information in the windows that have those
+    before, because a kernel may match several motifs, and the matrix of all windows would mix them.
     """
     pattern = np.full(width, ANY, np.uint32)
     for _ in range(_POSITIONS):
@@ -90,9 +91,9 @@ def kernel_pattern(samples: ComparedSequences, composition: Composition, windows
 
 
 def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each kernel's highest activation lies in each sequence, (n, number of kernels), from 0.
+    """Return the position of each kernel's highest activation in each sequence, (n, number of kernels), from 0.
 
-    A window may run over the sequence's end, as in the network.
+    A window may reach beyond the end of the sequence, as in the network.
     """
     starts = np.zeros((len(index), len(kernels)), np.int64)
     for position, at in index.by_repertoire():

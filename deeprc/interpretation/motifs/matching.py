@@ -1,7 +1,7 @@
-"""Compiled scanning: which sequences carry a pattern, and what the positions around one hold.
+"""Compiled search for the sequences that carry a pattern, and for the residues in and around its positions.
 
-Residues are indices, sequences lie end to end; an index of 20 or more matches nothing. Letters: R residues, N
-sequences, M patterns, W positions of a pattern, P positions that are looked at, E seeds.
+Residues are indices, and sequences are end to end; an index of 20 or more matches nothing. Letters: R residues, N
+sequences, M patterns, W positions of a pattern, P positions of a pattern with its flanks.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from deeprc.interpretation.motifs.patterns import Masks
 __all__ = ["count_carriers", "erased", "find_carriers", "freed_residues", "prefix_counts", "residue_counts"]
 
 _WORD = 64
-_BLOCK = 16_384  # sequences that one thread reads at a time
+_BLOCK = 16_384  # number of sequences that one thread reads at a time
 _MAX_RESIDUES = 20
 
 
 class _Automaton(NamedTuple):
-    """Patterns side by side in 64-bit words: bit b of a word is one position of one pattern (shift-and).
+    """Patterns side by side in 64-bit words; a bit of a word is one position of one pattern (shift-and algorithm).
 
-    letters (words, 256): the positions that accept a residue; first, last (words,): where patterns begin and end; bit
-    (M,): where each pattern ends; members (words + 1,): pattern m is in word w if members[w] <= m < members[w + 1].
+    `letters` (words, 256): bits of the positions that accept a residue; `first`, `last` (words,): bits of the first and
+    last positions of patterns; `bit` (M,): bit of the last position of each pattern; `members` (words + 1,): pattern m
+    is in word w if members[w] <= m < members[w + 1].
     """
 
     letters: NDArray[np.uint64]
@@ -64,14 +65,14 @@ def _automaton(patterns: Sequence[Masks]) -> _Automaton:
 def find_carriers(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
 ) -> NDArray[np.bool_]:
-    """Return which of the sequences carry which of the patterns anywhere, (N, M).
+    """Return whether each sequence carries each pattern anywhere, (N, M).
 
     Parameters
     ----------
     residues, offsets
-        The sequences, (R,) and (N + 1,).
+        Residues of the sequences, (R,), and their offsets, (N + 1,).
     patterns
-        Each of up to 64 positions.
+        Patterns, each with at most 64 positions.
     """
     found = np.zeros((len(offsets) - 1, len(patterns)), np.bool_)
     if found.size:
@@ -82,7 +83,7 @@ def find_carriers(
 def count_carriers(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
 ) -> NDArray[np.int64]:
-    """Return how many of the sequences carry each of the patterns, (M,), on all cores; see `find_carriers`."""
+    """Return the number of sequences that carry each pattern, (M,), on all cores; see `find_carriers`."""
     n = len(offsets) - 1
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
@@ -93,7 +94,7 @@ def count_carriers(
 
 @njit(nogil=True, inline="always")
 def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
-    """Return the bits of the patterns of one word that end anywhere within one sequence."""
+    """Return the last bits of those patterns of one word that match anywhere in one sequence."""
     state, seen = np.uint64(0), np.uint64(0)
     for at in range(start, stop):
         state = ((state << np.uint64(1)) | first) & letters[residues[at]]
@@ -141,12 +142,12 @@ def _count(
 def freed_residues(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks, flank: int
 ) -> NDArray[np.uint32]:
-    """Return what each position in and around a pattern may hold where all its other positions match.
+    """Return the residues that a sequence has at each position in and around a pattern if all other positions match.
 
     Returns
     -------
-    (N, flank + W + flank) uint32: bit r of a position says that in some window of the sequence this residue stands
-    there, and every other position of the pattern matches.
+    Bits, (N, flank + W + flank) uint32: bit r of a position is set if a window of the sequence has residue r there, and
+    every other position of the pattern matches.
     """
     bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
     _free(residues, offsets, masks, flank, bits)
@@ -184,7 +185,7 @@ def _free(
 
 @njit(nogil=True)
 def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
-    """Count the rows of (N, P) bits that have each residue, apart for the first rows and the others: (P, 20, 2)."""
+    """Count the rows of bits, (N, P), with each residue, separately for the first rows and the others: (P, 20, 2)."""
     counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
         side = 0 if row < n_first else 1
@@ -199,7 +200,7 @@ def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
 
 @njit(nogil=True)
 def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the rows that have one of the first s residues of an order, (P, 20), as `residue_counts`: [:, s - 1]."""
+    """Count the rows with any of the first s residues of `order`, (P, 20), in [:, s - 1], like `residue_counts`."""
     counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
         side = 0 if row < n_first else 1
@@ -218,7 +219,7 @@ def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int6
 
 
 def erased(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks) -> NDArray[np.uint8]:
-    """Return the residues, (R,), with every window that matches a pattern made `INVALID`."""
+    """Return the residues, (R,), with every window that matches a pattern replaced by `INVALID`."""
     remaining = np.array(residues)
     _erase(residues, offsets, masks, remaining)
     return remaining

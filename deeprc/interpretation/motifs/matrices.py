@@ -1,7 +1,8 @@
-"""Position weight matrices: the residues of aligned windows, against those expected at the same places.
+"""Position weight matrices: the residues of aligned windows, and those expected at the same positions.
 
-What is expected at a place depends on it: junctions begin and end with what the germline wrote. So a matrix is compared
-with background sequences of the same lengths at the same places, not with the residues of all places together.
+The expected residues depend on the position, because junctions begin and end with germline residues. So a matrix is
+compared with background sequences of the same lengths at the same positions, and not with the residues of all positions
+together.
 
 Letters: n attended sequences, L positions of the longest, W positions of a matrix, w windows.
 """
@@ -19,19 +20,19 @@ from deeprc.interpretation.motifs.seeds import ComparedSequences
 __all__ = ["Composition", "Matrix", "Windows", "aligned", "background_composition", "information_of", "windows_of"]
 
 _N = 20
-_PRIOR = 20.0  # sequences' worth of the overall frequencies that is added at each place
+_PRIOR = 20.0  # number of sequences with the overall frequencies that are added to the counts of each position
 _PSEUDOCOUNT = 1.0
 
 
 class Composition(NamedTuple):
-    """The residues of the background: over all places, (20,), and by a sequence's length and place, (L + 1, L, 20)."""
+    """Frequencies of residues in the background: overall, (20,), and by length and position, (L + 1, L, 20)."""
 
     overall: NDArray[np.float64]
     by_place: NDArray[np.float64]
 
 
 class Windows(NamedTuple):
-    """Where attended sequences match: their rows, the windows' first places, and weights in [0, 1], all (w,)."""
+    """Matching windows of attended sequences: rows of the sequences, start positions, and weights from 0 to 1, (w,)."""
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -39,20 +40,20 @@ class Windows(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """Weighted residue counts of aligned windows, (W, 20), and the frequencies expected at their places, (W, 20)."""
+    """Weighted residue counts of aligned windows, (W, 20), and expected frequencies at their positions, (W, 20)."""
 
     counts: NDArray[np.float64]
     expected: NDArray[np.float64]
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
-        """The residues' frequencies, (W, 20), one expected residue added to each position's counts."""
+        """Frequencies of the residues, (W, 20), after adding one expected residue to the counts of each position."""
         total = self.counts.sum(axis=1, keepdims=True) + _PSEUDOCOUNT
         return np.asarray((self.counts + _PSEUDOCOUNT * self.expected) / total)
 
 
 def background_composition(samples: ComparedSequences) -> Composition:
-    """Return the residues of the background sequences; at each place a little of the overall frequencies is added."""
+    """Return the frequencies of residues in the background; those at a position are smoothed by the overall ones."""
     offsets = samples.offsets[samples.n :]
     residues = samples.residues[offsets[0] :]
     lengths = np.diff(samples.offsets)
@@ -67,17 +68,17 @@ def background_composition(samples: ComparedSequences) -> Composition:
 
 
 def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
-    """Return the window of each attended sequence that matches a pattern: of several, the one with most attribution.
+    """Return the window of each attended sequence that matches a pattern; of several, that with most attribution.
 
     Parameters
     ----------
     samples
-        The sequences.
+        Attended and background sequences.
     masks
         The pattern.
     attributions
-        Attributions of the attended sequences' residues, (n, L); negative ones count as 0. The weight of a window is
-        its share of the sequence's attributions.
+        Attributions of the residues of the attended sequences, (n, L); negative ones count as 0. The weight of a window
+        is its share of the sequence's attributions.
     """
     rows, starts, weights = [], [], []
     clipped = np.clip(np.nan_to_num(attributions, nan=0.0), 0.0, None)
@@ -102,9 +103,9 @@ def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[n
 
 
 def aligned(samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int) -> Matrix:
-    """Return the matrix of the places from `before` ahead of each window's first to `stop` - 1 behind it.
+    """Return the matrix of the positions from start - `before` to start + `stop` - 1 of each window.
 
-    Places outside a sequence, and erased residues, count nothing.
+    Positions outside a sequence, and erased residues, do not count.
     """
     lengths = np.diff(samples.offsets)[windows.rows]
     places = windows.starts[:, None] + np.arange(-before, stop)  # (w, W)
@@ -124,7 +125,7 @@ def aligned(samples: ComparedSequences, composition: Composition, windows: Windo
 
 
 def information_of(matrix: Matrix) -> NDArray[np.float64]:
-    """Return the heights of the letters in bits, (W, 20): frequency times the position's relative entropy."""
+    """Return the heights of the letters in bits, (W, 20): frequency times the relative entropy of the position."""
     frequencies = matrix.frequencies
     entropy = (frequencies * np.log2(frequencies / matrix.expected)).sum(axis=1, keepdims=True)
     return np.asarray(frequencies * entropy)

@@ -1,4 +1,4 @@
-"""Patterns: which residues each position of a motif accepts, as text and as bits, and what a pattern costs.
+"""Patterns: the residues that each position of a motif accepts, as text and as bits, and their correction of p-values.
 
 Letters: W positions of a pattern, bit r of a position's mask says that residue r is accepted.
 """
@@ -15,13 +15,13 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 __all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_text", "trimmed"]
 
 Masks = NDArray[np.uint32]
-"""A pattern: of each position the residues that it accepts, (W,) uint32."""
+"""A pattern: bits of the residues that each position accepts, (W,) uint32."""
 
 ANY = (1 << len(AMINO_ACIDS)) - 1
-"""The mask of a position where any residue may stand."""
+"""Mask of a position that accepts any residue."""
 
 LONGEST = 12
-"""Positions of the longest pattern that is searched for."""
+"""Number of positions of the longest pattern that is searched."""
 
 _N = len(AMINO_ACIDS)
 
@@ -43,17 +43,17 @@ def _position_text(mask: int) -> str:
 
 
 def trimmed(masks: Masks) -> Masks:
-    """Return a pattern without the positions at its ends that accept every residue."""
+    """Return a pattern without positions at its ends that accept any residue."""
     choosy = np.flatnonzero(masks != ANY)
     return masks[choosy[0] : choosy[-1] + 1] if len(choosy) else masks[:0]
 
 
 def pattern_cost(masks: Masks) -> float:
-    """Return the natural logarithm of the number of patterns that a pattern's p-value is corrected for.
+    """Return the natural logarithm of the factor by which the p-value of a pattern is corrected (weighted Bonferroni).
 
-    All patterns share the error that is allowed: a width takes 1/12 of it, a position that accepts every residue half
-    of what is left, and s of them 2^-(s + 1) over the number of ways to choose s. So the shares sum to at most 1, and
-    the correction (Bonferroni's, weighted) holds for any pattern, in whatever way it was found.
+    The inverse of the factor is the share of the pattern in the allowed error. Each width has 1/12 of it. Patterns with
+    s positions that accept any residue have 2^-(s + 1) of this, divided by the number of ways to choose these
+    positions. The shares sum to at most 1. So the correction holds for any pattern, in whatever way it was found.
     """
     sizes = [int(mask).bit_count() for mask in masks]
     return log(LONGEST) + sum(log(2) if s == _N else (s + 1) * log(2) + log(comb(_N, s)) for s in sizes)

@@ -1,8 +1,8 @@
-"""The search for patterns that set the attended sequences apart from the background.
+"""Search for patterns that are more frequent in the attended sequences than in the background.
 
-After DREME (Bailey 2011): the most enriched seed is generalised step by step, the windows that match are erased, and
-the search begins anew. Here a step gives one position the set of residues that lowers the corrected p-value most; and
-in the end a pattern is made to say what its windows have in common, see `described`.
+The search is like DREME (Bailey 2011): the most enriched seed is generalised step by step, the matching windows are
+erased, and the search begins again. Here a step gives one position the set of residues that lowers the corrected
+p-value most. At the end, the pattern is changed to the residues that its windows share, see `described`.
 
 Letters: W positions of a pattern, P positions that a step may change.
 """
@@ -24,17 +24,17 @@ from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_resid
 __all__ = ["SIGNIFICANT", "Candidate", "climb", "common_residues", "described", "score_of", "search_windows"]
 
 SIGNIFICANT = log(0.05)
-"""The highest natural logarithm of a corrected p-value that is called significant."""
+"""Largest natural logarithm of a corrected p-value that is significant."""
 
-_FLANK = 4  # a step may reach so far beyond a pattern's ends
-_SEEDS = 8  # that are generalised; the best of what becomes of them is kept
-_TRIES = 5  # steps that are tried, the most promising first
-_MAX_ACCEPTED = 6  # residues, unless all are
-_RARE = 0.05  # a residue must have this share of the windows to be accepted
-_COMMON = 0.9  # residues that have this share of the windows together are required, whatever the p-value
-_ABOVE = 1.5  # times as frequent as expected must a residue be
+_FLANK = 4  # number of positions beyond the ends of a pattern that a step may change
+_SEEDS = 8  # number of seeds that are generalised; the best result is kept
+_TRIES = 5  # number of steps that are tried, most promising first
+_MAX_ACCEPTED = 6  # largest number of residues that a position accepts, unless it accepts all
+_RARE = 0.05  # smallest share of the windows that an accepted residue must have
+_COMMON = 0.9  # residues that have this share of the windows together are required, whatever the p-value is
+_ABOVE = 1.5  # smallest ratio of observed and expected frequency of a required residue
 
-_EVIDENCE = 0.5  # of a pattern's (in logarithms) must be left when it is described
+_EVIDENCE = 0.5  # share of the logarithm of the p-value that the described pattern must keep
 
 
 class Candidate(NamedTuple):
@@ -52,18 +52,18 @@ def search_windows(
     span: int,
     max_patterns: int,
 ) -> list[Candidate]:
-    """Return up to `max_patterns` significant patterns, each found on what the ones before it left.
+    """Return at most `max_patterns` significant patterns, each found after the windows of those before are erased.
 
     Parameters
     ----------
     samples, composition
-        The sequences, and the background's residues.
+        Attended and background sequences, and residues of the background.
     attributions
-        Attributions of the attended sequences' residues, (n, L), positive where the network looks.
+        Attributions of the residues of the attended sequences, (n, L), positive in the direction of the change.
     span
-        The largest distance from the first residue of a seed to its last, inclusive.
+        Largest number of positions from the first to the last residue of a seed.
     max_patterns
-        How many patterns to return, at most.
+        Largest number of patterns.
     """
     attended, found = attended_residues(attributions), list[Candidate]()
     while len(found) < max_patterns:
@@ -97,16 +97,16 @@ def climb(samples: ComparedSequences, masks: Masks) -> Candidate:
 
 
 def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
-    """Return the best change at every position with the score that it should have, the best first.
+    """Return the best change of each position with its expected score, best first.
 
-    The residues that a position may accept are taken in the order of their odds, as a decision tree takes the values of
-    a category: for two classes, the best set is one of the first ones of that order (Breiman et al. 1984).
+    The residues of a position are sorted by their odds, and the first ones of this order are accepted. For two classes,
+    the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
     bits = freed_residues(samples.residues, samples.offsets, masks, _FLANK)
     counts = residue_counts(bits, samples.n)  # (P, 20, 2)
     odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
-    order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # the rare ones last
+    order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
     sums = prefix_counts(bits, samples.n, order)
     log_p = fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(order.shape)
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
@@ -129,12 +129,12 @@ def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]
 def described(
     samples: ComparedSequences, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
 ) -> Candidate:
-    """Return the pattern that says what the windows of a pattern have in common, if that is about as significant.
+    """Return the pattern of the residues that the windows of a pattern share, if it is about as significant.
 
-    Enrichment alone may leave out a residue that nearly all windows have, as where the background sequences that carry
-    the rest of a motif carry all of it; and may ask for what is there anyhow, as the germline's last residues behind a
-    motif near the end. So a position requires the residues that are well above what is expected at such places if
-    nearly all windows have them, and otherwise if that lowers the corrected p-value.
+    Enrichment alone may leave out a residue that nearly all windows have, if background sequences with the rest of a
+    motif have this residue, too. And it may require residues that are expected anyway, such as the last germline
+    residues after a motif near the end. So a position requires the residues that are clearly more frequent than
+    expected there if nearly all windows have them, and otherwise only if this lowers the corrected p-value.
     """
     masks = candidate.masks
     windows = windows_of(samples, masks, attributions)
@@ -158,7 +158,7 @@ def described(
 
 
 def common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
-    """Return the residues of each position that are well above what is expected, (W,), and their share, (W,)."""
+    """Return the residues of each position that are well more frequent than expected, (W,), and their share, (W,)."""
     frequencies = matrix.counts / np.maximum(matrix.counts.sum(axis=1, keepdims=True), 1e-300)
     above = (frequencies >= _RARE) & (frequencies >= _ABOVE * matrix.expected)
     masks = (above << np.arange(above.shape[1])).sum(axis=1).astype(np.uint32)

@@ -1,6 +1,6 @@
-"""Seeds of motifs: gapped k-mers where the attribution is that are more frequent than in the background.
+"""Seeds of motifs: gapped k-mers of residues with high attribution that are more frequent than in the background.
 
-Residues are indices, sequences lie end to end. Letters: R residues, n attended sequences, L positions.
+Residues are indices, and sequences are end to end. Letters: R residues, n attended sequences, L positions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
 
 __all__ = ["ComparedSequences", "attended_residues", "find_seeds"]
 
-_SIZES = (3, 4)  # residues of a seed
-_FEWEST = 3  # sequences in which the attribution must be on a seed
-_MIN_SHARE = 0.25  # of the attended sequences that carry it; chance gives about half as much
-_ATTENDED = 8  # residues of a sequence that a seed may be made of
+_SIZES = (3, 4)  # numbers of residues of a seed
+_FEWEST = 3  # smallest number of sequences in which a seed has the highest attributions
+_MIN_SHARE = 0.25  # smallest share of these among the attended carriers of the seed; by chance about half
+_ATTENDED = 8  # number of residues of a sequence, with the highest attributions, from which seeds are made
 
 
 class ComparedSequences(NamedTuple):
-    """The attended sequences, then those of the background, end to end; the first `n` are the attended ones."""
+    """Attended and background sequences, end to end; the first `n` are the attended ones."""
 
     residues: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -34,45 +34,45 @@ class ComparedSequences(NamedTuple):
 
     @property
     def others(self) -> int:
-        """The number of background sequences."""
+        """Number of background sequences."""
         return len(self.offsets) - 1 - self.n
 
     def counts(self, patterns: list[Masks]) -> NDArray[np.int64]:
-        """Return how many attended and how many background sequences carry each of M patterns, (2, M)."""
+        """Return the numbers of attended and of background sequences that carry each of M patterns, (2, M)."""
         attended = count_carriers(self.residues, self.offsets[: self.n + 1], patterns)
         return np.stack([attended, count_carriers(self.residues, self.offsets[self.n :], patterns)])
 
     def log_p(self, patterns: list[Masks]) -> NDArray[np.float64]:
-        """Return the natural logarithms of the p-values of M patterns' enrichment, (M,)."""
+        """Return the natural logarithms of the p-values of the enrichment of M patterns, (M,)."""
         n_with, others_with = self.counts(patterns)
         return np.asarray(fisher_log_p(n_with, self.n, others_with, self.others))
 
 
 def attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which residues a seed may be made of, (n, L): the 8 of each sequence with the highest, if above 0."""
+    """Return the residues from which seeds are made, (n, L) bool: the 8 highest of each sequence, if above 0."""
     values = np.nan_to_num(attributions, nan=0.0)
     threshold = np.sort(values, axis=1)[:, -_ATTENDED:][:, :1]
     return np.asarray((values > 0) & (values >= threshold))
 
 
 def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span: int, max_seeds: int) -> list[Masks]:
-    """Return the seeds that are most enriched among the attended sequences, the best first.
+    """Return the seeds that are most enriched among the attended sequences, best first.
 
     Parameters
     ----------
     samples
-        The sequences.
+        Attended and background sequences.
     attended
-        Residues of the attended sequences where the attribution is, (n, L).
+        Whether a seed may contain each residue of the attended sequences, (n, L), see `attended_residues`.
     span
-        From a seed's first residue to its last, at most.
+        Largest number of positions from the first to the last residue of a seed.
     max_seeds
-        How many to return, at most.
+        Largest number of seeds.
 
     Returns
     -------
-    Patterns of 3 or 4 residues. At least a quarter of the attended sequences that carry one have their attribution on
-    it, and at least 3.
+    Patterns of 3 or 4 residues. At least 3 of the attended sequences that carry one, and at least a quarter of them,
+    have their highest attributions on it.
     """
     on = Counter(seed for row in range(samples.n) for seed in _seeds_of(samples, attended[row], row, span))
     patterns = [_masks(seed) for seed in sorted(seed for seed, n in on.items() if n >= _FEWEST)]
@@ -91,7 +91,7 @@ _Seed = tuple[tuple[int, int], ...]
 
 
 def _seeds_of(samples: ComparedSequences, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
-    """Return the seeds of one sequence, each as its residues' places, from its first, and indices."""
+    """Return the seeds of one sequence, each as pairs of position, relative to its first residue, and residue."""
     residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].tolist()
     places = [at for at in np.flatnonzero(attended).tolist() if residues[at] != INVALID]
     return {

@@ -1,4 +1,4 @@
-"""One HTML file that shows what a run, or a benchmark, found, to people who were not there."""
+"""Reports: one HTML file that shows the results of a run, a cross-validation or a benchmark."""
 
 from deeprc.interpretation.report.any_report import write_any_report
 from deeprc.interpretation.report.benchmark_report import write_benchmark_report

@@ -1,4 +1,4 @@
-"""Known antigens of the sequences that contribute to a direction: in their table, as a picture, and as a table."""
+"""Known antigens of the sequences that contribute to a direction, as columns of their table, a picture and a table."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MAX_ORGANISMS = 15
 
 @dataclass(frozen=True)
 class AntigenPage:
-    """What the page says of the known antigens of a direction's sequences.
+    """The part of the page about known antigens of the sequences of a direction.
 
     Attributes
     ----------
     direction, place
-        The direction, and the place of its class, see `class_places`.
+        The direction, and the index of its class, see `class_places`.
     said
-        How many sequences match.
+        Sentence that says how many sequences match.
     figures, table
-        The organisms of which there are matches; none where there are none.
+        Picture and table of the organisms with matches; empty and None if there are no matches.
     """
 
     direction: Direction
@@ -43,16 +43,16 @@ class AntigenPage:
 def with_known_antigens(
     survey: Survey, known: pd.DataFrame | None, dataset: RepertoireDataset
 ) -> tuple[Survey, dict[str, pd.DataFrame]]:
-    """Return a survey whose top sequences have the columns of `annotate_sequences`, and the organisms by direction.
+    """Add the columns of `annotate_sequences` to the top sequences of a survey; return it and organisms by direction.
 
     Parameters
     ----------
     survey
-        What the model sees in the dataset.
+        Survey of the dataset.
     known
-        The receptors of the databases; None leaves the survey as it is.
+        Receptors of the databases; None does not change the survey.
     dataset
-        The cohort, which says how many sequences would match by chance.
+        The cohort, from which the number of matches by chance is estimated.
     """
     if known is None:
         return survey, {}
@@ -68,7 +68,7 @@ def with_known_antigens(
 def antigen_pages(
     survey: Survey, organisms: Mapping[str, pd.DataFrame], places: Mapping[str, Mapping[str, int]]
 ) -> list[AntigenPage]:
-    """Return what the page says of each direction; nothing if no database was given."""
+    """Return the part of the page for each direction; empty if no database was given."""
     pages = []
     for index, direction in enumerate(survey.directions, start=1):
         if direction.name in organisms:

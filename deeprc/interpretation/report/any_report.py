@@ -1,4 +1,4 @@
-"""The report of whatever is given: one run or several, a model fitted in Python, a cross-validation, or a benchmark."""
+"""Reports of any source: one run or several, a model fitted in Python, a cross-validation, or a benchmark."""
 
 from __future__ import annotations
 
@@ -41,32 +41,33 @@ def write_any_report(
 ) -> Report:
     """Write the report of a model on a cohort, of a cross-validation, or of a benchmark, as one HTML file.
 
-    `deeprc.report` is this function. A notebook shows the page that it returns.
+    `deeprc.report` is this function. A notebook shows the returned page.
 
     Parameters
     ----------
     source
-        A run directory, several that predict together, what `deeprc.load` or `deeprc.load_ensemble` returned, a fitted
-        `DeepRCClassifier` or `DeepRCRegressor`, or the folder of a cross-validation or a benchmark.
+        Path of a run directory, paths of several that predict together, a result of `deeprc.load` or
+        `deeprc.load_ensemble`, a fitted `DeepRCClassifier` or `DeepRCRegressor`, or path of the folder of a
+        cross-validation or a benchmark.
     cohort
-        For a model: a container, or a dataset, usually the one that it was trained on.
+        Only for a model: path of a container, or a dataset, usually that of the training.
     output
-        The file to write; it is replaced only if it is a report.
+        Path of the file; an existing file is replaced only if it is a report.
     target, labels
-        What a model that was fitted in Python predicts, and the known labels, one for each repertoire. Without
-        labels, they are the metadata column of this name; no control reads that column.
+        Only for a model that was fitted in Python: name of the target, and known labels, one for each repertoire.
+        Without labels, the metadata column of this name is used; no control reads this column.
     top
-        How many sequences of the cohort to keep for each class.
+        Number of sequences of the cohort to keep for each class.
     databases, host
-        Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count:
-        `human`, `mouse` or None for all; see `deeprc.specificity.read_database`.
+        Paths of files of receptors with known antigens, which are searched among these sequences, and host of the
+        receptors: `human`, `mouse` or None for all; see `deeprc.specificity.read_database`.
     device
-        `auto`, `cpu`, `cuda` ...
+        Name of the device: `auto`, `cpu`, `cuda` ...
 
     Raises
     ------
     InputError
-        If a folder holds none of these, a cohort is missing or one too many, or as `write_report`, `write_cv_report`
+        If a folder is none of these, if a cohort is missing or not needed, or as in `write_report`, `write_cv_report`
         and `write_benchmark_report`.
     """
     if not isinstance(source, DeepRCEstimator) and (target is not None or labels is not None):
@@ -99,12 +100,12 @@ def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
 def _find_whole(
     folders: Sequence[Path], cohort: Folder | RepertoireDataset | None
 ) -> Callable[[Folder, Folder], None] | None:
-    """Return what writes the report of a benchmark or a cross-validation; None if runs are to be reported on.
+    """Return the function that writes the report of a benchmark or a cross-validation; None if the folders are runs.
 
     Raises
     ------
     InputError
-        If a folder holds none of these, or a cohort is missing or one too many.
+        If a folder is none of these, or if a cohort is missing or not needed.
     """
     for folder in folders:
         writers = {"benchmark": write_benchmark_report, "cross-validation": write_cv_report}

@@ -1,4 +1,4 @@
-"""The report of a benchmark's folder: all methods in one table, and their curves."""
+"""The report of a benchmark: all methods in one table, and their curves."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ _CONTENTS = [
 
 
 def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the report of a folder that `deeprc benchmark` has made.
+    """Write the report of a folder of `deeprc benchmark`.
 
     Parameters
     ----------
     folder
-        The folder of the benchmark.
+        Path of the folder of the benchmark.
     output
-        The HTML file to write; it is replaced only if it is a report.
+        Path of the HTML file; an existing file is replaced only if it is a report.
 
     Raises
     ------
     InputError
-        If the folder holds no benchmark that has ended, a file of it is damaged, or `output` cannot be written.
+        If the folder has no finished benchmark, if a file of it is damaged, or if `output` cannot be written.
     """
     check_report_output(Path(output))
     found = _read(Path(folder))
@@ -108,7 +108,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
 
 @dataclass(frozen=True)
 class _Found:
-    """What the folder holds."""
+    """The content of the folder."""
 
     header: Mapping[str, Any]
     methods: Sequence[MethodInfo]
@@ -147,7 +147,7 @@ def _lead(found: _Found) -> str:
     header = found.header
     n, n_positive = header.get("n_repertoires", 0), header.get("n_positive")
     classes = header.get("classes") or ["positive"]
-    positive = header.get("positive_class") or classes[-1]  # earlier versions wrote the classes only
+    positive = header.get("positive_class") or classes[-1]  # earlier versions wrote only the classes
     share = "" if n_positive is None else f" {n_positive:,} of them {positive},"
     return (
         f"{len(found.methods)} methods predicted {header['target']} for the same {n:,} repertoires,{share} in "
@@ -201,7 +201,7 @@ def _comparison_table(found: _Found) -> Table:
 
 
 def _estimate(found: MetricEstimate | None) -> Cell:
-    """Return a metric with its deviation over folds; bold if it is the best as printed."""
+    """Return a cell of a metric with its deviation over folds; it is bold if it is the best after rounding."""
     if found is None:
         return number(None)
     spread = "" if np.isnan(found.sd) else f" ± {found.sd:.3f}"
@@ -217,7 +217,7 @@ def _p_value(value: float, *, is_best: bool) -> Cell:
 
 
 def _probability_table(found: _Found) -> Table | None:
-    """Return how good the probabilities of each method are; None where no classes are predicted."""
+    """Return the table of the quality of each method's probabilities; None if no classes are predicted."""
     judged = compare_probabilities(found.predictions, found.methods, found.scoring)
     if judged.empty:
         return None

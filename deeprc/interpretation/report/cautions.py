@@ -1,4 +1,4 @@
-"""What a reader must know before the rest of a report is believed, most important first."""
+"""All warnings and notes of a report, most important first."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from deeprc.training.enrichment import LEVEL
 
 __all__ = ["cautions"]
 
-_SILENT = 0.1  # share of the outputs' variance below which the attention says little
-_BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # of the sequences that hold 90% of the attention: operating classes II and I
+_SILENT = 0.1  # share of the outputs' variance below which the attention explains little
+_BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # shares of sequences with 90% of the attention: operating classes II and I
 
 
 def cautions(
     predictor: Predictor, assessment: Assessment, *, heads: pd.DataFrame, relabelled: bool = False
 ) -> list[Caution]:
-    """Return all cautions, the most important first.
+    """Return all warnings and notes, most important first.
 
     Parameters
     ----------
     predictor, assessment
-        The run, or several together, and how good it is.
+        The run or ensemble, and its assessment.
     heads
-        See `deeprc.interpretation.survey.Survey`.
+        Table of the heads, see `deeprc.interpretation.survey.Survey`.
     relabelled
-        Whether the metadata have changed since training, so that what was said of them then is out of date.
+        Whether the metadata have changed since training, so that stored warnings about them are out of date.
     """
     performance = assessment.performance
     found = [
@@ -48,11 +48,11 @@ def cautions(
         *(_silent(assessment) or _broad(heads, performance, predictor.model.tasks)),
         *(caution for run in predictor.runs for caution in _unfinished(run, run.history())),
     ]
-    return list({each.text: each for each in found}.values())  # several runs may have the same to say
+    return list({each.text: each for each in found}.values())  # several runs may have the same warning
 
 
 def _stored(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
-    """Return what was known of the cohort and the split when the runs were trained, and this cohort does not show."""
+    """Return stored warnings about cohort and split of the trainings that are not also found in this cohort."""
     texts = {each.text for each in known}
     every = [each for run in runs for each in read_cautions(run.path)]
     return [each for each in every if each.section == "setup" and each.text not in texts]
@@ -86,7 +86,7 @@ def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Cautio
 
 
 def _silent(assessment: Assessment) -> list[Caution]:
-    """Return a note if next to nothing of any output comes through the attention."""
+    """Return a note if almost nothing of any output comes through the attention."""
     shares = [each.shares[ATTENTION] for each in assessment.variation]
     if not shares or max(shares) >= _SILENT:
         return []
@@ -99,11 +99,11 @@ def _silent(assessment: Assessment) -> list[Caution]:
 
 
 def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:
-    """Warn where attention is broad in the repertoires whose evidence is sought.
+    """Yield warnings if attention is broad in repertoires in which it should be narrow.
 
-    A binary target has its evidence in the positive repertoires: they have the sequences on which attention can
-    gather, and the negative ones lack them. If a target has several classes, one with narrow attention is enough. If
-    it is a number, all repertoires count.
+    For a binary target these are the positive repertoires: they have the sequences on which attention can concentrate,
+    and the negative ones lack them. If a target has several classes, one with narrow attention is enough. For a number,
+    all repertoires count.
     """
     occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:
@@ -128,9 +128,9 @@ def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task])
 def _attended_shares(
     occupied: pd.DataFrame, performance: Performance, task: Task, labels: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Return the share of the sequences that holds 90% of the attention: the median by class, of the narrowest head.
+    """Return the share of sequences with 90% of the attention: the median over repertoires by class, narrowest head.
 
-    All repertoires are one class, "", of a number, and where no attended repertoire has a label.
+    For a number, or if no repertoire with attention has a label, all repertoires are one class, "".
     """
     share = occupied["metastable_size"] / occupied["n_sequences"]
     class_of = dict(zip(performance.ids, class_texts(task, labels), strict=True))
@@ -142,7 +142,7 @@ def _attended_shares(
 
 
 def _shares_text(shares: Mapping[str, float]) -> str:
-    """Say for each class with broad attention how much half of its repertoires need."""
+    """Return a text with the median share of each class with broad attention."""
     broad = {name: share for name, share in shares.items() if share > _BROAD}
     return " and ".join(
         f"half of the {f'{name} ' * bool(name)}repertoires need more than {share:.0%}" for name, share in broad.items()

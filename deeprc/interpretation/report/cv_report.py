@@ -1,4 +1,4 @@
-"""The report of a cross-validation: its figure with the interval, all folds, and curves."""
+"""The report of a cross-validation: metrics with intervals, all folds, and curves."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NUMBERS = {"r2": "r²", "spearman": "Spearman", "mae": "Mean absolute error"}
 
 @dataclass(frozen=True)
 class _Within:
-    """The AUC within the values of a column, see `StratifiedAuc`."""
+    """The AUC within the values of a column, from `metrics.json`; see `StratifiedAuc`."""
 
     column: str
     auc: float
@@ -64,7 +64,7 @@ class _Within:
 
 @dataclass(frozen=True)
 class _Control:
-    """A control, see `Controls.to_list`."""
+    """A control, from `metrics.json`; see `Controls.to_list`."""
 
     control: str
     relation: Relation
@@ -80,7 +80,7 @@ class _Control:
 
 @dataclass(frozen=True)
 class _Metrics:
-    """The metrics of a target, see `deeprc.runs.cross_metrics.measure_folds`."""
+    """The metrics of a target, from `metrics.json`; see `deeprc.runs.cross_metrics.measure_folds`."""
 
     n: int
     n_repeats: int
@@ -112,7 +112,7 @@ class _Metrics:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the folder holds."""
+    """The content of the folder."""
 
     header: Header
     metrics: dict[str, _Metrics]
@@ -126,19 +126,19 @@ class _Found:
 
 
 def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Write the report of a folder that `deeprc cv` has made.
+    """Write the report of a folder of `deeprc cv`.
 
     Parameters
     ----------
     folder
-        The folder of the cross-validation.
+        Path of the folder of the cross-validation.
     output
-        The HTML file to write; it is replaced only if it is a report.
+        Path of the HTML file; an existing file is replaced only if it is a report.
 
     Raises
     ------
     InputError
-        If the folder holds no cross-validation that has ended, a file of it is damaged, or `output` cannot be written.
+        If the folder has no finished cross-validation, if a file of it is damaged, or if `output` cannot be written.
     """
     check_report_output(Path(output))
     found = _read(Path(folder))
@@ -183,7 +183,7 @@ def _read(folder: Path) -> _Found:
 
 
 def _check_fit(found: _Found, name: str, metrics: _Metrics, folder: Path) -> None:
-    """Raise InputError if the predictions and the folds of a target are not those of its metrics."""
+    """Raise InputError if the predictions and folds of a target do not agree with its metrics."""
     own = found.folds[found.folds["target"] == name]
     _check_repeats(own, name, metrics, folder / "folds.tsv")
     file = folder / "predictions.tsv"
@@ -224,7 +224,7 @@ def _lead(found: _Found) -> str:
 
 
 def _answer(name: str, found: _Metrics) -> str:
-    """Return the figure of a target, with its interval, as a sentence."""
+    """Return a sentence with the AUC, or r2, of a target and its interval."""
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
         return f"{name}: no figure, because no test fold has repertoires of several classes."
@@ -260,7 +260,7 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
 
 
 def _within_table(found: _Found) -> Table | None:
-    """Return the AUC of each target within the values of columns; None where there is none."""
+    """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
         name: [StratifiedAuc(each.column, each.auc, *each.auc_ci, each.n, each.n_strata) for each in metrics.within]
         for name, metrics in found.metrics.items()
@@ -269,7 +269,7 @@ def _within_table(found: _Found) -> Table | None:
 
 
 def _control_tables(found: _Found) -> Iterator[Table]:
-    """Yield a table of the controls of each target that has some."""
+    """Yield a table of the controls of each target that has controls."""
     for place, (name, metrics) in enumerate(found.metrics.items()):
         heading = "r²" if found.has_numbers(name) else "AUC"
         columns = [Column("Control", False), Column(heading), Column("95% interval")]
@@ -300,7 +300,7 @@ def _folds_table(found: _Found, name: str, place: int) -> Table:
 
 
 def _pictures(found: _Found, name: str) -> list[Figure]:
-    """Return the curves of a target, and whether its probabilities can be taken at their word."""
+    """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.reliability_figure import reliability_figure
 
@@ -330,7 +330,7 @@ def _pictures(found: _Found, name: str) -> list[Figure]:
 
 
 def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
-    """Return how a target is scored, and its predictions in the form of those of a benchmark, with their repeat."""
+    """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = found.predictions
     own = table[table["target"] == name]
     classes = _classes(table, name)
@@ -348,13 +348,13 @@ def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
 
 
 def _classes(predictions: pd.DataFrame, name: str) -> list[str]:
-    """Return the classes of a target that has several, in the order of the predictions; none of another target."""
+    """Return the classes of a target with several classes, in the order of the predictions; else an empty list."""
     given, targets = predictions["positive_class"].dropna().unique(), set(predictions["target"])
     return [str(each) for each in given if f"{name}={each}" in targets]
 
 
 def _side_by_side(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
-    """Return predictions of several classes with a row per repertoire, and the name of its class as label."""
+    """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
     place, parts = ["repertoire_id", "repeat", "fold"], []
     for each in classes:
         own = table[table["target"] == f"{name}={each}"].set_index(place)

@@ -1,4 +1,4 @@
-"""What contributes to each direction: its sequences, its motifs, and the kernels behind them."""
+"""The parts of a report about each direction of an output: sequences, motifs and kernels that contribute to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectionPage", "direction_pages"]
 
-_MOTIFS = 10  # in the table; the first of them as logos
+_MOTIFS = 10  # largest number in the table; the first of them also as logos
 _LOGOS = 6
 _LEVEL = 0.05
 
@@ -43,26 +43,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DirectionPage:
-    """What the page says of a direction.
+    """The part of the page about a direction.
 
     Attributes
     ----------
     direction
-        The direction of an output.
+        Direction of an output.
     n_sequences
-        How many sequences contribute to it by their residues, of those that were kept.
+        Number of kept sequences that contribute to it by their residues.
     table
-        The best of them; None where there is none.
+        Table of the best sequences; None if there are none.
     logos
-        The logos of the first motifs.
+        Logos of the first motifs.
     motifs
-        All that are told of; None where none was found.
+        Table of the motifs; None if none was found.
     first
-        The first motif in a sentence; "" where there is none.
+        Sentence about the first motif; "" if there is none.
     kernels
-        What the kernels add.
+        Figures of the contributions of the kernels.
     place
-        The place of the direction's class among all, see `class_places`; modulo the number of colours.
+        Index of the direction's class among all classes, see `class_places`, modulo the number of colours.
     """
 
     direction: Direction
@@ -77,24 +77,24 @@ class DirectionPage:
 
 @dataclass(frozen=True)
 class _Found:
-    """What was found about a direction.
+    """The results for a direction, before they are put into tables and figures.
 
     Attributes
     ----------
     direction
-        The direction of an output.
+        Direction of an output.
     index
-        The place of its page, from 1.
+        Index of its part of the page, from 1.
     heading
-        What heads the labels of repertoires.
+        Heading of the column with the labels of repertoires.
     top, shared
-        The sequences that contribute most to it, and who carries each.
+        Sequences that contribute most to it, and the carriers of each.
     residues
-        What the residues of the first of these add; None where there is no sequence.
+        Attributions of the residues of the first of these; None if there are no sequences.
     by_residues
-        The sequences that contribute most to it by their residues, see `Survey`.
+        Sequences that contribute most to it by their residues, see `Survey`.
     attributions, motifs
-        Attributions and motifs of these; None and [] where there is none.
+        Attributions and motifs of `by_residues`; None and [] if there are none.
     """
 
     direction: Direction
@@ -116,18 +116,19 @@ def direction_pages(
     shared: Mapping[str, Sequence[SharedBy]],
     held_out: NDArray[np.bool_] | None,
 ) -> list[DirectionPage]:
-    """Return a page for each direction of a survey.
+    """Return the part of the page for each direction of a survey.
 
     Parameters
     ----------
     predictor, dataset, survey
-        The survey of the dataset by the run, or by several together.
+        The run or ensemble, the cohort, and its survey.
     classes
-        By target, the label of each repertoire as text, by its id; "" where it is not known.
+        Label of each repertoire as text, by target and id; "" if not known.
     shared
-        By direction, who carries each of its top sequences.
+        Carriers of each top sequence, by direction.
     held_out
-        Which repertoires the network has not learned from, (B,), for the tests of motifs; None: there are none.
+        Whether the network has not learned from each repertoire, (B,), for the tests of motifs; None if there are no
+        such repertoires.
     """
     from deeprc.interpretation.figures import logo_top
 
@@ -156,7 +157,7 @@ def _explained(
     shared: Mapping[str, Sequence[SharedBy]],
     held_out: NDArray[np.bool_] | None,
 ) -> list[_Found]:
-    """Return attributions and motifs of the sequences that contribute to each direction."""
+    """Return the results for each direction: attributions and motifs of the sequences that contribute to it."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_all_motifs
 
@@ -226,14 +227,14 @@ def _direction_page(
 
 
 def _members(model: Model) -> list[tuple[str, int]]:
-    """Return the name of each model that predicts, "" where it is but one, and how many kernels it has."""
+    """Return the name of each member, "" if it is the only one, and its number of kernels."""
     sizes = [member.network.embedding.out_features for member in model.members]
     names = [member.name for member in model.members] if len(sizes) > 1 else [""]
     return list(zip(names, sizes, strict=True))
 
 
 def _heading(tasks: Sequence[Task], direction: Direction) -> str:
-    """Return what heads the labels of repertoires: "Class", or the name of the number that is predicted."""
+    """Return the heading of the labels of repertoires: "Class", or the name of the predicted number."""
     task = next(task for task in tasks if task.name == direction.target)
     return task.column if task.kind == "regression" else "Class"
 
@@ -248,7 +249,7 @@ def _first(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Directi
 
 
 def _verdict(motif: AttendedMotif, direction: Direction) -> str:
-    """Return whether the motif is associated with the class, or the number, by donors outside training."""
+    """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
     is_number = motif.carriers["class"].tolist() == ["all"]
     what = f"associated with {direction.target}" if is_number else "associated with the class"
     if np.isnan(motif.p_donors):
@@ -323,7 +324,7 @@ def _motif_table(
 
 
 def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[str, int]) -> list[Column]:
-    """Return the columns of the test of donors that the network has not learned from."""
+    """Return the columns of the test in donors that the network has not learned from."""
     columns = []
     for row in motif.donors.to_dict("records"):
         name, n = row["class"], int(row["n_donors"])
@@ -368,7 +369,7 @@ def _p_cell(p_value: float) -> Cell:
 
 
 def _sources(sources: Sequence[Source]) -> str:
-    """Return where a motif was found, in few words: windows, kernels 3, 7."""
+    """Return a short text that says where a motif was found: windows, kernels 3, 7."""
     parts = ["windows"] if any(source.kernel == 0 for source in sources) else []
     for member in sorted({source.member for source in sources if source.kernel}):
         kernels = [str(source.kernel) for source in sources if source.kernel and source.member == member]
@@ -382,7 +383,7 @@ def _share(part: int, whole: int) -> Cell:
 
 
 def _lines(first: str, second: str, value: float) -> Cell:
-    """Return a cell that breaks between two texts where it is narrow, and only there."""
+    """Return a cell of two texts that may have a line break only between them."""
     return Cell(Markup('<span class="line">{}</span> <span class="line">{}</span>').format(first, second), value)
 
 
@@ -393,7 +394,7 @@ def _odds(ratio: float) -> Cell:
 
 
 def _p_text(p_value: float) -> str:
-    """Return a p-value; of small ones the power, as they differ by many."""
+    """Return a p-value as text; for small ones only the power of ten, because they differ by many."""
     if p_value >= 0.001:
         return p_text(p_value)
     return f"{p_value:.0e}"

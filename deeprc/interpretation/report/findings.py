@@ -1,4 +1,4 @@
-"""What a check of the cohort says, in a report: warnings, groups of repertoires, and which top sequences are theirs.
+"""Findings of a check of the cohort in a report: warnings, groups of repertoires, and carriers of top sequences.
 
 Letters: n sequences, B repertoires.
 """
@@ -38,23 +38,23 @@ __all__ = [
     "shortcut_table",
 ]
 
-_LOOKED_AT = 10  # of the top sequences of a direction, for the warning
-_SHOWN = 3  # names
-_ROWS = 50  # of a group's repertoires in the table
+_LOOKED_AT = 10  # number of top sequences of a direction that the warning uses
+_SHOWN = 3  # largest number of names in a text
+_ROWS = 50  # largest number of repertoires of a group in the table
 
 
 @dataclass(frozen=True)
 class Group:
-    """Repertoires that hold the same or suspiciously similar sequences.
+    """A group of repertoires with the same or suspiciously similar sequences.
 
     Attributes
     ----------
     name
-        Such as "group 1".
+        Name of the group, such as "group 1".
     code
-        `same-content` or `similar-content`.
+        Code of the finding, `same-content` or `similar-content`.
     members
-        Their ids.
+        Ids of the repertoires.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Group:
 
 @dataclass(frozen=True)
 class SharedBy:
-    """Who carries one of the top sequences (junction and genes).
+    """The carriers of one of the top sequences (junction and genes).
 
     Attributes
     ----------
     n_repertoires, n_people
-        How many repertoires of the cohort have it, and how many people these are of; None where it is not known who
-        they are. A repertoire of unknown origin counts as a person.
+        Number of repertoires of the cohort with the sequence, and number of people from whom they are; None if people
+        are not known. A repertoire of unknown origin counts as one person.
     group
-        The group that has more than half of these repertoires, and at least two of them; None without one.
+        Group that has more than half of these repertoires, and at least two; None if there is no such group.
     n_in_group
-        How many of them it has.
+        Number of these repertoires in the group.
     """
 
     n_repertoires: int
@@ -84,7 +84,7 @@ class SharedBy:
 
 
 def checks_of(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> RunChecks:
-    """Return what the run directory holds, or what is found now: if it holds nothing, or the cohort has changed.
+    """Return the stored checks of the run; if there are none, or if the cohort has changed, check the cohort now.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def checks_of(predictor: Predictor, dataset: RepertoireDataset, performance: Per
 
 
 def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
-    """Return whether the metadata are others than those that a run was trained with.
+    """Return whether the metadata differ from those with which a run was trained.
 
     Raises
     ------
@@ -111,21 +111,21 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
 
 
 def flagged_groups(checks: RunChecks) -> list[Group]:
-    """Return all groups of repertoires that a check found, the same content before similar content."""
+    """Return all groups of repertoires that a check found, those with the same content first."""
     groups = [(each.code, members) for each in checks.findings for members in each.groups]
     groups.sort(key=lambda group: group[0] != "same-content")
     return [Group(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
 
 
 def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy]]) -> Iterator[Caution]:
-    """Yield the warnings of a check, and whether the top sequences are shared within a group that it names.
+    """Yield the warnings of a check, and a warning if top sequences are shared within a group that it found.
 
     Parameters
     ----------
     checks
-        What was found.
+        Findings of the check.
     shared
-        By direction, by its name, who carries each of its top sequences, the best first.
+        Carriers of each top sequence, best first, by the name of the direction.
     """
     for direction, every in shared.items():
         first = every[:_LOOKED_AT]
@@ -153,7 +153,7 @@ def _names(members: Sequence[str]) -> str:
 def group_table(
     groups: Sequence[Group], dataset: RepertoireDataset, performance: Performance, column: str | None
 ) -> Table | None:
-    """Return the repertoires of all groups, whose they are, and their part of the split; None without a group."""
+    """Return a table of the repertoires of all groups, with donor and part of the split; None without groups."""
     if not groups:
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
@@ -178,7 +178,7 @@ def group_table(
 
 
 def shortcut_table(checks: RunChecks) -> Table | None:
-    """Return how well the labels are told without reading a receptor; None where nothing was tested."""
+    """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
     columns = [Column("What is known", False), Column("Tells", False), Column("Measure", False), Column("Value")]
@@ -199,7 +199,7 @@ def shared_by(
     groups: Sequence[Group],
     column: str | None,
 ) -> dict[str, list[SharedBy]]:
-    """Return by direction who carries each of its top sequences, over all repertoires of the dataset.
+    """Return the carriers of each top sequence among all repertoires of the dataset, by direction.
 
     Parameters
     ----------
@@ -208,9 +208,9 @@ def shared_by(
     top
         The top sequences of each direction, see `deeprc.interpretation.survey.Survey`.
     groups
-        Repertoires that belong together.
+        Groups of repertoires.
     column
-        The metadata column that says whose a repertoire is.
+        Metadata column that names the donor of a repertoire.
     """
     hashes = {direction: _hashes(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
@@ -234,12 +234,12 @@ def shared_by(
 
 
 def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
-    """Return the hash of each of the sequences with its genes, (n,), as `repertoire_hashes` has it."""
+    """Return the hash of each sequence with its genes, (n,), as `repertoire_hashes` computes it."""
     return hash_sequences(dataset.container.sequences.take(index.in_container(dataset)))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
-    """Return the repertoires that have each of some hashes, which are in order."""
+    """Return the repertoires that have each of some hashes, which must be sorted."""
     found: list[list[int]] = [[] for _ in wanted]
 
     def look(row: int) -> NDArray[np.int64]:

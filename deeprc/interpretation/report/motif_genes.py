@@ -1,4 +1,4 @@
-"""Which genes the carriers of a motif have: a motif may be no more than a piece of a gene."""
+"""Genes of the carriers of a motif, because a motif may be only a piece of a gene."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["CommonGene", "common_genes", "gene_cell", "gene_sentence"]
 
 _FIELDS = ("v_call", "j_call")
-_MOST, _TIMES = 0.5, 3  # of the carriers, and as frequent as among all sequences: then it may be the gene's own
+_MOST, _TIMES = 0.5, 3  # share of the carriers, and ratio to all sequences, from which a gene stands out
 
 
 @dataclass(frozen=True)
 class CommonGene:
-    """The most common gene of a motif's carriers.
+    """The most common gene of the carriers of a motif.
 
     Attributes
     ----------
     name
-        The name of the gene.
+        Name of the gene.
     share
         Share of the carriers that have it.
     of_all
-        Share of all sequences that have it, in the mean over repertoires.
+        Share of all sequences that have it, as a mean over repertoires.
     """
 
     name: str
@@ -41,22 +41,22 @@ class CommonGene:
 
     @property
     def stands_out(self) -> bool:
-        """Whether more than half of the carriers have it, and it is at least thrice as frequent as among all."""
+        """Whether more than half of the carriers have it, and it is at least 3 times as frequent as among all."""
         return self.share > _MOST and self.share >= _TIMES * self.of_all
 
 
 def common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
-    """Return the most common V and J gene of the attended sequences that carry a motif; those that are known.
+    """Return the most common V gene and J gene, as far as known, of the attended sequences that carry a motif.
 
     Parameters
     ----------
     motif
-        Its pattern is looked for.
+        Motif whose carriers are used.
     top
-        The attended sequences, the best first: junction_aa, and v_call and j_call where they are known. Equal
+        Table of the attended sequences, best first: junction_aa, and v_call and j_call if they are known. Equal
         junctions count once, with the genes of the first.
     genes
-        field, name and all; see `deeprc.interpretation.survey.Survey`.
+        Table with field, name and all; see `deeprc.interpretation.survey.Survey`.
     """
     pattern = re.compile(motif.pattern)
     junctions = top["junction_aa"].drop_duplicates()
@@ -76,7 +76,7 @@ def common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -
 
 
 def gene_cell(genes: Sequence[CommonGene]) -> Cell:
-    """Return the genes as a cell of a table, each in a line or two: TRBJ2-6 in 98% (2% of all)."""
+    """Return the genes as a cell of a table: TRBJ2-6 in 98% (2% of all)."""
     parts = [(f"{gene.name} in {_share(gene.share)}", f"({_share(gene.of_all)} of all)") for gene in genes]
     line = Markup('<span class="line">{}</span> <span class="line">{}</span>')
     shown = Markup(",<br>").join(line.format(*part) for part in parts)
@@ -84,7 +84,7 @@ def gene_cell(genes: Sequence[CommonGene]) -> Cell:
 
 
 def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
-    """Return what the genes that stand out among n carriers mean, to put behind a sentence; "" where none does."""
+    """Return a text about the genes that stand out among n carriers, to put after a sentence; "" if none does."""
     return "".join(
         f" {_share(gene.share)} of the {n:,} use {gene.name}, which {_share(gene.of_all)} of all sequences do: it may "
         "be a piece of that gene."

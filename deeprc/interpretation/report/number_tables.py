@@ -1,4 +1,4 @@
-"""The tables of numbers: metrics by split, controls, and how well an implanted signal is found."""
+"""Tables of numbers: metrics by part of the split, controls, and rankings of witnesses."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _PROBABILITY_NOTES = {
     "loss_base_rate": _BASE_RATE,
 }
 MEASURES = _SHARES | _PROBABILITIES
-"""The headings of the measures of called classes and of probabilities, by their names in `metrics.json`."""
+"""Headings of the measures of called classes and of probabilities, by their names in `metrics.json`."""
 
 MEASURE_NOTES = _NOTES | _PROBABILITY_NOTES
-"""What these measures are."""
+"""Explanations of these measures."""
 
 
 def metrics_table(performance: Performance, task: Task, place: int) -> Table:
-    """Return a target's metrics, a row for each part of the split, the held-out one first."""
+    """Return the table of the metrics of a target, with a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
         return _regression(performance, task, place)
     contrasts = [each for each in performance.contrasts if each.target == task.name]
@@ -109,7 +109,7 @@ def _with_interval(found: Mapping[str, Any], name: str, form: str) -> list[Cell]
 
 
 def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
-    """Return the AUC of each target within the values of columns of the sheet; None where there is none."""
+    """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
     columns = [Column("Column of the sheet", False)] + [Column("Target", False)] * (len(within) > 1)
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
     columns += [Column("Repertoires", note="with a value that both classes have"), Column("Values")]
@@ -134,7 +134,7 @@ def _splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str
 
 
 def control_table(controls: Controls, place: int) -> Table:
-    """Return the AUC, or r2, of the network and the controls, and whether they differ."""
+    """Return the table of the AUC, or r2, of the network and the controls, and whether they differ."""
     contrast, scoring = controls.contrast, controls.scoring
     by = (
         "by the jackknife of log(1 - r²)"
@@ -174,15 +174,15 @@ def control_table(controls: Controls, place: int) -> Table:
 
 
 def _interval(low: float, high: float) -> Cell:
-    if low != low:  # NaN: there is none
+    if low != low:  # NaN: there is no interval
         return number(None)
     return Cell(f"{number(low).text} to {number(high).text}", float(low))
 
 
 def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
-    """Return how well each score finds the carriers of an implanted signal: for each direction, see `witness_ranking`.
+    """Return the table of how well each score finds witnesses, for each direction; see `witness_ranking`.
 
-    Attention is for no direction, so the first ranking by it stands for all.
+    Attention has no direction, so only its first row is shown.
     """
     columns = [
         Column(

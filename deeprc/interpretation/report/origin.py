@@ -1,4 +1,4 @@
-"""Where a run comes from: the commands that make it again, its settings, versions, and sizes."""
+"""Origin of a run: the commands that make it again, its settings, versions, and sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reproduce(
     databases: Sequence[str],
     host: str | None,
 ) -> dict[str, Any]:
-    """Return what the template shows of how model and report were made, and can be made again."""
+    """Return the content of the template about how model and report were made, and can be made again."""
     runs = predictor.runs
     several = len(runs) > 1
     members = predictor.model.members
@@ -71,7 +71,7 @@ def reproduce(
 
 
 def adjust_words(columns: Sequence[str]) -> list[str]:
-    """Return the words of a command that name the columns to adjust for; quotes keep a name with a comma whole."""
+    """Return the words of a command for the columns to adjust for; a name with a comma is in quotes."""
     names = [f'"{column.replace(chr(34), chr(34) * 2)}"' if "," in column else column for column in columns]
     return [word for name in names for word in ("--adjust-for", name)]
 
@@ -83,7 +83,7 @@ def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Pat
 
 
 def _folder(run: Run) -> Path:
-    """Return the folder in which a run is trained again: of a packed run, one beside its file."""
+    """Return the folder in which a run is trained again; for a packed run, a folder beside its file."""
     return run.path if run.bundle is None else run.source.with_suffix("")
 
 
@@ -95,7 +95,7 @@ def _database_words(databases: Sequence[str], host: str | None) -> str:
 
 
 def train_command(settings: RunSettings, output: str) -> str:
-    """Return the command that trains such a run again, quoted for a POSIX shell."""
+    """Return the command that trains a run with these settings again, quoted for a POSIX shell."""
     words = ["deeprc", "train", settings.cohort]
     words += [f"{name}={setting_text(value)}" for name, value in settings.config.changes().items()]
     for target in settings.targets:
@@ -113,16 +113,16 @@ def train_command(settings: RunSettings, output: str) -> str:
 
 
 def settings_table(config: Config, place: int = 1, name: str = "") -> Table | None:
-    """Return the settings that differ from the default preset; None where none does.
+    """Return the table of the settings that differ from the default preset; None if none differs.
 
     Parameters
     ----------
     config
-        The configuration of a model.
+        Configuration of a model.
     place
-        The place of the table among those of all models, from 1.
+        Index of the table among those of all models, from 1.
     name
-        The model's name, where there are several.
+        Name of the model, if there are several.
     """
     default = Config()
     rows = [
@@ -136,7 +136,7 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
 
 
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
-    """Return what the container holds, as terms and what they are."""
+    """Return facts about the container, as pairs of a term and a text."""
     container, n = dataset.container, dataset.n_sequences
     genes = [name[0].upper() for name in container.sequences.genes]
     facts = [
@@ -163,7 +163,7 @@ def split_table(
     n_sequences: np.ndarray[Any, np.dtype[np.int64]],
     places: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    """Return how many repertoires of each class, and sequences, are on each split; for `places` see `class_places`."""
+    """Return the table of repertoires by class, and of sequences, by split; for `places` see `class_places`."""
     columns = [Column("Side", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
@@ -194,7 +194,7 @@ def split_table(
 
 
 def read_environment(run: Run) -> dict[str, Any]:
-    """Return what `environment.json` says; nothing where it is missing or damaged."""
+    """Return the content of `environment.json`; empty if it is missing or damaged."""
     try:
         file = Path(run.path) / "environment.json"
         found: _Environment = validate(read_json(file), _Environment, str(file))
@@ -205,7 +205,7 @@ def read_environment(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Environment:
-    """What `deeprc.runs.run.environment` writes."""
+    """The content of `environment.json`, see `deeprc.runs.run.environment`."""
 
     python: str
     platform: str
@@ -216,7 +216,7 @@ class _Environment:
 
 
 def versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
-    """Return versions and machine, when each run was trained, by its name, and when the report was made."""
+    """Return the table of versions and machine, for the training of each run, by its name, and for the report."""
     flat = [
         {**{k: v for k, v in each.items() if k != "packages"}, **each.get("packages", {})}
         for each in (*trained.values(), now)

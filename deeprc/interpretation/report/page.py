@@ -1,4 +1,4 @@
-"""What every page is made of: tables, figures, cautions, and the template that puts them into one HTML file."""
+"""Parts of every page: tables, figures, and the template that puts them into one HTML file."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 DASH = "\N{EN DASH}"
-"""Shown where there is nothing."""
+"""Text of an empty cell."""
 
 _GENERATOR = '<meta name="generator" content="deeprc'
-_HEAD = 2000  # characters of a file in which its generator is looked for
+_HEAD = 2000  # number of characters of a file in which its generator is searched
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Cell:
     Attributes
     ----------
     text
-        What is shown; text is escaped, `Markup` is not.
+        Shown text; it is escaped unless it is `Markup`.
     value
-        By which the column is sorted; None where nothing is known.
+        Value by which the column is sorted; None if nothing is known.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, whether it holds numbers (set to the right), and what the heading means in full."""
+    """A column of a table: its heading, whether it has numbers (aligned to the right), and a note on the heading."""
 
     label: str
     is_number: bool = True
@@ -76,17 +76,17 @@ class Table:
     Attributes
     ----------
     name
-        Its id in the page.
+        Id of the table in the page.
     caption
-        What it shows; also the name by which screen readers announce it.
+        Caption of the table, also for screen readers.
     columns, rows
-        The first cell of a row is its heading.
+        Columns, and cells of each row; the first cell of a row is its heading.
     sortable, searchable
-        Whether headings become buttons, and what the search box is called; "" for none.
+        Whether headings are buttons that sort, and label of the search box; "" for no box.
     sorted_by
-        The column by which the rows come sorted, highest first.
+        Index of the column by which the rows are already sorted, highest first.
     download
-        A link to the whole table, see `download`, and what it is called.
+        Link to the whole table, see `download`.
     """
 
     name: str
@@ -101,55 +101,55 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: an `<svg>` element with its description inside, and what stands below it."""
+    """A picture: an `<svg>` element, which contains its description, and its caption."""
 
     svg: str
     caption: str
 
 
 def swatch(place: int) -> Markup:
-    """Return a small square in the colour of a class, see `class_places`, to put before its name."""
+    """Return a small square in the colour of a class, for its index see `class_places`, to put before its name."""
     return Markup('<span class="swatch class-{}" aria-hidden="true"></span>').format(place % len(CLASS_COLOURS))
 
 
 def text(value: object) -> Cell:
-    """Return a cell of text, sorted by it; an empty one for None."""
+    """Return a cell of text, which is sorted by this text; None gives an empty cell."""
     return Cell("", None) if value is None else Cell(str(value), str(value))
 
 
 def number(value: Any, form: str = ",.3f") -> Cell:
-    """Return a cell of a number in this format; a dash where there is none or it is NaN."""
+    """Return a cell of a number in this format; None and NaN give a dash."""
     if value is None or math.isnan(value):
         return Cell(DASH, None)
     return Cell(f"{value:{form}}".replace("-", "\N{MINUS SIGN}"), float(value))
 
 
 def percent(value: Any, digits: int = 1) -> Cell:
-    """Return a cell of a share as a percentage; a dash where there is none or it is NaN."""
+    """Return a cell of a share as a percentage; None and NaN give a dash."""
     return number(value, f".{digits}%")
 
 
 def today() -> str:
-    """Return the date as it is written in a sentence, in UTC."""
+    """Return the date in UTC, in the form for a sentence."""
     now = datetime.now(timezone.utc)
     return f"{now.day} {now:%B %Y}"
 
 
 def download(table: str, name: str, label: str) -> tuple[str, str, str]:
-    """Return a link to tab-separated text that is part of the page: its address, the file's name, what it says."""
+    """Return a link to a table that is part of the page, as tab-separated text: address, file name and label."""
     encoded = base64.b64encode(table.encode("utf-8")).decode("ascii")
     return f"data:text/tab-separated-values;charset=utf-8;base64,{encoded}", name, label
 
 
 def check_report_output(path: Path) -> None:
-    """Refuse a path at which a report cannot be written, before anything is computed.
+    """Raise InputError if a report cannot be written to a path, before anything is computed.
 
     An existing file is replaced only if it is a report.
 
     Raises
     ------
     InputError
-        If no file can be written at `path`, or there is anything but a report.
+        If no file can be written at `path`, or if it is an existing file but no report.
     """
     check_output_path(path)
     if path.exists():
@@ -163,9 +163,9 @@ def check_report_output(path: Path) -> None:
 
 
 def render(template: str, **content: Any) -> str:
-    """Return a page: one of the templates here, with the style sheet and the script inside.
+    """Return a page from a template of this package, with the style sheet and the script inside.
 
-    Only this page's own script may run, by its hash, and nothing may be loaded: a `Content-Security-Policy` says so.
+    A `Content-Security-Policy` allows only the script of this page, by its hash, and no loading from elsewhere.
     """
     environment = Environment(
         loader=FunctionLoader(_source),
@@ -188,7 +188,7 @@ def render(template: str, **content: Any) -> str:
 
 
 def _class_styles() -> str:
-    """Return the style of each class: its colour, which swatches and shaded residues take."""
+    """Return the style sheet with the colour of each class, for swatches and shaded residues."""
     return "".join(f".class-{place} {{ --class: {colour}; }}\n" for place, colour in enumerate(CLASS_COLOURS))
 
 
@@ -197,6 +197,6 @@ def _source(name: str) -> str:
 
 
 def write_page(path: Path, template: str, **content: Any) -> None:
-    """Write a page aside and rename it; parameters as `render`."""
+    """Write a page under a temporary name, and rename it; for the parameters, see `render`."""
     check_report_output(path)
     write_text(path, render(template, **content))

@@ -1,4 +1,4 @@
-"""The figures of a report: drawn, described for those who do not see them, and captioned."""
+"""Figures of a report, with descriptions for screen readers and captions."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ __all__ = [
 
 
 def drawn_figure(drawn: Drawn, name: str, description: str, caption: str) -> Figure:
-    """Return a drawn figure for a page, with its name, what it says to those who do not see it, and its caption."""
+    """Return a drawn figure for a page, with a name, a description for screen readers, and a caption."""
     from deeprc.interpretation.figures import svg
 
     return Figure(svg(drawn, name=name, description=description), caption)
 
 
 def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
-    """Return ROC, precision-recall and calibration of a contrast; those that exist.
+    """Return the figures of ROC, precision-recall and calibration of a contrast, as far as they exist.
 
-    `places` are those of its target's classes, see `class_places`.
+    `places` has the index of each class of its target, see `class_places`.
     """
     from deeprc.interpretation.figures import calibration_figure, precision_recall_figure, roc_figure
 
@@ -88,7 +88,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
 
 
 def _judgement(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
-    """Say in a sentence how good the probabilities of some repertoires, (B,), are."""
+    """Return a sentence about the quality of the probabilities of the repertoires `judging`, (B,)."""
     found = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
     error = found["calibration_error"]
     shown = "not measured in so few repertoires" if np.isnan(error) else f"{error:.3f}"
@@ -96,7 +96,7 @@ def _judgement(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
 
 
 def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
-    """Return predicted against true values; nothing where none is known."""
+    """Return the figure of predicted against true values; empty if no value is known."""
     from deeprc.interpretation.figures import regression_figure
 
     if np.isnan(numbers.label).all():
@@ -108,14 +108,14 @@ def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
 
 
 def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
-    """Return loss and AUC during training; nothing where there is no history.
+    """Return the figure of loss and AUC during training; empty if there is no history.
 
     Parameters
     ----------
     history
-        The table of a run's `history.tsv`.
+        Table `history.tsv` of a run.
     name
-        The run's name, where there are several.
+        Name of the run, if there are several.
     """
     from deeprc.interpretation.figures import history_figure
 
@@ -139,20 +139,20 @@ def attention_pictures(
     target: str = "",
     by: str = "by class",
 ) -> list[Figure]:
-    """Return sizes of metastable states and attention curves by class; those that exist.
+    """Return the figures of metastable sizes and of attention curves by class, as far as they exist.
 
     Parameters
     ----------
     heads, curves
-        See `deeprc.interpretation.survey.Survey`.
+        Tables of heads and of curves, see `deeprc.interpretation.survey.Survey`.
     classes
-        The class of each repertoire by its id.
+        Class of each repertoire, by its id.
     places
-        The places of the classes, see `drawn_places`.
+        Index of each class, see `drawn_places`.
     target
-        Whose classes they are, where there are several targets.
+        Name of the target of the classes, if there are several.
     by
-        By what the repertoires are parted, in words.
+        Text that says how the repertoires are divided.
     """
     from deeprc.interpretation.figures import attention_figure, metastable_figure
 
@@ -179,7 +179,7 @@ def attention_pictures(
 
 
 def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
-    """Return the usage of V and J genes by attended and by all sequences; those that are known."""
+    """Return the figures of the usage of V and J genes by attended and by all sequences, as far as genes are known."""
     from deeprc.interpretation.figures import gene_figure
 
     figures = []
@@ -200,7 +200,7 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
 
 
 def logo(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Figure:
-    """Return a motif's logo, on an axis up to `top` bits."""
+    """Return the figure of a motif's logo, on an axis up to `top` bits."""
     from deeprc.interpretation.figures import logo_figure
 
     says = f"Sequence logo of the motif {motif.pattern}."
@@ -210,18 +210,18 @@ def logo(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Fig
 def kernel_pictures(
     kernels: NDArray[np.float64], members: Sequence[tuple[str, int]], direction: Direction, place: int
 ) -> list[Figure]:
-    """Return what each kernel adds to a direction in the mean over its sequences; nothing without sequences.
+    """Return figures of the mean contribution of each kernel to a direction; empty without sequences.
 
     Parameters
     ----------
     kernels
-        What the kernels of all models add, (n, D), one model's after the other's.
+        Contributions of the kernels of all models, (n, D), one model after the other.
     members
-        The name of each model, "" where there is but one, and how many kernels it has.
+        Name of each model, "" if there is only one, and its number of kernels.
     direction
-        The direction of an output.
+        Direction of an output.
     place
-        The place of the direction's class, see `class_places`.
+        Index of the direction's class, see `class_places`.
     """
     from deeprc.interpretation.figures import kernels_figure
 
@@ -247,7 +247,7 @@ def kernel_pictures(
 def reliability_picture(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[Figure]:
-    """Return the reliability curves of all methods; nothing where no classes are predicted."""
+    """Return the figure of the reliability curves of all methods; empty if no classes are predicted."""
     from deeprc.evaluation.reliability_figure import reliability_figure
 
     if scoring.kind == "regression" or predictions.empty:
@@ -263,7 +263,7 @@ def reliability_picture(
 
 
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
-    """Return the curves of all methods, or predicted against true numbers; nothing where none can be drawn."""
+    """Return the figure of the curves of all methods, or of predicted against true numbers; empty if there is none."""
     from deeprc.evaluation.curves import curves_figure
 
     try:

@@ -1,4 +1,4 @@
-"""What comes through each reading of a model, and the clones that it remembers, in a report."""
+"""Tables about the readings of a model in a report: shares of the variance, and stored clones."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from deeprc.training.model import Model
 
 __all__ = ["clone_tables", "is_memory_alone", "main_source", "variation_sentence", "variation_table"]
 
-_SHOWN = 20  # clones; the others are in the file that can be saved
+_SHOWN = 20  # number of clones in a table; all are in the file that can be saved
 
-_NEARLY_ALL = 0.9  # of an output's variance
+_NEARLY_ALL = 0.9  # share of an output's variance
 
 _READS = {
     ATTENTION: "some sequences: those that share a motif",
@@ -32,14 +32,14 @@ _READS = {
 
 
 def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
-    """Return which share of the outputs' variation comes through each part.
+    """Return the table of the share of the outputs' variance that comes through each part.
 
     Parameters
     ----------
     variation
-        See `share_variation`; empty where there are no held-out repertoires.
+        Shares from `share_variation`; empty if there are no held-out repertoires.
     sources
-        The parts: the attention and the names of the readings.
+        Names of the parts: the attention and the readings.
     """
     columns = [Column("Through", False), Column("Reads", False)]
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
@@ -55,31 +55,31 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
 
 
 def variation_sentence(varied: Variation, split: str) -> str:
-    """Return which share of an output's variation comes through each part, the largest first, in a sentence."""
+    """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{_rounded(share):.0%} through {source}" for source, share in ordered)
     return f"Of the variance of the output between the {split} repertoires comes {shares}."
 
 
 def _rounded(share: float) -> float:
-    """Return a share as whole per cent; 0 is never -0."""
+    """Return a share in whole per cent; 0 is never -0."""
     return round(share, 2) + 0.0
 
 
 def is_memory_alone(variation: Sequence[Variation]) -> bool:
-    """Return whether nearly all that each output varies by comes through remembered clones."""
+    """Return whether nearly all variance of each output comes through stored clones."""
     return bool(variation) and all(each.shares.get(CloneReading.name, 0.0) > _NEARLY_ALL for each in variation)
 
 
 def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
-    """Return through what most of a contribution comes, and its share of all that contributes to the same direction.
+    """Return the name of the largest part of a contribution, and its share among parts of the same direction.
 
     Parameters
     ----------
     row
-        A row of `attention_table`.
+        Row of `attention_table`.
     sign
-        That of the direction to which the sequence contributes.
+        Sign of the direction to which the sequence contributes.
     """
     parts = {str(name).removeprefix("through_"): sign * value for name, value in row.items() if "through_" in str(name)}
     source = max(parts, key=lambda name: parts[name])
@@ -87,7 +87,7 @@ def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
 
 
 def clone_tables(model: Model) -> list[Table]:
-    """Return the clones that each model remembers; no table for one that remembers none."""
+    """Return a table of the clones that each model stores; a model without stored clones has no table."""
     several = len(model.members) > 1
     tables = []
     for place, member in enumerate(model.members, start=1):
@@ -152,7 +152,7 @@ def _p_cell(value: float) -> Cell:
 
 
 def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
-    """Return which class, or direction of a number, a rising and a falling output mean."""
+    """Return the class, or direction of a number, that each output and its direction, up or down, stand for."""
     names: dict[tuple[str, str], str] = {}
     outputs = iter(output_names(tasks))
     for task in tasks:
@@ -169,7 +169,7 @@ def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
 
 
 def _class_names(tasks: Sequence[Task]) -> tuple[str, str]:
-    """Return what to call the repertoires of the class of an output, and the others."""
+    """Return the names of the repertoires of an output's class, and of the others."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative
     return "of the class", "others"

@@ -1,4 +1,4 @@
-"""The report of a run: what was trained on what, how good it is, what it looked at, and how to make it again."""
+"""The report of a run: its training, performance, attention, motifs, and the commands that make it again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from deeprc.tasks import Task
 __all__ = ["REPORT_NEEDS", "write_report"]
 
 REPORT_NEEDS = ("logomaker", "matplotlib")
-"""The packages of the extra `interpret`, without which there is no report of a run."""
+"""Packages of the extra `interpret` that the report of a run needs."""
 
 _CONTENTS = [
     ("summary", "Summary"),
@@ -72,7 +72,7 @@ _CONTENTS = [
 ]
 
 _FOR_NUMBERS = {"sequences": "Which sequences contribute most to which direction?"}
-"""Headings of a run that predicts numbers only."""
+"""Headings of a run that predicts only numbers."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def write_report(
     databases: Sequence[str | os.PathLike[str]] = (),
     host: str | None = "human",
 ) -> None:
-    """Write the report of a model on a cohort, usually the one it was trained on, as one HTML file.
+    """Write the report of a model on a cohort, usually that of its training, as one HTML file.
 
     Parameters
     ----------
@@ -95,18 +95,18 @@ def write_report(
     dataset
         The cohort.
     output
-        The file to write; it is replaced only if it is a report.
+        Path of the file; an existing file is replaced only if it is a report.
     top
-        How many sequences to keep for each direction of an output.
+        Number of sequences to keep for each direction of an output.
     databases, host
-        Files of receptors with known antigens, which are looked for among these sequences, and whose receptors count;
-        see `deeprc.specificity.read_databases`.
+        Paths of files of receptors with known antigens, which are searched among these sequences, and host of the
+        receptors; see `deeprc.specificity.read_databases`.
 
     Raises
     ------
     InputError
-        If a package of the extra `interpret` is missing, the cohort is empty or in no container, or `output` cannot be
-        written.
+        If a package of the extra `interpret` is missing, if the cohort is empty or in no container, or if `output`
+        cannot be written.
     """
     check_report_output(Path(output))
     for package in REPORT_NEEDS:
@@ -125,24 +125,24 @@ def write_report(
 
 @dataclass(frozen=True)
 class _Findings:
-    """All that a report says, before it is put into tables and pictures.
+    """All results of a report, before they are put into tables and pictures.
 
     Attributes
     ----------
     predictor, dataset
-        What the report is about.
+        The model with its training, and the cohort.
     survey
-        What the model sees in the cohort.
+        Survey of the cohort with the model.
     assessment
-        How good it is.
+        Performance of the model, with controls.
     checks, groups
-        What a check of the cohort says, and the groups of repertoires that have too much in common.
+        Findings of a check of the cohort, and groups of repertoires with too many common sequences.
     directions
-        What contributes to each direction of an output.
+        Part of the page for each direction of an output.
     antigens
-        What is known of these sequences; nothing without a database.
+        Parts of the page about known antigens; empty without a database.
     cautions
-        What to know first, warnings before notes.
+        Warnings, then notes.
     """
 
     predictor: Predictor
@@ -157,17 +157,17 @@ class _Findings:
 
     @property
     def performance(self) -> Performance:
-        """How well the model predicts the cohort."""
+        """Performance of the model on the cohort."""
         return self.assessment.performance
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """What is predicted."""
+        """Tasks that are predicted."""
         return self.predictor.model.tasks
 
 
 def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, known: pd.DataFrame | None) -> _Findings:
-    """Compute all that the report says: the cohort's sequences pass through the network once."""
+    """Compute all results of the report; the sequences of the cohort pass through the network once."""
     model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
@@ -195,7 +195,7 @@ def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, known: pd.
 
 
 def _content(found: _Findings) -> dict[str, Any]:
-    """Return what the template shows, but for how to make it again."""
+    """Return the content of the template, without the part about how to make it again."""
     performance, checks, dataset = found.performance, found.checks, found.dataset
     witnesses = _witnesses(found.survey)
     has_readings = bool(found.predictor.model.reading_names)
@@ -230,7 +230,7 @@ def _content(found: _Findings) -> dict[str, Any]:
 
 
 def _readings(found: _Findings) -> dict[str, Any]:
-    """Return what the section about the readings shows."""
+    """Return the content of the section about readings."""
     names = found.predictor.model.reading_names
     return {
         "variation": variation_table(found.assessment.variation, [ATTENTION, *names]),
@@ -241,7 +241,7 @@ def _readings(found: _Findings) -> dict[str, Any]:
 
 
 def _performance_parts(found: _Findings) -> dict[str, Any]:
-    """Return what the sections about performance, training and controls show."""
+    """Return the content of the sections about performance, training and controls."""
     performance, places = found.performance, class_places(found.tasks)
     curves = [
         *(
@@ -271,7 +271,7 @@ def _performance_parts(found: _Findings) -> dict[str, Any]:
 
 
 def _auc_of(performance: Performance) -> str:
-    """Return of what the AUC is the probability, by the names of the classes."""
+    """Return a text that explains the AUC as a probability, with the names of the classes."""
     if len(performance.contrasts) == 1:
         (contrast,) = performance.contrasts
         first, second = f"a random {contrast.positive} repertoire", f"a random {contrast.negative} one"
@@ -297,7 +297,7 @@ def _control_table(controls: Controls, place: int) -> Table | None:
 
 
 def _witnesses_among(dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]) -> list[int]:
-    """Return the held-out repertoires of a simulated cohort, or all; none where the cohort knows of no signal."""
+    """Return the held-out repertoires of a simulated cohort, or all; empty if its witnesses are not known."""
     if dataset.container.sequences.witness is None:
         return []
     parts = np.array(splits, dtype=object)
@@ -307,5 +307,5 @@ def _witnesses_among(dataset: RepertoireDataset, splits: Sequence[str], labels: 
 
 
 def _witnesses(found: Survey) -> Table | None:
-    """Return how well the carriers of a simulated signal are found; None where it is not known which they are."""
+    """Return the table of how well witnesses are found; None if they are not known."""
     return witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None

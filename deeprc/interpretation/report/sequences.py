@@ -1,4 +1,4 @@
-"""The sequences that contribute most to a direction, as a table with coloured residues, and all of them to download."""
+"""Tables of the sequences that contribute most to a direction, with coloured residues and a file to download."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from deeprc.readings.clones import CloneReading
 __all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
 
 SHOWN = 200
-"""How many sequences of a direction are in the table; the others are in the file that can be saved."""
+"""Number of sequences of a direction in the table; all are in the file that can be saved."""
 
-_STEPS = (0.15, 0.4, 0.7)  # of the strongest residue of the sequence: where each of the three shades begins
+_STEPS = (0.15, 0.4, 0.7)  # limits of the three shades, as shares of the strongest residue of the sequence
 
 
 _SOURCE_NOTE = "through what most of its contribution comes, and which share of it if not all"
@@ -47,20 +47,20 @@ _LEGEND = (
 
 
 def legend() -> list[tuple[Markup, str]]:
-    """Return a letter in each look that `coloured` gives, and what it means."""
+    """Return a letter in each style of `coloured`, and its meaning."""
     letter = Markup('<span class="residues"><span class="{}">A</span></span>')
     return [(letter.format(name), meaning) for name, meaning in _LEGEND]
 
 
 def coloured(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
-    """Return a sequence with its residues shaded by what they add, relative to the strongest of them.
+    """Return a sequence with its residues shaded by their contributions, relative to the strongest of them.
 
     Parameters
     ----------
     junction_aa
-        L letters.
+        Sequence of L letters.
     residues
-        What each adds to the contribution, (L,) or longer; None where it is not known.
+        Amount that each residue adds to the contribution, (L,) or longer; None if not known.
     """
     if residues is None:
         return Markup('<span class="residues">{}</span>').format(junction_aa)
@@ -85,24 +85,25 @@ def sequence_table(
     places: Mapping[str, int],
     heading: str = "Class",
 ) -> Table:
-    """Return the best sequences of a direction.
+    """Return the table of the best sequences of a direction.
 
     Parameters
     ----------
     direction, index
-        What they contribute to, and its number in the page.
+        Direction to which they contribute, and its index in the page.
     top
-        See `deeprc.interpretation.survey.Survey`, the best first.
+        Table of the sequences, best first, see `deeprc.interpretation.survey.Survey`.
     residues
-        What the residues of the first `SHOWN` add to their contribution to the direction, (n, L); see `attribute`.
+        Amounts that the residues of the first `SHOWN` add to the contribution to the direction, (n, L); see
+        `attribute`.
     classes
-        The label of the repertoire of each, as text.
+        Label of the repertoire of each sequence, as text.
     shared
-        Who carries each.
+        Carriers of each sequence.
     places
-        The places of the target's classes, see `class_places`.
+        Index of each class of the target, see `class_places`.
     heading
-        The heading of the column with these labels: the target's name, where it is a number.
+        Heading of the column with these labels: the name of the target if it is a number.
     """
     shown = min(len(top), SHOWN)
     fields = {"v_call": "V gene", "j_call": "J gene"}
@@ -147,12 +148,12 @@ def sequence_table(
 
 
 def _class_cell(label: str, places: Mapping[str, int]) -> Cell:
-    """Return a class with its colour; a number without."""
+    """Return a cell of a class with its colour; a number has no colour."""
     return Cell(swatch(places[label]) + label, label) if label in places else text(label or None)
 
 
 def _digits(contributions: pd.Series[float]) -> int:
-    """Return how many decimals show three digits of the lowest of the highest contributions."""
+    """Return the number of decimals that shows three digits of the lowest shown contribution."""
     lowest = float(contributions.abs().min()) if len(contributions) else 1.0
     return int(np.clip(2 - np.floor(np.log10(max(lowest, 1e-9))), 2, 6))
 
@@ -169,7 +170,7 @@ def _row(
     junction = str(one["junction_aa"])
     source = main_source(one, sign) if "through_attention" in one else None
     if source is not None and source[0] == CloneReading.name:
-        residues = None  # a remembered clone counts as a whole
+        residues = None  # a stored clone counts as a whole
     cells = [
         Cell(coloured(junction, residues), junction),
         number(sign * float(str(one["contribution"])), f",.{digits}f"),
@@ -191,12 +192,12 @@ def _row(
 
 
 def _q_cell(q_value: float) -> Cell:
-    """Return a false discovery rate; a dash where it is not known."""
+    """Return a cell of a false discovery rate; a dash if it is not known."""
     return text(None) if np.isnan(q_value) else number(q_value, ".2f")
 
 
 def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
-    """Return the most frequent organism and epitope, and how the entries agree; an empty cell without a match."""
+    """Return a cell of the most frequent organism and epitope, and the agreement of entries; empty without a match."""
     match = str(row["specificity_match"])
     every = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
     named = ", ".join(names.split("; ")[0] for names in every if names)
@@ -204,7 +205,7 @@ def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
 
 
 def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
-    """Return who carries a sequence: 5 (2 people); and the group that has most of these repertoires."""
+    """Return cells of the carriers of a sequence, 5 (2 people), and of the group that has most of them."""
     people = (
         "" if shared.n_people is None else f" ({shared.n_people:,} {'person' if shared.n_people == 1 else 'people'})"
     )

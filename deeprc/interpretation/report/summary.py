@@ -1,4 +1,4 @@
-"""The first thing that a report says: a few plain sentences."""
+"""The summary at the beginning of a report, in a few plain sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEW_PEOPLE = " These repertoires are of too few people to say more."
 def summary(
     tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionPage]
 ) -> list[tuple[str, str]]:
-    """Return the report in brief: terms and sentences."""
+    """Return the summary of a report as pairs of a term and sentences."""
     lines = [("Question", " ".join(_question(task) for task in tasks))]
     performance = assessment.performance
     n = {name: int(performance.rows(split).sum()) for split, name in SPLIT_NAMES.items()}

@@ -1,4 +1,4 @@
-"""A report that was written: its path, and what a notebook shows of it."""
+"""A written report: its path, and its page in a notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deeprc.documents import read_text
 
 __all__ = ["Report"]
 
-_HEIGHT = 640  # pixels
+_HEIGHT = 640  # height of the frame in pixels
 _MAX_BYTES = 256 << 20
 
 
@@ -21,7 +21,7 @@ class Report:
     Attributes
     ----------
     path
-        The file.
+        Path of the file.
     """
 
     path: Path
