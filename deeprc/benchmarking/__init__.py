@@ -1,1 +1,1 @@
-"""The benchmark: many methods on the same folds, with nested choice of their settings."""
+"""The benchmark: comparison of many methods on the same folds, with nested choice of their settings."""

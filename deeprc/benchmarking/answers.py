@@ -1,7 +1,7 @@
 """Predictions of estimators for each kind of target: scores and probabilities of classes, or numbers.
 
-A method for two classes learns each of several classes against all others (one-vs-rest). Other methods predict several
-classes themselves. Letters: B repertoires, C classes, V values of a path's parameter.
+If there are several classes, a method for two classes learns each class against all others (one-vs-rest). Other methods
+predict several classes themselves. Letters: B repertoires, C classes, V values of a path's parameter.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Floats = NDArray[np.float64]
 
 
 class OneVsRest:
-    """A classifier of several classes: for each class a copy of a classifier of two classes, against all others.
+    """A classifier of several classes: it fits a copy of a classifier of two classes for each class against all others.
 
     Parameters
     ----------
     estimator
-        The unfitted classifier of two classes.
+        Unfitted classifier of two classes.
     """
 
     def __init__(self, estimator: BinaryClassifier) -> None:
@@ -41,12 +41,12 @@ class OneVsRest:
         self.members: list[BinaryClassifier] = []
 
     def fit(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
-        """Learn from the repertoires X, (B,), and the indices of their classes y, (B,); the rest is passed on."""
+        """Learn from the repertoires X, (B,), and the indices of their classes y, (B,); all other arguments pass on."""
         self.members = [clone(self.estimator).fit(X, own, **given) for own in self._against_others(y)]
         return self
 
     def fit_scores(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
-        """Learn as `fit` does, but without calibration: for `decision_function` only."""
+        """Learn as `fit` does, but without calibration, if only `decision_function` is needed."""
         self.members = [clone(self.estimator).fit_scores(X, own, **given) for own in self._against_others(y)]
         return self
 
@@ -58,7 +58,7 @@ class OneVsRest:
         return np.stack([member.decision_function(X) for member in self.members], axis=1)
 
     def probabilities_of(self, scores: Floats) -> Floats:
-        """Return the probability of each class, (B, C): the probability against all others, divided by their sum."""
+        """Return the probability of each class, (B, C): its probability against all others, divided by their sum."""
         own = zip(self.members, scores.T, strict=True)
         each = np.stack([member.probabilities_of(column)[:, 1] for member, column in own], axis=1)
         total = each.sum(axis=1, keepdims=True)
@@ -80,7 +80,7 @@ def path_scores(
 
 
 def ranking_scores(estimator: Any, task: Task, X: RepertoireDataset) -> Floats:
-    """Return the scores that rank repertoires, (B,), for several classes (B, C); or the predicted numbers, (B,)."""
+    """Return the scores that rank repertoires, (B,), or (B, C) for several classes; or the predicted numbers, (B,)."""
     if task.kind == "regression":
         return checked_scores(estimator.predict(X), (len(X),))
     if hasattr(estimator, "decision_function") and (task.kind == "binary" or isinstance(estimator, OneVsRest)):
@@ -99,18 +99,18 @@ def _checked_probabilities(values: object, task: Task, n: int) -> Floats:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What an estimator says about repertoires.
+    """The predictions of an estimator for repertoires.
 
     Attributes
     ----------
     scores
-        See `ranking_scores`.
+        Scores, see `ranking_scores`.
     probability
-        The estimator's probability of each class, (B, C); None for numbers.
+        Probability of each class by the estimator, (B, C); None for numbers.
     min_probability
-        The probability from which the estimator calls the second of two classes.
+        Probability from which the estimator calls the second of two classes.
     members
-        What each member of a stack says, see `deeprc.stacking.Stack.decide_with_members`; empty for other methods.
+        Predictions of each member of a stack, see `deeprc.stacking.Stack.decide_with_members`; empty for other methods.
     """
 
     scores: Floats
@@ -124,10 +124,10 @@ class Predictions:
         Parameters
         ----------
         task
-            The target.
+            Task of the target.
         known
-            The estimator's probabilities of repertoires that `fit` did not get, and the indices of their classes: they
-            calibrate the probabilities and choose the cutoff. None: both are the estimator's own.
+            Probabilities by the estimator for repertoires that `fit` did not get, and the indices of their classes, to
+            calibrate the probabilities and to choose the cutoff. None takes calibration and cutoff of the estimator.
         """
         probability, cutoff = self.probability, self.min_probability
         if probability is None:
@@ -142,7 +142,7 @@ class Predictions:
 
 
 def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
-    """Return what a fitted estimator says about repertoires; a stack asks its members once."""
+    """Return the predictions of a fitted estimator; the members of a stack are computed only once."""
     members: list[dict[str, Any]] = []
     if hasattr(estimator, "decide_with_members"):
         scores, members = estimator.decide_with_members(X)
@@ -159,14 +159,15 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
 def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:
     """Return the AUC, macro AUC or r2 of each of V sets of scores.
 
-    AUCs are computed from ranks: equal AUCs are equal to the last bit, so the first of equally good settings is chosen.
+    AUCs are computed from ranks, so equal AUCs are equal to the last bit, and the first of equally good settings is
+    chosen.
 
     Parameters
     ----------
     task, labels
-        The target, and the labels, (B,): the index of the class, or the number.
+        Task of the target, and labels, (B,): the index of the class, or the number.
     scores
-        The scores, (V, B); for several classes (V, B, C).
+        Scores, (V, B), or (V, B, C) for several classes.
     """
     if task.kind == "binary":
         found: list[float] = midrank_aucs(labels, scores).tolist()
@@ -177,7 +178,7 @@ def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[flo
 
 
 def checked_scores(values: object, shape: Sequence[int]) -> Floats:
-    """Return the output of an estimator as numbers; raise ValueError unless it has the expected shape and no NaN."""
+    """Return the output of an estimator as numbers; raise ValueError if it has another shape or NaN."""
     numbers = np.asarray(values, np.float64)
     if numbers.shape != tuple(shape) or np.isnan(numbers).any():
         found = "NaN" if numbers.shape == tuple(shape) else f"the shape {numbers.shape}"

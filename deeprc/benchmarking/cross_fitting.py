@@ -1,4 +1,4 @@
-"""Scores of training repertoires by models that were fitted without them, and the setting that gives the best ones.
+"""Cross-fitted scores: scores of training repertoires by models that were fitted without them, and the best setting.
 
 Letters: B repertoires, F folds, V settings.
 """
@@ -27,17 +27,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """The best setting of a method, and what it gives.
+    """The best setting of a method, with its AUC and cross-fitted scores.
 
     Attributes
     ----------
     setting
-        The first setting with the highest AUC.
+        Setting with the highest AUC, the first of equal ones.
     auc
-        Its AUC, the mean over the folds.
+        AUC of this setting, the mean over folds.
     scores
-        The score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in
-        the units of this model, see `deeprc.calibration.measure_units`, because models of different folds may differ in
+        Score of each repertoire by the model with this setting that was fitted without its fold, (B,). It is in the
+        units of this model, see `deeprc.calibration.measure_units`, because models of different folds may differ in
         their units.
     """
 
@@ -54,27 +54,27 @@ def cross_fit(
     fold_of: NDArray[np.int64],
     groups: NDArray[np.int64] | None = None,
 ) -> CrossFitted:
-    """Fit a method once for each fold and setting, to all other folds, and return what the best setting gives.
+    """Fit a method for each fold and setting, to all other folds, and return the scores of the best setting.
 
     Parameters
     ----------
     estimator
-        An unfitted classifier of two classes.
+        Unfitted classifier of two classes.
     settings
-        The settings to try, in the order in which they are preferred if their AUCs are equal; at least one. Settings
-        that differ in the estimator's `path_parameter` only are fitted together.
+        Settings to try, at least one, in the order of preference if their AUCs are equal. Settings that differ only in
+        the `path_parameter` of the estimator are fitted together.
     X, y
-        The repertoires, (B,), and whether each is positive, (B,) of 0 and 1.
+        Repertoires, (B,), and their labels, (B,), 1 if positive, else 0.
     fold_of
-        The fold of each repertoire, (B,), numbered from 0. Each fold needs repertoires of both classes.
+        Fold of each repertoire, (B,), from 0. Each fold needs repertoires of both classes.
     groups
-        Repertoires with equal numbers are of one donor, (B,); None: each is its own. Estimators that divide their
-        training repertoires further get them.
+        Donor of each repertoire as an index, (B,); None if each repertoire has another donor. They are passed to
+        estimators that divide their training repertoires further.
 
     Raises
     ------
     InputError
-        If there is one fold only, or a fold, or the rest, has one class only.
+        If there is only one fold, or if a fold or the rest without it has only one class.
     """
     n_folds = 1 + int(fold_of.max(initial=-1))
     if n_folds < 2 or not are_mixed(fold_of, y):
@@ -101,9 +101,10 @@ def cross_fit(
 def mixed_folds(
     X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int, groups: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the fold of each repertoire, (B,), for `cross_fit`: as many folds as asked for, or fewer.
+    """Return the fold of each repertoire, (B,), for `cross_fit`; there are at most `n_folds` folds.
 
-    Both classes are in each fold, and outside; see `inner_folds`. If there are no such folds, all are in fold 0.
+    Each fold, and the rest without it, have both classes; see `inner_folds`. If this is not possible, all are in fold
+    0.
     """
     for n in range(n_folds, 1, -1):
         fold_of = inner_folds(X, positive, n, groups)
@@ -113,7 +114,7 @@ def mixed_folds(
 
 
 def fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
-    """Return the AUC of each row of scores, (V, B), the mean over the folds, (V,)."""
+    """Return the AUC of each row of scores, (V, B), as the mean over folds, (V,)."""
     folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
     return np.asarray(np.mean([midrank_aucs(y[own], scores[:, own]) for own in folds], axis=0))
 
@@ -126,7 +127,7 @@ def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
 
 
 def _paths(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
-    """Return the indices of the settings that are fitted together."""
+    """Return the indices of settings in groups that are fitted together."""
     path = path_parameter(estimator)
     together: list[tuple[Setting, list[int]]] = []
     for row, setting in enumerate(settings):

@@ -1,8 +1,9 @@
-"""Compare methods on one cohort: the same folds, the same search, the same metrics, one table.
+"""Comparison of methods on one cohort, with the same folds, search and metrics, in one table.
 
-The comparison is a nested cross-validation as in the paper (lines 9037-9045). Each fold is once the test fold. The next
+The comparison is a nested cross-validation as in the paper (lines 9037-9045). Each fold is the test fold once. The next
 fold is the inner validation fold, on which the settings of a method are chosen by their AUC, and the other folds are
-for training. Every fit is a job with a small file, so an interrupted benchmark can continue. Letters: B repertoires.
+for training. Every fit is a job whose outcome is kept in a small file, so an interrupted benchmark can continue.
+Letters: B repertoires.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from deeprc.versions import package_version
 __all__ = ["Progress", "benchmark"]
 
 Progress = Callable[[int, int, float | None], None]
-"""Called with the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
+"""Function of the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,26 +70,27 @@ def benchmark(
     Parameters
     ----------
     cohort
-        A container made by `deeprc preprocess`, or a dataset.
+        Path of a container made by `deeprc preprocess`, or a dataset.
     target
-        What is predicted: two classes, several classes or a number; see `deeprc.tasks.parse_tasks`. Repertoires without
-        a label are left out.
+        Text of the target, for two classes, several classes or a number; see `deeprc.tasks.parse_tasks`. Repertoires
+        without a label are left out.
     methods
         Names of methods, see `deeprc.benchmarking.registry.METHODS`; or a mapping of names to estimators of your own
         (scikit-learn's contract, over `RepertoireDataset`) and of names of deeprc's methods to None.
     output
-        The folder to write; None writes nothing. It must not exist, be empty, or hold the same benchmark (`resume`).
+        Folder for the results; None writes nothing. It must not exist, or be empty, or have the same benchmark
+        (`resume`).
     options
-        Search spaces, folds, and where the jobs run; None: the defaults of `BenchmarkOptions`.
+        Search spaces, folds, and processes; None takes the defaults of `BenchmarkOptions`.
     resume
-        Continue what the folder holds; other methods may be asked for.
+        Whether to continue the benchmark in the folder; methods may be added.
     progress
-        Called after every job.
+        Function that is called after every job.
 
     Raises
     ------
     InputError
-        If anything the user gave cannot be used; nothing is written then.
+        If an argument cannot be used; then nothing is written.
     """
     options = BenchmarkOptions() if options is None else options
     if options.scheduler is not None:
@@ -145,7 +147,13 @@ def _split_methods(
 
 
 def _with_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
-    """Return the methods that a folder was begun with, then the new ones; its file may not name code to run."""
+    """Return the methods with which a folder was begun, then the new ones.
+
+    Raises
+    ------
+    InputError
+        If the folder was begun with a class of the user that the call does not name again: a file never names code.
+    """
     for name in asked:
         if names_code(name) and name not in names:
             raise InputError(
@@ -177,7 +185,7 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 
 def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
-    """Return what a check of the cohort warns of: shortcuts to the label, and copies in several folds."""
+    """Return warnings from a check of the cohort: shortcuts to the label, and copies in several folds."""
     findings = check_for_training(plan.dataset, [plan.task], group_by).findings
     fold_of = {
         str(name): fold
@@ -188,7 +196,7 @@ def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 
 def _column_cautions(plan: NestedPlan) -> list[Caution]:
-    """Return the warning about columns that the control of the sheet leaves out, unless the user named its columns."""
+    """Return the warning about columns that the control `sheet` leaves out, unless the user named its columns."""
     columns = columns_for_control(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
     return columns_left_out(columns) if columns.read in read else []
@@ -206,7 +214,7 @@ def _write_folds(folder: Path, plan: NestedPlan) -> None:
 
 
 def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
-    """Return the content of `benchmark.yaml` except the arguments of the call."""
+    """Return the content of `benchmark.yaml` without the arguments of the call."""
     methods = {
         method.name: {
             "label": method.label,
@@ -241,7 +249,7 @@ def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
 
 
 class _Run:
-    """Runs the jobs that have no outcome yet, and collects all outcomes."""
+    """The execution of a benchmark: it runs the jobs that have no outcome yet, and collects all outcomes."""
 
     def __init__(
         self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
@@ -278,7 +286,7 @@ class _Run:
         )
 
     def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
-        """Return the columns that are warned of, with the value of each repertoire by its id."""
+        """Return the columns in warnings, with the value of each repertoire by its id."""
         metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
         names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
         categories = strata_columns(metadata, self.plan.task)
@@ -295,7 +303,7 @@ class _Run:
         self._prepare(list(waiting.values()))
         self._tell(waiting)
         failed = set(self.failures)
-        # closed at once where anything goes wrong here, so that no worker goes on
+        # closed at once if anything goes wrong here, so that no worker continues
         with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
             for job, outcome in ended:
                 self.store.put(job, outcome)
@@ -305,17 +313,17 @@ class _Run:
                     failed.add(job.method)
                     logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
                 self._tell(waiting)
-        for job in jobs:  # in their order, not in that in which they ended
+        for job in jobs:  # in the order of the jobs, not in that in which they ended
             if "error" in self.done[job.key][1]:
                 self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
 
     def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
-        """Return whether stored predictions are those of the cohort's repertoires."""
+        """Return whether stored predictions are for the repertoires of the cohort."""
         ids = self.plan.dataset.repertoire_ids[job.split.test]
         return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
 
     def _prepare(self, jobs: Sequence[Job]) -> None:
-        """Fill the cache, using all cores, before several processes need the same content."""
+        """Compute the shared cache with all cores, before several processes need it."""
         if self.workers == HERE:
             return
         seen = set()
@@ -326,19 +334,19 @@ class _Run:
                 seen.add(key)
                 try:
                     with_setting(job.estimator, rest).prepare(self.plan.dataset)
-                except Exception as error:  # the job meets it again, and says so
+                except Exception as error:  # the job will raise and report it again
                     logger.debug("%s: cannot be prepared: %s", job.method, error)
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
             left = seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
-            if self.workers.scheduler is not None:  # whose workers are not known: by what has ended here so far
+            if self.workers.scheduler is not None:  # unknown workers: the speed so far
                 self.ended += 1
                 left = (time.monotonic() - self.started) / self.ended * len(waiting)
             self.progress(len(self.done), self.n_total, left)
 
     def _final(self, name: str, fold: int) -> Job | None:
-        """Return the job that tests the best setting; the first of several equally good ones."""
+        """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""
         method = next(each for each in self.plan.methods if each.name == name)
         jobs = self.searches[name, fold]
         if not jobs:

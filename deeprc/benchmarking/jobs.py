@@ -1,4 +1,4 @@
-"""The jobs of a benchmark: one fit or one path of fits each.
+"""Jobs of a benchmark, each of which is one fit or one path of fits.
 
 Letters: B repertoires, V settings.
 """
@@ -45,9 +45,9 @@ from deeprc.tasks import Task
 __all__ = ["Job", "Outcome", "job_key", "run_benchmark_jobs", "run_job", "seconds_left"]
 
 Outcome = dict[str, Any]
-"""The result of a job as values that JSON can hold; a failed job has the key `error`.
+"""Result of a job as JSON values; a failed job has the key `error`.
 
-`peak_memory_mb` is the memory that the job added to its process, at most.
+`peak_memory_mb` is the largest amount of memory that the job added to its process.
 """
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
@@ -57,31 +57,31 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """One task of a benchmark: everything that its outcome depends on.
+    """A job of a benchmark, with everything on which its outcome depends.
 
     Attributes
     ----------
     key
-        A digest of all the rest and of the cohort's content; names the file that keeps the outcome.
+        Digest of all other fields and of the content of the cohort; it is the name of the file with the outcome.
     method, fold
-        The method and the fold that the outcome belongs to.
+        Method and fold to which the outcome belongs.
     kind
         `search` measures settings on the validation fold; `final` predicts the test fold with one setting.
     cohort
-        The path of a container, or a dataset that has no file.
+        Path of a container, or a dataset without a file.
     estimator
-        The unfitted estimator.
+        Unfitted estimator.
     settings
-        `search`: settings that differ in the estimator's `path_parameter` only. `final`: one setting.
+        `search`: settings that differ only in the `path_parameter` of the estimator. `final`: one setting.
     split
-        The positions of the repertoires of the three sides in the cohort.
+        Rows of the repertoires of the three parts of the split in the cohort.
     labels
-        The label of each repertoire of the cohort, (B,): the index of the class, int64, -1 where missing; or for
-        regression the number, float64, NaN where missing.
+        Label of each repertoire of the cohort, (B,): the index of the class, int64, -1 if missing; for regression the
+        number, float64, NaN if missing.
     task
-        The target.
+        Task of the target.
     groups
-        Repertoires of the cohort with equal numbers are of one donor, (B,) int64; None: each is its own.
+        Donor of each repertoire of the cohort as an index, (B,) int64; None if each repertoire has another donor.
     """
 
     key: str
@@ -98,12 +98,12 @@ class Job:
 
 
 def job_key(*parts: Any) -> str:
-    """Return a digest of values: those that JSON can hold, arrays, and other objects such as estimators."""
+    """Return a digest of values: JSON values, arrays, and other objects such as estimators."""
     return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=_plain).encode(), digest_size=12).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """Return a representation of a value that is the same in every process."""
+    """Return a representation of a value that is equal in every process."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
         return [str(value.dtype), list(value.shape), content]
@@ -116,14 +116,14 @@ def _plain(value: Any) -> Any:
 
 
 def run_job(job: Job) -> Outcome:
-    """Run a job and return its outcome; an error in it is an outcome, too."""
+    """Run a job and return its outcome; an error is an outcome, too."""
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
         outcome = (_search if job.kind == "search" else _final)(job)
     except Terminated:
         raise
-    except (Exception, SystemExit) as error:  # another method's or a user's own code: the others go on
+    except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _one_line(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
@@ -135,7 +135,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _search(job: Job) -> Outcome:
-    """Return the AUC (macro AUC, r2) of each setting on the validation fold."""
+    """Return the AUC (or macro AUC, or r2) of each setting on the validation fold."""
     dataset = _opened(job.cohort)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.labels[train], dataset[validation]
@@ -152,7 +152,7 @@ def _search(job: Job) -> Outcome:
 
 
 def _final(job: Job) -> Outcome:
-    """Return the predictions for the test fold, with probabilities calibrated by the validation fold."""
+    """Return the predictions for the test fold, with probabilities calibrated on the validation fold."""
     dataset = _opened(job.cohort)
     X = dataset[job.split.test]
     estimator = _fitted(job, dataset, calibrate=True)
@@ -179,9 +179,9 @@ def _final(job: Job) -> Outcome:
 
 
 def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
-    """Return the measure on the test fold after a fit to the train and validation sides together, setting unchanged.
+    """Return the measure on the test fold after a fit to training and validation folds together, with the same setting.
 
-    None if the fit gets the validation side already.
+    The result is None if the estimator already gets the validation fold.
     """
     if getattr(job.estimator, "uses_validation", False):
         return None
@@ -192,9 +192,9 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
 
 
 def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
-    """Return the estimator, fitted on the train side; estimators that stop early also get the validation side.
+    """Return the estimator, fitted to the training folds; estimators that stop early also get the validation fold.
 
-    Without `calibrate`, deeprc's own classifiers of two classes spare the fits that only their probabilities need.
+    Without `calibrate`, deeprc's own classifiers of two classes omit the fits that only probabilities need.
     """
     estimator = with_setting(job.estimator, job.settings[0])
     both = job.split.train, job.split.validation
@@ -225,7 +225,7 @@ def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
 
 
 def _reset_peak() -> float:
-    """Reset the peak of this process's memory on Linux; return the memory in use, in MB."""
+    """Reset the peak of this process's memory on Linux; return the present memory in MB."""
     if sys.platform == "linux" and os.access("/proc/self/clear_refs", os.W_OK):
         Path("/proc/self/clear_refs").write_text("5")
     return _status_mb(_NOW)
@@ -248,7 +248,7 @@ def run_benchmark_jobs(jobs: Sequence[Job], workers: Workers = HERE) -> Generato
 
 
 def seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:
-    """Return about how long the waiting jobs take: each as long as those of its method and kind did, or else as all."""
+    """Estimate the seconds of the waiting jobs, from ended jobs of the same method and kind, or else from all."""
     spent: dict[tuple[str, str], list[float]] = {}
     for job, outcome in done:
         spent.setdefault((job.method, job.kind), []).append(float(outcome.get("seconds", 0.0)))

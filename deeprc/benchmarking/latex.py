@@ -1,4 +1,4 @@
-"""The tables of a benchmark in LaTeX."""
+"""Rendering of the tables of a benchmark in LaTeX."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _LATEX = {
 def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> str:
     r"""Return the tables of all methods as LaTeX floats in the form of the paper's; they need booktabs and graphicx.
 
-    The captions hold what Markdown says below the tables, except for the chosen settings. `\ref` finds the first by
-    `label`, and the table of probabilities, if there is one, by `label` and "-probabilities".
+    The captions have the text that is below the tables in Markdown, without the chosen settings. The label of the first
+    table is `label`, and that of the table of probabilities, if there is one, `label` and "-probabilities".
     """
     groups = [[[_latex(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
@@ -61,7 +61,7 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
 def _float(
     columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], caption: Sequence[str], label: str
 ) -> str:
-    """Return a float with a table whose groups of rows have a rule between them; the rows are LaTeX already."""
+    """Return a float of a table with rules between groups of rows; the cells are already LaTeX."""
     header = " & ".join(["", *map(_latex, columns[1:])]) + r" \\"
     lines = [
         r"\begin{table}[htp]",
@@ -103,5 +103,5 @@ def _latex(cell: Cell) -> str:
 
 def _latex_row(row: Sequence[str]) -> str:
     text = " & ".join(row)
-    # a bracket or star would belong to the \\ before it
+    # otherwise a bracket or star would belong to the \\ before it
     return ("{}" if text[0] in "[*" else "") + text + r" \\"

@@ -1,4 +1,4 @@
-"""The table of a benchmark in Markdown."""
+"""Rendering of the tables of a benchmark in Markdown."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _HEADINGS = {"control": "*Controls*", "truth": "*Ground truth*"}
 
 
 def render_markdown(result: BenchmarkResult) -> str:
-    """Return the table of all methods, and what to know about it, in Markdown that also reads well in a terminal.
+    """Return the table of all methods with explanations and warnings, in Markdown that is also readable in a terminal.
 
-    Rows are in the order of `result.methods`: first methods, then controls, then methods that know the ground truth.
+    Rows are in the order of `result.methods`: methods, then controls, then methods that know the ground truth.
     """
     columns = table_columns(result.scoring)
     rows: list[list[str]] = []
@@ -96,9 +96,9 @@ def _markdown(cell: Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text in one line with what Markdown would read as more than text escaped; `a_b` and `<0.001` are text.
+    """Return text in one line, with an escape where Markdown would read more than text; `a_b` and `<0.001` need none.
 
-    The name of a parameter stays code.
+    Names of parameters in backticks stay code.
     """
     marks = rf"{PARAMETER.pattern}|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
     return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", one_line(text))

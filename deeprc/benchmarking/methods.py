@@ -1,4 +1,4 @@
-"""The methods that a benchmark compares: their names, their estimators, and the settings that are tried of each."""
+"""The methods of a benchmark: their names, their estimators, and the settings to try."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ __all__ = [
 ]
 
 _FOLDER = "benchmark"
-_MAX_CHECKED = 100  # settings of a search space that are checked before anything is fitted
+_MAX_CHECKED = 100  # number of settings of a search space that are checked before anything is fitted
 _KEYS = {"search", "trials", "fixed", "estimator", "label", "regression"}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method that a benchmark compares.
+    """A method of a benchmark: an estimator with its search space.
 
     Attributes
     ----------
     name, label
-        The name in commands and files, and the name in tables.
+        Name in commands and files, and name in tables.
     estimator
-        The unfitted estimator, with the values of the parameters that are not searched.
+        Unfitted estimator, with the values of the parameters that are not searched.
     search
-        The search space of the other parameters.
+        Search space of the other parameters.
     kind
-        A "method"; a "control", which reads no sequence; or "truth", which knows what was simulated.
+        "method"; "control", which reads no sequence; or "truth", which knows the simulated signal.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Method:
 
 
 def _classes() -> list[str]:
-    """Return the `module:Class` of each method that comes with deeprc; a file may name these."""
+    """Return the `module:Class` of each method that comes with deeprc; files may name only these."""
     return [known.estimator for known in METHODS.values()]
 
 
@@ -85,27 +85,27 @@ def choose_methods(
     own: Mapping[str, BaseEstimator] | None = None,
     task: Task | None = None,
 ) -> tuple[list[Method], dict[str, str]]:
-    """Return the methods that names select, and why methods are left out that `all` selects and that cannot be used.
+    """Return the methods with these names, and the reason for each method of `all` that cannot be used.
 
     Parameters
     ----------
     names
-        Names of `METHODS`; names of sections in the preset's file that make a method from their class;
-        `module:Class`; or `NAME=module:Class` for a section NAME in the preset's file. `all` selects every method of
-        the first two kinds. Only a class that is named here is imported, never one that a file names.
+        Names of `METHODS`; names of sections in the preset's file that make a method from their class; `module:Class`;
+        or `NAME=module:Class` for a section NAME in the preset's file. `all` selects every method of the first two
+        kinds. A class is imported only if it is named here, never because a file names it.
     preset
-        The search spaces: a name of `search_presets`, or a YAML file.
+        Search spaces: a name of `search_presets`, or a YAML file.
     dataset
         The cohort, which may lack data that a method needs.
     own
-        Other estimators, by name.
+        Estimators of the user, by name.
     task
-        The target; by default one with two classes.
+        Task of the target; None is a target with two classes.
 
     Raises
     ------
     InputError
-        If there is no such method or preset, or a method that was named cannot be used with this cohort or target.
+        If there is no such method or preset, or if a named method cannot be used with this cohort or target.
     """
     task = task or Task("", "", "binary")
     own = own or {}
@@ -141,7 +141,7 @@ def choose_methods(
 
 
 def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
-    """Return methods of `METHODS` for a target with two classes, unfitted, whether or not a cohort can serve them.
+    """Return unfitted methods of `METHODS` for a target with two classes, without a check of a cohort.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
 
 
 def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
-    """Return the methods with different names: the second of two classes `a:Model` and `b:Model` has its full name."""
+    """Return the methods with unique names: of two classes `a:Model` and `b:Model`, the second has its full name."""
     apart: dict[str, Method] = {}
     for asked, method in chosen.items():
         name = asked if method.name in apart else method.name
@@ -162,7 +162,7 @@ def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
 
 
 def unfit_for(name: str, task: Task) -> str | None:
-    """Return why a method of `METHODS` cannot predict a target; None where it can, and for other methods."""
+    """Return why a method of `METHODS` cannot predict a target; None if it can, and for other methods."""
     form = METHODS.get(name)
     if form is None:
         return None
@@ -175,16 +175,16 @@ def unfit_for(name: str, task: Task) -> str | None:
 
 @dataclass(frozen=True)
 class _Preset:
-    """What a preset says about methods for a kind of target.
+    """The sections of a preset about methods, for a kind of target.
 
     Attributes
     ----------
     source
-        Its name or its file, for messages.
+        Name or file of the preset, for messages.
     task
-        The target.
+        Task of the target.
     sections
-        The section of each method; for regression, keys under `regression` have replaced others.
+        Section of each method; for regression, keys under `regression` have replaced others.
     """
 
     source: str
@@ -193,7 +193,7 @@ class _Preset:
 
     @classmethod
     def read(cls, preset: str | Path, task: Task) -> _Preset:
-        """Read a name of `search_presets`, or a YAML file."""
+        """Read a preset, by its name or from a YAML file."""
         if str(preset) in search_presets():
             text = files("deeprc.configs").joinpath(_FOLDER, f"{preset}.yaml").read_text(encoding="utf-8")
             body = parse_yaml(text, source=str(preset))
@@ -207,12 +207,12 @@ class _Preset:
         return cls(str(preset), task, sections)
 
     def list_methods(self, coded: Container[str]) -> list[str]:
-        """Return the names of methods that need no code of the user: those of `METHODS` and those of sections."""
+        """Return the names of methods without code of the user: those of `METHODS` and those of sections."""
         own = [name for name, entry in self.sections.items() if "estimator" in entry]
         return [*METHODS, *(name for name in own if name not in METHODS and name not in coded)]
 
     def check_sections(self, known: Sequence[str], others: Sequence[str]) -> None:
-        """Raise InputError if a section is about none of the known and the other methods."""
+        """Raise InputError if a section belongs to none of the known and other methods."""
         for name in self.sections:
             if name not in (*known, *others):
                 near = difflib.get_close_matches(name, known, n=1)
@@ -220,7 +220,7 @@ class _Preset:
                 raise InputError(f"{self.source}: no method {name!r}{f'; did you mean {near[0]!r}?' if near else own}")
 
     def make(self, name: str, known: Sequence[str]) -> Method:
-        """Return an unfitted method, whether or not a cohort can serve it; `known` names are for messages."""
+        """Return an unfitted method, without a check of a cohort; the `known` names are for messages."""
         if name in METHODS:
             return self._registered(name)
         entry = self.sections.get(name, {})
@@ -251,7 +251,7 @@ class _Preset:
         return _with_entry(Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source)
 
     def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
-        """Return the method of another estimator, with what its section says."""
+        """Return the method of another estimator, with the parameters, search space and label of its section."""
         needed = ("fit", "get_params", "set_params")
         if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
             found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
@@ -260,7 +260,7 @@ class _Preset:
 
 
 def _for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
-    """Return a section for a kind of target; for regression, keys under `regression` replace others."""
+    """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
     own = entry.get("regression", {})
     if not isinstance(own, Mapping):
         raise InputError(f"{where}.regression: expected search, trials, fixed or label, found {own!r}")
@@ -269,7 +269,7 @@ def _for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any
 
 
 def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
-    """Return the method; the control of the sheet gets the columns that it may read."""
+    """Return the method; the control `sheet` gets the columns that it may read."""
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
@@ -279,12 +279,12 @@ def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Met
 
 
 def names_code(name: str) -> bool:
-    """Return whether the name of a method says which class to import: `module:Class` or `NAME=module:Class`."""
+    """Return whether the name of a method names a class to import: `module:Class` or `NAME=module:Class`."""
     return ":" in name
 
 
 def _name_and_code(name: str) -> tuple[str, str]:
-    """Return the name of the preset's section about another method, and its `module:Class`."""
+    """Return the name of the preset's section, and the `module:Class`, from the name of another method."""
     key, equals, where = name.partition("=")
     return (key, where) if equals else (name, name)
 
@@ -310,7 +310,7 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
     estimator = with_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
     for setting in search.settings([0])[:_MAX_CHECKED] or [{}]:
-        one = with_setting(estimator, setting)  # fails here where a parameter does not exist
+        one = with_setting(estimator, setting)  # raises an error if a parameter does not exist
         try:
             getattr(one, "check_parameters", lambda: None)()
         except ValueError as error:
@@ -319,7 +319,7 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
 
 
 def _unfit(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
-    """Return why a method cannot be used with a cohort or a target."""
+    """Return why a method cannot be used with a cohort or a target; None if it can."""
     if method is None:
         return None
     if task.kind == "regression" and (is_classifier(method.estimator) or not hasattr(method.estimator, "predict")):
@@ -347,7 +347,7 @@ def estimator_class(where: str) -> type[BaseEstimator]:
     """
     module, _, name = where.partition(":")
     if where not in _classes() and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as Python does for scripts; worker processes look there, too
+        sys.path.append(os.getcwd())  # as Python does for scripts; worker processes do the same
     try:
         found = importlib.import_module(module)
     except Exception as error:  # a user's module may raise anything

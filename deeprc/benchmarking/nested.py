@@ -1,4 +1,4 @@
-"""Nested cross-validation as jobs: the fold of each repertoire, and the fits for each fold.
+"""The plan of a nested cross-validation: the fold of each repertoire, and the jobs for each fold.
 
 Letters: B repertoires.
 """
@@ -31,13 +31,13 @@ from deeprc.versions import package_version
 
 __all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
 
-_MAX_PATH = 250  # settings in one job: an interruption loses at most so many
+_MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
 
 
 def labelled_folds(
     dataset: RepertoireDataset, target: str, options: BenchmarkOptions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[Any], Task]:
-    """Return the folds of each repertoire, for testing and for validation, their labels, and the target.
+    """Return the test fold and the validation folds of each repertoire, the labels, and the task.
 
     See `NestedPlan`.
     """
@@ -63,7 +63,7 @@ def labelled_folds(
         raise InputError("`group_by`: the file of folds decides already which repertoires are together")
     else:
         fold_of_all = read_folds(Path(folds), dataset.repertoire_ids)
-        n_folds = int(fold_of_all.max()) + 1  # also those of which no repertoire has a label
+        n_folds = int(fold_of_all.max()) + 1  # also folds without any label
         fold_of = np.where(np.isnan(label), -1, fold_of_all)
     fewer = "try fewer `folds`, another `seed`, or folds of your own"
     for fold in range(n_folds):
@@ -102,25 +102,25 @@ class NestedPlan:
     Attributes
     ----------
     dataset
-        The repertoires, (B,).
+        Repertoires, (B,).
     fold_of, labels
-        The index of the fold of each repertoire, -1 where it is in none; and its label: the index of the class, int64,
-        -1 where missing, or for regression the number, float64, NaN where missing. Both are (B,).
+        Index of the fold of each repertoire, -1 if it is in none; and its label: the index of the class, int64, -1 if
+        missing, or for regression the number, float64, NaN if missing. Both are (B,).
     task
-        The target.
+        Task of the target.
     seed
-        Decides which settings are drawn.
+        Seed of the drawn settings.
     content
-        The digest of `cohort_digest`.
+        Digest of the cohort, see `cohort_digest`.
     methods
-        The methods that are compared.
+        Methods that are compared.
     groups
-        Repertoires with equal numbers are of one donor, (B,) int64; None: each is its own.
+        Donor of each repertoire as an index, (B,) int64; None if each repertoire has another donor.
     validation_of
-        Where the values of a column are left out: for each fold, the other repertoires in folds of their own, of which
-        the first is for validation, (F, B); None: the fold after that for testing is for validation.
+        Only if the values of a column are left out: inner folds of the other repertoires for each test fold, (F, B), of
+        which the first is for validation. None: the fold after the test fold is for validation.
     adjust_for
-        The columns of the metadata for which every fold is adjusted, see `adjust_split`.
+        Metadata columns for which every fold is adjusted, see `adjust_split`.
     """
 
     dataset: RepertoireDataset
@@ -136,12 +136,12 @@ class NestedPlan:
 
     @property
     def n_folds(self) -> int:
-        """The number of folds."""
+        """Number of folds."""
         return int(self.fold_of.max()) + 1
 
     @cached_property
     def splits(self) -> list[Split]:
-        """The split of each fold: it is for testing, the next fold for validation, the others for training."""
+        """Split for each test fold: the next fold is for validation, and the others are for training."""
         return [self._split(fold) for fold in range(self.n_folds)]
 
     def _split(self, fold: int) -> Split:
@@ -157,11 +157,11 @@ class NestedPlan:
         return adjust_split(split, metadata, [self.task], self.adjust_for, donors, seed=seed, source=source)
 
     def settings(self, method: Method, fold: int) -> list[Setting]:
-        """Return the settings that are tried for a method; every fold has its own random draws."""
+        """Return the settings to try for a method; every fold has its own random draws."""
         return method.search.settings([self.seed, fold])
 
     def search_jobs(self, method: Method, fold: int) -> list[Job]:
-        """Return the jobs that measure a method's settings; none if it has one setting only."""
+        """Return the jobs that measure the settings of a method; none if it has only one setting."""
         settings = self.settings(method, fold)
         if len(settings) < 2:
             return []
@@ -186,7 +186,7 @@ class NestedPlan:
         folds += () if self.validation_of is None else (self.validation_of.tolist(),)
         split = self.splits[fold]
         folds += (split.train, split.validation) if self.adjust_for else ()
-        outcome = "with cutoff" if kind == "final" else kind  # older versions chose no cutoff
+        outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, Container) and np.array_equal(
@@ -209,10 +209,10 @@ class NestedPlan:
 
 
 def _source(kind: type) -> str:
-    """Return the source of a user's class, which may change between two calls; "" for deeprc's, which has a version."""
+    """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
     if kind.__module__.partition(".")[0] == "deeprc":
         return ""
     try:
         return inspect.getsource(kind)
-    except (OSError, TypeError):  # typed in at a prompt
+    except (OSError, TypeError):  # a class that was defined at a prompt
         return ""

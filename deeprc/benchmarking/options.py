@@ -1,4 +1,4 @@
-"""How methods are compared: the options of `deeprc.benchmark`."""
+"""Options of `deeprc.benchmark`."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ __all__ = ["BenchmarkOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """Which settings are searched, how repertoires are assigned to folds, and where the jobs run.
+    """Options of a benchmark: search spaces, folds, and processes.
 
     Attributes
     ----------
     preset
-        The search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None: "quick", or, for a
-        benchmark that is resumed, the preset that it began with.
+        Search spaces: "paper", "quick", or a YAML file like those in `configs/benchmark`. None is "quick", or, for a
+        resumed benchmark, its preset.
     folds
-        The number of folds; `leave-one-out:COLUMN`: each value of a column of the metadata, such as a batch, is left
-        out for testing once, and a fifth of the others is for validation; or a TSV file with the columns
-        `repertoire_id` and `fold`.
+        Number of folds; or `leave-one-out:COLUMN`: each value of a metadata column, such as a batch, is left out for
+        testing once, and a fifth of the others is for validation; or a TSV file with the columns `repertoire_id` and
+        `fold`.
     group_by
-        A column of the metadata; repertoires with the same value are in one fold.
+        Metadata column; repertoires with the same value are in one fold.
     adjust_for
-        A column of the metadata, such as a batch, or several: repertoires are left out of training and validation until
-        they say nothing about the label, see `deeprc.evaluation.adjustment`.
+        Metadata columns, such as a batch: repertoires are left out of training and validation until these columns do
+        not predict the label, see `deeprc.evaluation.adjustment`.
     seed
-        Decides every random choice: the folds, the settings that are drawn at random, and what the estimators with a
-        parameter `seed` draw.
+        Seed of every random choice: the folds, the drawn settings, and the estimators that have a parameter `seed`.
     jobs
         Number of processes.
     scheduler
-        The address of a Dask scheduler, whose workers then run the jobs.
+        Address of a Dask scheduler. Then its workers run the jobs.
 
     Raises
     ------
     InputError
-        If there is less than one job.
+        If `jobs` is less than 1.
     """
 
     preset: str | os.PathLike[str] | None = None
@@ -59,5 +58,5 @@ class BenchmarkOptions:
 
     @property
     def workers(self) -> Workers:
-        """Where the jobs run."""
+        """Processes that run the jobs."""
         return Workers(self.jobs, self.scheduler)

@@ -1,6 +1,6 @@
-"""The registry of methods: what each is called, and which class it is. It imports none of them.
+"""The registry of methods: the names and class of each method, without importing any.
 
-Any room may name a class here, also one above this, because the name is only text.
+A class may be in any package, also in one above this one, because its name here is only text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class MethodEntry:
     Attributes
     ----------
     label
-        The name in tables.
+        Name in tables.
     estimator
-        The class, as `module:Class`; it is imported only when it is used.
+        Class, as `module:Class`; it is imported only when it is used.
     fixed
-        Parameters that are always the same.
+        Values of parameters that are always the same.
     kind
-        As in `deeprc.benchmarking.methods.Method`.
+        Kind of the method, see `deeprc.benchmarking.methods.Method`.
     for_numbers, number_label
-        The class for regression, "" if the method cannot predict numbers; and its label, if it is another one.
+        Class for regression, "" if the method cannot predict numbers; and its label, if it differs.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""The result of a benchmark, and the files that hold it."""
+"""The result of a benchmark, and its files."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class BenchmarkResult:
-    """The test predictions of every method for every labelled repertoire, and what follows from them.
+    """The test predictions of every method for every labelled repertoire, with comparisons, metrics and warnings.
 
     Attributes
     ----------
     methods
-        The methods in the order in which they were asked for.
+        Methods in the order in which they were given.
     predictions
-        A table of method, fold, repertoire_id, label and the predictions; see `deeprc.evaluation.scoring`.
+        Table of method, fold, repertoire_id, label and the predictions; see `deeprc.evaluation.scoring`.
     choices
-        The setting that was chosen in each fold: method, fold, validation_auc (or validation_r2), refit_auc (or
-        refit_r2): that on the test fold after a fit to the training and validation folds together, NaN if the method
-        learns from both anyway; and settings (JSON).
+        Table of the setting that was chosen in each fold: method, fold, validation_auc (or validation_r2); refit_auc
+        (or refit_r2), the measure on the test fold after a fit to training and validation folds together, NaN if the
+        method learns from both anyway; and settings (JSON).
     costs
-        The costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
+        Table of the costs of every job: method, fold, task ("search" or "final"), seconds, cpu_seconds, peak_memory_mb.
     members
-        The members of methods in which several predict together, by fold and test repertoire: `MEMBER_COLUMNS`. The
-        cross-fitted AUC of a member, its weight, its share of the variance and the intercept of all members are the
-        same for all repertoires of a fold; its contribution to the log-odds is that to one repertoire.
+        Table of the members of stacks, by fold and test repertoire: `MEMBER_COLUMNS`. The cross-fitted AUC of a member,
+        its weight, its share of the variance and the intercept of all members are the same for all repertoires of a
+        fold; its contribution to the log-odds is that to one repertoire.
     failures
-        Why methods failed, by their names.
+        Reasons why methods failed, by name.
     n_folds
-        The number of folds.
+        Number of folds.
     title
-        The heading of the tables: target, cohort, folds and settings.
+        Heading of the tables: target, cohort, folds and settings.
     scoring
-        How the kind of target is scored.
+        Scoring for the kind of target.
     known
         Warnings about the cohort and the folds.
     donors
-        The number of each repertoire's donor by the repertoire's id; None: each is of another donor.
+        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
     shortcuts
-        The columns of the sheet that predict the target, with the value of each repertoire by its id.
+        Metadata columns that predict the target, with the value of each repertoire by its id.
     """
 
     methods: Sequence[MethodInfo]
@@ -90,7 +90,7 @@ class BenchmarkResult:
         return f"BenchmarkResult({self.title!r}, {len(self.methods)} methods{failed}; print(result.table) shows them)"
 
     def _repr_html_(self) -> str:
-        """Return the methods with their measure and its interval as a notebook shows them."""
+        """Return the methods with their measure and its interval as HTML for a notebook."""
         found, measure = self.comparison, self.scoring.estimate
         labels = {method.name: method.label for method in self.methods}
         rows, pictures = [], []
@@ -106,28 +106,28 @@ class BenchmarkResult:
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """AUCs (r2) with intervals and tests, one row per method; see `deeprc.evaluation.comparison.compare`."""
+        """Table of AUCs (or r2) with intervals and tests by method; see `deeprc.evaluation.comparison.compare`."""
         return compare(self.predictions, self.methods, n_folds=self.n_folds, scoring=self.scoring, donors=self.donors)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """Every metric of every method and fold; see `deeprc.evaluation.comparison.fold_metrics`."""
+        """Table of every metric of every method and fold; see `deeprc.evaluation.comparison.fold_metrics`."""
         return fold_metrics(self.predictions, self.scoring)
 
     @cached_property
     def probabilities(self) -> pd.DataFrame:
-        """How good each method's probabilities are; see `deeprc.evaluation.comparison.compare_probabilities`."""
+        """Table of the quality of probabilities by method; see `deeprc.evaluation.comparison.compare_probabilities`."""
         return compare_probabilities(self.predictions, self.methods, self.scoring)
 
     @cached_property
     def cautions(self) -> list[Caution]:
-        """All warnings: about the cohort and the folds, the controls, and few repertoires."""
+        """All warnings: about the cohort, the folds, the controls, and few repertoires."""
         few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
         return [*self.known, *self._within(), *found]
 
     def _within(self) -> Iterator[Caution]:
-        """Yield for each column that predicts the target how good methods are among repertoires with the same value."""
+        """Yield, for columns that predict the target, a warning with the AUCs among repertoires of equal values."""
         auc_of = self.comparison.set_index("method")[self.scoring.estimate]
         for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():
             told, details = [], {}
@@ -151,7 +151,7 @@ class BenchmarkResult:
 
     @property
     def table(self) -> str:
-        """The table of all methods and what to know about it, as Markdown."""
+        """Table of all methods with explanations and warnings, in Markdown."""
         return render_markdown(self)
 
     def write(self, folder: Path) -> None:
@@ -179,7 +179,7 @@ class BenchmarkResult:
             if len(rows):
                 write_text(folder / name, _tsv(rows))
             else:
-                (folder / name).unlink(missing_ok=True)  # of an earlier call
+                (folder / name).unlink(missing_ok=True)  # file of an earlier call
         write_cautions(folder, self.cautions)
         (folder / "curves").mkdir(exist_ok=True)
         if find_spec("matplotlib") is not None:

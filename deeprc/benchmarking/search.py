@@ -1,4 +1,4 @@
-"""Search spaces: which settings are tried, in which order, and how an estimator gets a setting."""
+"""Search spaces: the settings to try and their order, and functions that give a setting to an estimator."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Setting = dict[str, Any]
 
 _MAX_VALUES = 100_000
 _RANGES = ("log10", "integer")
-_MAX_EXPONENT = 300  # of 10, that a number of 64 bits can have
+_MAX_EXPONENT = 300  # largest exponent of 10 for a number of 64 bits
 
 
 @dataclass(frozen=True)
 class Search:
-    """The settings that are tried for one method.
+    """A search space: the settings to try for one method.
 
     Attributes
     ----------
     lists
-        The values of each parameter. All combinations are tried; those of the first values come first.
+        Values of each parameter. All combinations are tried; those with the first values come first.
     ranges
-        Parameters that are drawn at random: `("log10", low, high)` draws the exponent of 10 uniformly from [low, high),
-        `("integer", low, high)` an integer from low to high.
+        Ranges of parameters that are drawn at random: `("log10", low, high)` draws the exponent of 10 uniformly from
+        [low, high), `("integer", low, high)` an integer from low to high.
     trials
-        The number of random draws for each combination of the lists.
+        Number of random draws for each combination of the lists.
     """
 
     lists: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -43,12 +43,12 @@ class Search:
     trials: int = 1
 
     def settings(self, seed: Sequence[int]) -> list[Setting]:
-        """Return the settings in their order of preference: of several equally good ones, the first is chosen.
+        """Return the settings in their order of preference; the first of equally good ones is chosen.
 
         Parameters
         ----------
         seed
-            Decides the random draws; the same numbers give the same settings.
+            Seed of the random draws; equal seeds give equal settings.
         """
         combinations = [
             dict(zip(self.lists, values, strict=True)) for values in itertools.product(*self.lists.values())
@@ -67,12 +67,12 @@ def _draw(rng: np.random.Generator, kind: str, low: float, high: float) -> float
 
 
 def parse_search(body: object, *, trials: object, source: str) -> Search:
-    """Read a search space as YAML gives it: `name: [values]`, `{from: 1, to: 9}`, `{log10: [low, high]}`, ...
+    """Parse a search space from a YAML value: `name: [values]`, `{from: 1, to: 9}`, `{log10: [low, high]}`, ...
 
     Raises
     ------
     InputError
-        If it is anything else; the message begins with `source`.
+        If the value is anything else; the message begins with `source`.
     """
     if not isinstance(body, Mapping):
         raise InputError(f"{source}: expected names of parameters with values, found {body!r}")
@@ -116,28 +116,28 @@ def _allowed(kind: str, limit: object) -> bool:
 
 
 def path_parameter(estimator: BaseEstimator) -> str | None:
-    """Return the parameter whose values an estimator fits together in one path; None where each value needs a fit.
+    """Return the parameter whose values an estimator fits together in one path; None if each value needs a fit.
 
-    A path gets no validation repertoires, so an estimator that stops early by them has no path.
+    A path gets no validation repertoires, so an estimator with early stopping has no path.
     """
     return None if getattr(estimator, "uses_validation", False) else getattr(estimator, "path_parameter", None)
 
 
 def without_path(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
-    """Return a setting without the parameter of the path, which all settings of one path share."""
+    """Return a setting without the parameter of the path; it is equal for all settings of one path."""
     path = path_parameter(estimator)
     return {name: value for name, value in setting.items() if name != path}
 
 
 def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:
-    """Return an unfitted copy of an estimator with other parameters.
+    """Return an unfitted copy of an estimator with the parameters of a setting.
 
-    `overrides.n_kernels` sets the key `n_kernels` of the parameter `overrides`, which holds a dictionary.
+    `overrides.n_kernels` sets the key `n_kernels` of the parameter `overrides`, which is a dictionary.
 
     Raises
     ------
     InputError
-        If the estimator has no such parameter, or the parameter is no dictionary.
+        If the estimator has no such parameter, or if the parameter is no dictionary.
     """
     fresh = clone(estimator)
     known = fresh.get_params()

@@ -1,4 +1,4 @@
-"""The folder of a benchmark: its settings, and one small file per job that has ended."""
+"""The folder of a benchmark, with its settings and one small file for each job that has ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT, VERSION = "deeprc-benchmark", 1
 
 
 class StoreKind(NamedTuple):
-    """What outcomes are for: in words, the name of the file with the settings, and its format."""
+    """A kind of folder with outcomes: its name in words, the file with the settings, and the format of this file."""
 
     words: str
     header: str
@@ -35,27 +35,27 @@ class StoreKind(NamedTuple):
 BENCHMARK = StoreKind("benchmark", "benchmark.yaml", FORMAT)
 POWER = StoreKind("power analysis", "power.yaml", "deeprc-power")
 _SAME = ("content", "target", "group_by", "adjust_for", "seed", "n_folds", "folds", "preset")
-"""The settings that all calls for one folder must share; a setting stands before those that it changes."""
+"""Settings that all calls for one folder must share; a setting is listed before those that depend on it."""
 
 
 class ResultStore:
-    """Keeps the outcomes of jobs by their keys: in files, or in memory if there is no folder.
+    """Storage for the outcomes of jobs by their keys, in files, or in memory if there is no folder.
 
     Parameters
     ----------
     folder
-        The folder for the files; None keeps outcomes in memory.
+        Folder for the files; None keeps outcomes in memory.
     header
-        The settings of the benchmark, which are written to `benchmark.yaml`.
+        Settings of the benchmark, which are written to `benchmark.yaml`.
     resume
-        Whether the folder may hold outcomes already.
+        Whether the folder may already have outcomes.
     kind
-        What the folder holds: `BENCHMARK`, or outcomes of such jobs for another purpose.
+        Kind of the folder: `BENCHMARK`, or a folder of such jobs for another purpose.
 
     Raises
     ------
     InputError
-        If the folder holds anything and `resume` is not set, or holds a benchmark with other settings.
+        If the folder is not empty and `resume` is not set, or if it has a benchmark with other settings.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ResultStore:
         write_text(folder / kind.header, text)
 
     def get(self, job: Job) -> Outcome | None:
-        """Return the outcome of a job; None if there is no file for it yet, or one that does not fit the job."""
+        """Return the outcome of a job; None if it has no file yet, or if the file does not fit the job."""
         if self.folder is None:
             return self._memory.get(job.key)
         path = self._path(job)
@@ -101,7 +101,7 @@ class ResultStore:
             return None
 
     def put(self, job: Job, outcome: Outcome) -> None:
-        """Keep a job's outcome; a failed job is not kept, so that it is tried again."""
+        """Store the outcome of a job; a failed job is not stored, so that it is tried again."""
         if "error" in outcome:
             return
         if self.folder is None:
@@ -112,7 +112,7 @@ class ResultStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         about = {"key": job.key, "method": job.method, "fold": job.fold, "kind": job.kind}
         body = to_plain({**about, "outcome": outcome})
-        write_text(path, json.dumps(body, indent=1) + "\n", durable=False)  # a lost one is computed again
+        write_text(path, json.dumps(body, indent=1) + "\n", durable=False)  # a lost outcome is computed again
 
     def _path(self, job: Job) -> Path:
         assert self.folder is not None
@@ -121,17 +121,17 @@ class ResultStore:
 
 
 def holds_benchmark(folder: Path, kind: StoreKind = BENCHMARK) -> bool:
-    """Return whether a folder holds a benchmark, or outcomes of another kind, even unfinished ones."""
+    """Return whether a folder has a benchmark, or is of another kind of folder with outcomes, finished or not."""
     return (folder / kind.header).is_file()
 
 
 def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
-    """Return the content of `benchmark.yaml`, or of the file of another kind.
+    """Return the content of `benchmark.yaml`, or of the settings file of another kind of folder.
 
     Raises
     ------
     InputError
-        If the folder holds no benchmark, or one of another version.
+        If the folder has no benchmark, or one of another version.
     """
     file = folder / kind.header
     if not file.exists():
@@ -144,11 +144,11 @@ def read_header(folder: Path, kind: StoreKind = BENCHMARK) -> dict[str, Any]:
 
 
 _COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
-"""The costs of a job; NaN where they could not be measured."""
+"""Names of the costs of a job; a cost is NaN if it could not be measured."""
 
 
 def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
-    """Return the outcome in a job's file; raise InputError if it is not the outcome of this job."""
+    """Return the outcome in the file of a job; raise InputError if it is not an outcome of this job."""
     scoring = scoring_for(job.task.kind, job.task.classes)
     validation, refit = f"validation_{scoring.measure}", f"refit_{scoring.measure}"
     names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, refit, "test", "members"))}
@@ -184,7 +184,7 @@ def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
 
 
 def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
-    """Return the predictions for the test fold."""
+    """Return the predictions for the test fold; raise InputError if they do not fit the job."""
     numbers = [name for name in scoring.columns if name not in ("method", "fold", "repertoire_id", "label")]
     test = validate(body, dict[str, list[Any]], f"{where}: test")
     expected: list[Any] = job.labels[job.split.test].tolist()
@@ -202,7 +202,7 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
 
 
 def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
-    """Return the members of a method in which several predict together, with n contributions each."""
+    """Return the members of a stack, with n contributions each; raise InputError if they are not valid."""
     members: list[dict[str, Any]] = validate(body, list[dict[str, Any]], where)
     numbers = ("auc", "weight", "share", "intercept")
     for each in members:
@@ -217,14 +217,14 @@ def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
 
 
 def _as_read(settings: Sequence[Setting]) -> list[Setting]:
-    """Return settings as they are after being written to JSON and read again."""
+    """Return settings as they are after they were written to JSON and read again."""
     read: list[Setting] = json.loads(json.dumps(to_plain(settings)))
     return read
 
 
 @dataclass(frozen=True)
 class _MethodEntry:
-    """The entry of a method in `benchmark.yaml`; `estimator` is shown, and never imported."""
+    """The entry of a method in `benchmark.yaml`; `estimator` is only shown, and never imported."""
 
     label: str
     kind: Literal["method", "control", "truth"]

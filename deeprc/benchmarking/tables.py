@@ -1,4 +1,4 @@
-"""What the tables of a benchmark hold: all numbers as text with tabs, rows, legend, and what is not complete.
+"""Content of the tables of a benchmark: rows, legend and incomplete methods, and all numbers as a TSV.
 
 The tables have the form of the paper's (lines 9186-9435); `markdown.py` and `latex.py` render them.
 """
@@ -43,11 +43,11 @@ __all__ = [
 ]
 
 VALIDATED = {"binary": "AUC", "multiclass": "macro AUC", "regression": "r²"}
-"""The measure on the validation fold by which a setting is chosen, by the kind of the target."""
+"""Measure on the validation fold by which a setting is chosen, by the kind of the target."""
 
 
 class MetricEstimate(NamedTuple):
-    """A metric of a method over all folds, its standard deviation over the folds, and whether it is printed bold."""
+    """A metric of a method over all folds, its standard deviation over folds, and whether it is printed bold."""
 
     value: float
     sd: float
@@ -55,7 +55,7 @@ class MetricEstimate(NamedTuple):
 
 
 PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
-"""The headings of the table of probabilities."""
+"""Headings of the table of probabilities."""
 
 PROBABILITY_LEGEND = (
     "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold; a method "
@@ -63,27 +63,27 @@ PROBABILITY_LEGEND = (
     "error: root mean square difference of probabilities to the share that came true, in at most 10 bins, without what "
     "chance adds (0: no more than chance)."
 )
-"""What the numbers of the table of probabilities are."""
+"""Explanation of the numbers in the table of probabilities."""
 
 REFIT_HEADING = "Refitted"
-"""The heading of the column of measures after a second fit."""
+"""Heading of the column of measures after a second fit."""
 
 REFIT_LEGEND = (
     "Refitted: mean {measure} over the folds after a fit to the training and validation folds together, with the same "
     "setting. A method without this number uses the validation fold already, to stop early."
 )
-"""What this column is."""
+"""Explanation of this column."""
 
 Cell = str | MetricEstimate
-"""A cell of a table; "-" where there is no value."""
+"""A cell of a table; "-" if there is no value."""
 
 
 def results_tsv(result: BenchmarkResult) -> str:
     """Return all numbers as tab-separated text: method, fold, metric, value; an undefined value is empty.
 
-    Metrics are those of `fold_metrics`; the measure on the validation fold (`validation_auc` or `validation_r2`); that
-    after a refit (`refit_auc` or `refit_r2`); and the costs: `search_seconds` and `final_seconds`; `seconds` and
-    `cpu_seconds`, sums over search and final fit; and `peak_memory_mb`, the larger of the two.
+    Metrics are those of `fold_metrics`; the measure on the validation fold (`validation_auc` or `validation_r2`); the
+    measure after a refit (`refit_auc` or `refit_r2`); and the costs: `search_seconds` and `final_seconds`; `seconds`
+    and `cpu_seconds`, which are sums over search and final fit; and `peak_memory_mb`, the larger value of both.
     """
     choices, costs = result.choices, result.costs
     parts = [result.metrics]
@@ -103,13 +103,13 @@ def results_tsv(result: BenchmarkResult) -> str:
 
 
 def table_columns(scoring: Scoring) -> list[str]:
-    """Return the headings of the table's columns."""
+    """Return the headings of the columns of the table."""
     main, *others = scoring.headings.values()
     return ["Method", main, "95% interval", "p", "p (Holm)", REFIT_HEADING, *others, "Time", "Memory"]
 
 
 def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
-    """Return the rows of the table by the kind of their method; methods without a measured fold have none."""
+    """Return the rows of the table by kind of method; methods without a measured fold have no row."""
     by_name, scoring = _by_name(result.comparison), result.scoring
     eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
     estimates = metric_estimates(result.metrics, result.comparison, eligible, scoring)
@@ -129,7 +129,7 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
 
 
 def probability_rows(result: BenchmarkResult) -> list[list[str]]:
-    """Return the rows of the table of probabilities as text; the last row is that of the base rate."""
+    """Return the rows of the table of probabilities as text; the last row is the base rate."""
     label, found = {each.name: each.label for each in result.methods}, result.probabilities
     names = ("brier", "log_loss", "calibration_error")
     rows = [
@@ -148,8 +148,8 @@ def metric_estimates(
 ) -> dict[str, dict[str, MetricEstimate]]:
     """Return the estimate of each metric of the table for each method.
 
-    The measure by which methods are ranked is taken from the comparison; the other metrics are means over folds. The
-    best are those among the `eligible` methods that equal the best value in the printed digits.
+    The measure by which methods are ranked is that of the comparison; other metrics are means over folds. The best
+    methods are those of the `eligible` ones that equal the best value after rounding.
     """
     found: dict[str, dict[str, MetricEstimate]] = {}
     for metric in scoring.headings:
@@ -169,7 +169,7 @@ def metric_estimates(
 
 
 def refit_estimates(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricEstimate]:
-    """Return the mean over folds of each method's measure after a fit to training and validation folds together.
+    """Return the mean measure over folds of each method after a fit to training and validation folds together.
 
     Methods that always learn from both are left out.
     """
@@ -179,7 +179,7 @@ def refit_estimates(choices: pd.DataFrame, scoring: Scoring) -> dict[str, Metric
 
 
 def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[str]:
-    """Return sentences that say what the numbers of the table are."""
+    """Return sentences that explain the numbers of the table."""
     if not comparison["n_folds"].any():
         return ["No method has a fold yet."]
     label = {each.name: each.label for each in methods}
@@ -218,7 +218,7 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
 def incomplete_methods(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], failures: Mapping[str, str]
 ) -> list[str]:
-    """Return which methods lack folds, and why."""
+    """Return texts that say which methods lack folds, and why."""
     by_name = _by_name(comparison)
     lines = []
     for each in methods:
@@ -236,11 +236,11 @@ class ChosenSettings(NamedTuple):
     Attributes
     ----------
     method
-        The label of the method, with its folds where some are missing.
+        Label of the method, with its folds if some are missing.
     validation
-        The measure on the validation folds, as text; "" where it is not known.
+        Measure on the validation folds, as text; "" if not known.
     settings
-        The values of the settings, as text.
+        Values of the settings, as text.
     """
 
     method: str
@@ -255,7 +255,7 @@ class ChosenSettings(NamedTuple):
 def chosen_settings(
     choices: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[ChosenSettings]:
-    """Return the settings of each method: first those that are the same in all folds, then the others by fold."""
+    """Return the settings of each method: first those that are equal in all folds, then the others by fold."""
     if choices.empty:
         return []
     n_folds, found = choices["fold"].nunique(), []
@@ -282,7 +282,7 @@ def _chosen(settings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def member_lines(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
-    """Return for each method that consists of several how much each member counts, the mean over folds."""
+    """Return a line for each stack with the share and AUC of each member, as means over folds."""
     lines = []
     for each in methods:
         own = members[members["method"] == each.name].drop_duplicates(["fold", "member"])
@@ -311,7 +311,7 @@ def _cost(costs: pd.DataFrame, method: str) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    if not np.isfinite(seconds):  # a file says so that deeprc has not written
+    if not np.isfinite(seconds):  # only in a file that deeprc has not written
         return "-"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
@@ -323,7 +323,7 @@ def _duration(seconds: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a metric with three decimals; "-" where there is none."""
+    """Return a metric with three decimals; "-" if it is NaN."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
