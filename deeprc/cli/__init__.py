@@ -1,4 +1,4 @@
-"""The `deeprc` command: one thin command per file."""
+"""The command line, `deeprc`: one thin command per file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from deeprc.torchrun import read_launch, share_cores
 
 __all__ = ["main", "prepare_process"]
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # constants in malloc.h of glibc
 
 
 class _Group(click.Group):
-    """Imports a command only when it is called, and prints an `InputError` in one line with exit code 2."""
+    """The group of all commands: it imports a command when it is called, and shows an `InputError` as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -51,7 +51,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of a pipe has gone; Python would complain at exit
+            sys.stderr.close()  # the reader of a pipe has ended; without this, Python shows an error at exit
             ctx.exit(1)
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
@@ -61,7 +61,7 @@ class _Group(click.Group):
 
 
 def _in_one_line(error: Exception) -> str:
-    """Return a message whose names, perhaps from a stranger's file, neither break the line nor steer the terminal."""
+    """Return a message in one line, without control characters of names that may come from other people's files."""
     text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
@@ -88,7 +88,7 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     ctx.obj = {"debug": debug}
     ctx.with_resource(showing_parameters(name_flags))
     launch = read_launch()
-    is_main = launch is None or launch.rank == 0  # it alone shows messages
+    is_main = launch is None or launch.rank == 0  # only rank 0 shows messages
     if is_main and sys.stderr.isatty():
         ctx.with_resource(reporting(Bars()))
     handler = LineHandler(sys.stderr)
@@ -97,25 +97,26 @@ def _cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; `arguments` are those of the process when None."""
+    """Run the command line; None takes the arguments of the process."""
     prepare_process()
     with ending_by_signals():
         _cli(args=arguments, prog_name="deeprc")
 
 
 def prepare_process() -> None:
-    """Change settings of the process that make computing faster; a library must leave them alone.
+    """Change settings of the process that make computations faster, which a library must not change.
 
-    This must be called before anything is computed.
+    Call it before anything is computed.
     """
     prepare_caches()
     share_cores()
-    # Python looks for garbage in cycles after every 700 new objects; imports and compilation make millions that stay.
+    # Python searches for garbage in cycles after every 700 new objects, but imports and compilation make millions of
+    # objects that stay.
     gc.set_threshold(20_000, 20, 20)
-    # Threads that wait sleep instead of spinning: as fast alone, and twice as fast beside another busy process.
+    # Waiting threads sleep instead of spinning. This is as fast alone, and twice as fast beside another busy process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # glibc keeps up to 256 MB of freed memory instead of handing it back after every update: a third of an update's
-    # time went into the kernel's clearing of the same pages.
+    # glibc keeps up to 256 MB of freed memory instead of returning it after every update. Otherwise the kernel clears
+    # the same pages again, which took a third of the time of an update.
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             set_option = ctypes.CDLL(None).mallopt

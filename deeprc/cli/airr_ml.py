@@ -1,4 +1,4 @@
-"""`deeprc airr-ml`."""
+"""The command `deeprc airr-ml`: the interface of the AIRR-ML-25 challenge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEVERAL = "--test_dirs"
 
 
 class _Command(click.Command):
-    """A command that takes several values after one `--test_dirs`, as the template of the challenge does."""
+    """A command that takes several values after one `--test_dirs`, like the template of the challenge."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeated: list[str] = []
@@ -26,7 +26,7 @@ class _Command(click.Command):
             elif argument == _SEVERAL:
                 taking = True
                 if place + 1 == len(args) or args[place + 1].startswith("-"):
-                    repeated.append(argument)  # no value: click says so
+                    repeated.append(argument)  # no value: click shows the error
             elif taking and not argument.startswith("-"):
                 repeated += [_SEVERAL, argument]
             else:

@@ -1,4 +1,4 @@
-"""`deeprc annotate`: which sequences have a known specificity."""
+"""The command `deeprc annotate`: sequences with known antigens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deeprc attention`."""
+"""The command `deeprc attention`: tables of attention and contributions."""
 
 from __future__ import annotations
 

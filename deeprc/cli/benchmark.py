@@ -1,4 +1,4 @@
-"""`deeprc benchmark`."""
+"""The command `deeprc benchmark`: comparison of methods."""
 
 from __future__ import annotations
 

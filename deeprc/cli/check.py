@@ -1,4 +1,4 @@
-"""`deeprc check`: what is wrong or suspicious about a cohort, before anything is written or trained."""
+"""The command `deeprc check`: errors and suspicious findings in a cohort, before anything is written or trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 __all__ = ["check"]
 
 _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_subjects", "debug"}
-"""Parameters that a check of a container takes."""
+"""Parameters that are allowed if a container is checked."""
 
 
 @click.command()
@@ -119,7 +119,7 @@ def _is_one_container(sources: Sequence[Path]) -> bool:
 
 
 def _refuse_options_of_files(ctx: click.Context, container: Path) -> None:
-    """Refuse options that say how files are read, since a container is read in one way only."""
+    """Raise an error for options about reading files, because a container can be read in only one way."""
     unused = sorted(
         option.opts[-1]
         for option in ctx.command.params

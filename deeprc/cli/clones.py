@@ -1,4 +1,4 @@
-"""`deeprc clones`: which clones go with a class."""
+"""The command `deeprc clones`: clones that are associated with a class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deeprc config`."""
+"""The command `deeprc config`: settings of network and training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
     from deeprc.cli.settings import settings_text, settings_yaml
     from deeprc.config import load_config, presets
 
-    if "=" in name:  # settings of the default configuration
+    if "=" in name:  # NAME was left out
         name, overrides = "deeprc", (name, *overrides)
     found = load_config(name, overrides)
     if as_yaml:

@@ -1,4 +1,4 @@
-"""`deeprc cv`."""
+"""The command `deeprc cv`: cross-validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["cv"]
 
 @contextmanager
 def _say_how_to_continue(folder: str) -> Iterator[None]:
-    """Say how to continue if the user, the system or a full disk ends the command early."""
+    """Show how to continue if the user, the system or a full disk ends the command early."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, WriteError):
@@ -140,7 +140,7 @@ def cv(
 
 
 def _answer(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the figure of a target, with its interval, as a sentence."""
+    """Yield sentences with the AUC, or r2, of a target and its interval."""
     measure = "r2" if "r2" in metrics else "auc"
     value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")
     if value is None:

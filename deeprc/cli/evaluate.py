@@ -1,4 +1,4 @@
-"""`deeprc evaluate`."""
+"""The command `deeprc evaluate`: metrics of runs on a cohort."""
 
 from __future__ import annotations
 

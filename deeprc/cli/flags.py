@@ -1,8 +1,8 @@
-"""Messages of the library in the words of the command line.
+"""Replacement of parameters by options in messages of the library.
 
-A message of the library names a parameter as Python does, in backticks: `locus`, or with a value `locus=TRB`. The
-command line shows the option instead: --locus, --locus TRB. So the library knows nothing of options, and a message
-needs no second text. A function of the library that has no option becomes the command that calls it.
+A message of the library names a parameter in backticks: `locus`, or with a value `locus=TRB`. The command line shows
+the option instead: --locus, --locus TRB. So the library need not know the options, and a message needs no second text.
+Some functions of the library are replaced by the command that calls them.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ COMMANDS = {
     "plot": "Draw one figure.",
     "report": "Write an HTML report of a run, a cross-validation or a benchmark.",
 }
-"""The names of the commands, and what `deeprc --help` says of each."""
+"""Names of the commands, and the text for each in `deeprc --help`."""
 
 _FUNCTIONS = {"resume_run": "deeprc train --resume RUN"}
-"""Functions that messages of the library name, and how the command line calls them."""
+"""Functions that messages of the library name, and the command that replaces each."""
 
 
 class MessageFormatter(logging.Formatter):
-    """Formats a log record, and names options in it."""
+    """A formatter of log records that replaces parameters by options."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a log record."""
+        """Return a log record as a line of text."""
         return name_flags(super().format(record))
 
 
 def load_command(name: str) -> click.Command:
-    """Import a command's module and return the command."""
+    """Import the module of a command and return the command."""
     identifier = name.replace("-", "_")
     command: click.Command = getattr(importlib.import_module(f"deeprc.cli.{identifier}"), identifier)
     return command
 
 
 def name_flags(text: str) -> str:
-    """Return a message of the library with each parameter that it names replaced by the option of that parameter."""
+    """Return a message of the library in which each parameter is replaced by its option."""
     if "`" not in text:
         return text
 
@@ -81,13 +81,13 @@ def name_flags(text: str) -> str:
 
 
 def _find_option(name: str) -> click.Option | None:
-    """Return the option of a parameter: the running command's, or that of the first other command that has it."""
+    """Return the option of a parameter, of the running command or else of the first other command that has it."""
     options = (each for command in _commands() for each in command.params if isinstance(each, click.Option))
     return next((option for option in options if option.name == name and option.expose_value), None)
 
 
 def _commands() -> Iterator[click.Command]:
-    """Yield the running command, then all others; these are imported only if they are asked for, which takes long."""
+    """Yield the running command, then all others, which are imported only when needed, because this is slow."""
     context = click.get_current_context(silent=True)
     if context is not None:
         yield context.command

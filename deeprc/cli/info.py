@@ -1,4 +1,4 @@
-"""`deeprc info`: what is in a container."""
+"""The command `deeprc info`: the content of a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deeprc join`: several containers as one."""
+"""The command `deeprc join`: one container from several."""
 
 from __future__ import annotations
 

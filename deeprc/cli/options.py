@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
-    """Return the number of folds, or "leave-one-out:COLUMN"."""
+    """Return the number of folds as an integer, or "leave-one-out:COLUMN" unchanged."""
     if text.startswith(LEAVE_ONE_OUT):
         return text
     try:
@@ -33,7 +33,7 @@ def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int |
 
 
 def _split_names(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the different names in texts, which may be lists with commas; a name in double quotes may have commas."""
+    """Return the different names in texts, which may be lists with commas; names in double quotes may have commas."""
     names = (name.strip() for text in texts for name in next(csv.reader([text], skipinitialspace=True), []))
     return tuple(dict.fromkeys(name for name in names if name))
 

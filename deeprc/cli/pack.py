@@ -1,4 +1,4 @@
-"""`deeprc pack`."""
+"""The command `deeprc pack`: a trained model in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deeprc plot`."""
+"""The command `deeprc plot`: single figures."""
 
 from __future__ import annotations
 

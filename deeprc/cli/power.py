@@ -1,4 +1,4 @@
-"""`deeprc power`: how many repertoires a target needs."""
+"""The command `deeprc power`: the number of repertoires that a study needs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _measure_cohort(
 
 
 def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output: str | None, resume: bool) -> None:
-    """Print what a planned study may find."""
+    """Print the AUC that a planned study can expect."""
     from deeprc.errors import InputError
     from deeprc.power.files import jobs_folder, write_study
     from deeprc.power.planning import PlannedStudy, SearchRule, simulate_study

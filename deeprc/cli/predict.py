@@ -1,4 +1,4 @@
-"""`deeprc predict`."""
+"""The command `deeprc predict`: predictions for a cohort."""
 
 from __future__ import annotations
 

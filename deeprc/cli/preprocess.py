@@ -1,4 +1,4 @@
-"""`deeprc preprocess`: from repertoire files and a metadata sheet to a container."""
+"""The command `deeprc preprocess`: from repertoire files and a metadata sheet to a container."""
 
 from __future__ import annotations
 

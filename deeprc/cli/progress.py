@@ -1,4 +1,4 @@
-"""How the commands show progress: bars on a terminal, else lines."""
+"""Progress of commands: bars on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Bars", "LineHandler", "counting", "evaluation_lines"]
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
 _BAR_WITHOUT_REST = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}{postfix}"
-_DELAY = 0.5  # seconds; a step that ends before has no bar
-_MIN_INTERVAL = 0.1  # seconds between two looks of a bar
-_MIN_SCALED = 10_000  # a larger total is written with a prefix of units: 141M
+_DELAY = 0.5  # seconds before a bar is shown; a shorter step has no bar
+_MIN_INTERVAL = 0.1  # seconds between two updates of a bar
+_MIN_SCALED = 10_000  # larger totals are shown with a unit prefix: 141M
 
 
 class Bars:
-    """Shows each open step as a bar on standard error; a bar disappears when its step ends."""
+    """A reporter that shows each open step as a bar on standard error, until the step ends."""
 
     def __init__(self) -> None:
         self._bars: dict[Step, tqdm[Any]] = {}
@@ -47,7 +47,7 @@ class Bars:
         )
 
     def show(self, step: Step) -> None:
-        """Fill the bar as far as the step is done, if the last time was not a moment ago."""
+        """Update the bar, if the last update is not too recent."""
         bar = self._bars[step]
         if step.left is not None:
             bar.bar_format = _BAR_WITHOUT_REST
@@ -62,7 +62,7 @@ class Bars:
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes log lines above the bars."""
+    """A log handler that writes lines above the bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
@@ -72,13 +72,13 @@ class LineHandler(logging.StreamHandler[Any]):
 
 @contextmanager
 def counting(name: str) -> Iterator[Callable[..., None]]:
-    """Yield a function that shows how many of all parts are done, and perhaps how many seconds are left."""
+    """Yield a function that shows the numbers of finished and of all parts, and the seconds left, if known."""
     step: Step | None = None
     with ExitStack() as stack:
 
         def show(done: int, total: int, left: float | None = None) -> None:
             nonlocal step
-            if step is None:  # made with the first call, so that the time left counts from there
+            if step is None:  # made at the first call, from which the time left is estimated
                 step = stack.enter_context(open_step(name, total, done=done))
             step.left = left
             step.advance(done - step.done)
@@ -87,7 +87,7 @@ def counting(name: str) -> Iterator[Callable[..., None]]:
 
 
 def evaluation_lines(n_updates: int) -> Callable[[TrainingState, Tensor], None]:
-    """Return a callback that prints each evaluation of a training, unless a bar shows them."""
+    """Return a function that prints each evaluation of a training, unless a bar shows them."""
 
     def report(state: TrainingState, _: Tensor) -> None:
         last = state.history[-1] if state.history else {}

@@ -1,4 +1,4 @@
-"""`deeprc quickstart`."""
+"""The command `deeprc quickstart`: the whole workflow on a simulated cohort."""
 
 from __future__ import annotations
 

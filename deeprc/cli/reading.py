@@ -1,4 +1,4 @@
-"""The options that commands share which read repertoire files."""
+"""Options of all commands that read repertoire files."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
 
 
 def reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how files are read.
+    """Add the options for reading files to a command.
 
     The command gets `reading`, a function without parameters that checks these options and returns them as one
-    `ReadingOptions`. So a command can first check whether it has files to read.
+    `ReadingOptions`. So the command can first check whether there are files to read.
     """
 
     @wraps(command)

@@ -1,4 +1,4 @@
-"""`deeprc relabel`: new labels for a container."""
+"""The command `deeprc relabel`: new metadata for a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deeprc report`."""
+"""The command `deeprc report`: an HTML report."""
 
 from __future__ import annotations
 

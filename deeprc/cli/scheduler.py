@@ -1,4 +1,4 @@
-"""The option of the commands that can give their jobs to a Dask cluster."""
+"""The option `--scheduler` of commands whose jobs can run on a Dask cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of network and training as text: for `deeprc config`, and for the help of what trains."""
+"""Settings of network and training as text, for `deeprc config` and for the help of commands that train."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SettingsCommand(click.Command):
 
 
 def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield for each section its title and its settings, each with default and meaning."""
+    """Yield the title of each section, and its settings with default and meaning."""
     for section, group in _by_section():
         yield (
             f"{_TITLES[section]} (KEY=VALUE; here with the defaults)",
@@ -39,7 +39,7 @@ def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def settings_text(config: Config) -> str:
-    """Return all settings as text: value, default where it differs, allowed values, and meaning."""
+    """Return all settings as text: value, default if it differs, allowed values, and meaning."""
     lines = []
     for section, group in _by_section():
         lines += [_TITLES[section], ""]
@@ -53,7 +53,7 @@ def settings_text(config: Config) -> str:
 
 
 def settings_yaml(config: Config) -> str:
-    """Return all settings as a YAML file for `--config`, each below a comment with its meaning."""
+    """Return the text of a YAML file for `--config` with all settings, each below a comment with its meaning."""
     lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
     for section, group in _by_section():
         lines += ["", f"{section}:"]

@@ -1,10 +1,10 @@
-"""SIGTERM and Ctrl-C end a command for certain, and what it began is cleaned up.
+"""Handling of SIGTERM and Ctrl-C: they always end a command, after a clean-up.
 
-A signal becomes an exception, so that every `finally` and `with` on its way cleans up. The exception is raised wherever
-the process happens to be; where that is a callback (`__del__`, a weak reference's, the garbage collector's, one that C
-calls through ctypes), or C code that clears errors, Python throws the exception away and the command would go on. So a
-timer looks again, as long as the command has not ended. If the exception is on its way, which shows in what is being
-handled at that moment, the timer lets the clean-up go on; if not, it was thrown away, and is raised again.
+A signal becomes an exception, so that every `finally` and `with` cleans up. The exception is raised at the place that
+the process is executing. If this is a callback (`__del__`, a callback of a weak reference or the garbage collector, or
+one that C calls through ctypes), or C code that clears errors, Python discards the exception, and the command would
+continue. So a timer checks repeatedly until the command has ended. If the exception is being handled at this moment,
+the timer lets the clean-up continue. If not, the exception was discarded, and the timer raises it again.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from deeprc.errors import Terminated
 __all__ = ["ending_by_signals"]
 
 _TIMER_SECONDS = 0.1
-"""The time after which the timer checks whether the exception is on its way."""
+"""Time between two checks of the timer, in seconds."""
 
 _Ending = Terminated | KeyboardInterrupt
 
 
 class _Endings:
-    """The handlers of the signals, and the exception that is to end the command."""
+    """The handlers of the signals, with the exception that ends the command."""
 
     def __init__(self) -> None:
         self.asked: _Ending | None = None
         self.hook = sys.unraisablehook
 
     def terminate(self, number: int, _: FrameType | None) -> None:
-        """Handle SIGTERM; a second one does not disturb the clean-up."""
+        """Handle SIGTERM; a second SIGTERM does not interrupt the clean-up."""
         if self.asked is None or not _is_handled(self.asked):
             self._raise(self.asked or Terminated(128 + number))
 
     def interrupt(self, _number: int, _: FrameType | None) -> None:
-        """Handle Ctrl-C; a second one ends a clean-up that hangs."""
+        """Handle Ctrl-C; a second Ctrl-C ends a clean-up that hangs."""
         self._raise(KeyboardInterrupt())
 
     def raise_again(self, _number: int, _: FrameType | None) -> None:
-        """Handle the timer: raise the exception again if Python threw it away."""
+        """Handle the timer: raise the exception again if Python has discarded it."""
         if self.asked is None:
             return
         if _is_handled(self.asked):
@@ -57,13 +57,13 @@ class _Endings:
         raise ending
 
     def print_unraisable(self, unraisable: Any) -> None:
-        """Handle an exception that Python throws away: print nothing about one that will be raised again."""
+        """Handle an exception that Python discards; print nothing if it will be raised again."""
         if unraisable.exc_value is None or unraisable.exc_value is not self.asked:
             self.hook(unraisable)
 
 
 def _is_handled(ending: BaseException) -> bool:
-    """Return whether this code runs because of an exception: in a `finally`, `except` or `__exit__` that it reached."""
+    """Return whether an exception is being handled now, in a `finally`, `except` or `__exit__`."""
     waiting, seen = [sys.exc_info()[1]], set()
     while waiting:
         error = waiting.pop()
@@ -82,9 +82,9 @@ def _set_timer() -> None:
 
 @contextmanager
 def ending_by_signals() -> Iterator[None]:
-    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt, in the block until it has ended.
+    """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt, within this context, until it has ended.
 
-    Must be entered in the main thread. Where Ctrl-C is ignored, as in a shell's background jobs, it stays so.
+    It must be entered in the main thread. If Ctrl-C is ignored, as in background jobs of a shell, it stays ignored.
     """
     endings = _Endings()
     handlers: dict[Any, Any] = {signal.SIGTERM: endings.terminate}

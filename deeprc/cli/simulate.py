@@ -1,4 +1,4 @@
-"""`deeprc simulate`: cohorts with implanted signals, and the LSTM that some of them are made with."""
+"""The command `deeprc simulate`: cohorts with implanted signals, and the LSTM for some of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COHORT = "cohort"
 
 
 class _Group(click.Group):
-    """A group whose first word may also be a recipe."""
+    """A group of commands whose first argument may also be a recipe."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
@@ -101,7 +101,7 @@ def cohort(
         write_container(simulated, output, recipe=mapping)
         n = int(simulated.all_sizes.sum())
         click.echo(f"wrote {simulated.n_repertoires} repertoires of {n:,} sequences to {output}")
-    if as_airr is not None:  # last, since nothing replaces it: until it is there, the same command can be run again
+    if as_airr is not None:  # last: if the folder exists, the command cannot be repeated
         sheet = write_airr(simulated, as_airr)
         click.echo(f"wrote {simulated.n_repertoires} repertoires to {as_airr}/repertoires, and {sheet}")
 

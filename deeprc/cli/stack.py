@@ -1,4 +1,4 @@
-"""`deeprc stack`."""
+"""The command `deeprc stack`: several methods in one prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and summaries as text."""
+"""Metrics, warnings and summaries of heads as text."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _SEEN = {"train": "fitted to train", "validation": "selected on validation"}
 
 
 def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the content of `metrics.json` as text: a table of sides and targets, and a table of the controls."""
-    import pandas as pd  # takes half a second, which --help need not wait for
+    """Return the content of `metrics.json` as text: a table of splits and targets, and a table of controls."""
+    import pandas as pd  # imported here, because it takes half a second, for which --help must not wait
 
     rows = [
         {
@@ -70,7 +70,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
 
 
 def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line for each output that says what it varies by between the held-out repertoires."""
+    """Yield a line with the shares of the variance of each output between held-out repertoires."""
     for side, targets in metrics.items():
         for values in targets.values():
             for each in values.get("variation", []):
@@ -79,7 +79,7 @@ def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
 
 
 def _within_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line for each target that says its AUC within the values of columns of the sheet."""
+    """Yield a line with the AUCs of each target within the values of metadata columns."""
     for side, targets in metrics.items():
         for target, values in targets.items():
             told = [
@@ -90,7 +90,7 @@ def _within_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ite
 
 
 def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
-    from deeprc.evaluation.trust import p_text  # numpy, which --help need not wait for
+    from deeprc.evaluation.trust import p_text  # imported here, because it needs numpy
 
     measure = "r2" if "r2" in values else "auc"
     row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
@@ -106,7 +106,7 @@ def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
 
 
 def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
-    """Yield for each head a line that says over how many sequences it averages."""
+    """Yield a line for each head with the number of sequences over which it averages."""
     for head in heads:
         size, low, high = (f"{value:,.0f}" for value in (head.median_size, head.lower_quartile, head.upper_quartile))
         yield (

@@ -1,4 +1,4 @@
-"""`deeprc train`."""
+"""The command `deeprc train`: training of a run, or of several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fold = int | Literal["all"]
 
 @contextmanager
 def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
-    """Say how to continue if the user, the system or a full disk ends the training early."""
+    """Show how to continue if the user, the system or a full disk ends the training early."""
     from deeprc import ranks
 
     try:
@@ -40,7 +40,7 @@ def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
 
 
 def _among_ranks(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command join the processes that torchrun started. Only the first of them that fails says why."""
+    """Let a command join the processes that torchrun started; only the first of them that fails shows its error."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -58,7 +58,7 @@ def _among_ranks(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -> Fold | None:
-    """Return the index of a fold, or "all"."""
+    """Return the index of a fold as an integer, or "all"."""
     if text is None or text == "all":
         return "all" if text == "all" else None
     try:
@@ -245,7 +245,7 @@ def _show_results(run: Path) -> None:
 
 
 def _show_several(runs: Sequence[Path]) -> None:
-    """Show the metrics of each run on the test part."""
+    """Show the metrics of each run on its test repertoires."""
     from deeprc.documents import read_json
 
     click.echo(metrics_lines({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))
