@@ -1,12 +1,12 @@
-"""How good DeepRC is where the truth is known: simulated cohorts, DeepRC and other methods on the same folds.
+"""Accuracy of DeepRC and other methods on the same folds of simulated cohorts, whose true signals are known.
 
 python benchmarks/accuracy.py [--recipes simulated-3,lstm-*] [--scale 0.04] [--seeds 3] [--preset deeprc] [KEY=VALUE]
 
-Every seed draws a cohort, its five folds and the network's start. DeepRC trains on three folds, stops early by one and
-is tested on one, as `deeprc train` does it; the other methods learn from the first four, with settings of the
-preset `quick` chosen by inner folds. `--methods ensemble` is four networks together, each with another of the four
-folds to stop by. Each job that has ended is a file in `--output`: the same call again goes on where it stopped, and a
-call with other options finds what it has in common with earlier ones.
+Every seed draws a cohort, its five folds and the initial weights of the network. DeepRC trains on three folds, uses one
+for early stopping and is tested on one, like `deeprc train`. The other methods learn from the first four, with settings
+of the preset `quick` that are chosen on inner folds. `--methods ensemble` is an ensemble of four networks, each with
+another of the four folds for early stopping. Each job that has ended is a file in `--output`. So the same call
+continues where it stopped, and a call with other options uses the jobs that it shares with earlier calls.
 """
 
 from __future__ import annotations
@@ -48,30 +48,36 @@ _logger = logging.getLogger(__name__)
 
 
 class _Unusable(click.ClickException):
-    """What was asked for cannot be used: one line and exit code 2, as of `deeprc`."""
+    """An error in the arguments: it is shown as one line with exit code 2, as in `deeprc`."""
 
     exit_code = 2
 
 
 @click.command()
 @click.option("--recipes", "recipe_names", multiple=True, help="Names or patterns.  [default: simulated-*]")
-@click.option("--container", type=click.Path(path_type=Path), help="In the place of recipes.")
-@click.option("--target", help="Of the container: COLUMN or COLUMN=CLASS.")
-@click.option("--group", help="Of the container: a column; equal values are in one fold.")
+@click.option("--container", type=click.Path(path_type=Path), help="A container, instead of recipes.")
+@click.option("--target", help="Target of the container: COLUMN or COLUMN=CLASS.")
+@click.option("--group", help="Column of the container; repertoires with equal values are in one fold.")
 @click.option(
-    "--test", help="Of the container: COLUMN=VALUE; repertoires with this value are tested, in place of a fold."
+    "--test", help="COLUMN=VALUE of the container: test on the repertoires with this value instead of a fold."
 )
-@click.option("--scale", default=0.04, show_default=True, help="Of the recipes' numbers of repertoires.")
-@click.option("--seeds", default="1", show_default=True, help="How many, from 0; or a list: 0,4 or 4, alone.")
-@click.option("--look", metavar="REASON", help="For which report the seeds 100 to 102 are used; looks.tsv lists it.")
-@click.option("--folds", default="0", show_default=True, help="Which of the 5 are tested: a list, or all.")
-@click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Of DeepRC.")
-@click.option("--methods", multiple=True, help=f"Of {', '.join(METHODS)}.  [default: all but {', '.join(_ON_REQUEST)}]")
+@click.option("--scale", default=0.04, show_default=True, help="Factor for the numbers of repertoires of recipes.")
+@click.option(
+    "--seeds", default="1", show_default=True, help="Number of seeds, from 0; or a list: 0,4 (4, is seed 4 alone)."
+)
+@click.option("--look", metavar="REASON", help="Report for which seeds 100 to 102 are used; looks.tsv lists it.")
+@click.option("--folds", default="0", show_default=True, help="Indices of the test folds among 5: a list, or all.")
+@click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Preset of DeepRC.")
+@click.option(
+    "--methods", multiple=True, help=f"Some of {', '.join(METHODS)}.  [default: all but {', '.join(_ON_REQUEST)}]"
+)
 @click.option("--background", type=click.Path(path_type=Path), help="Real sequences, for recipes that need them.")
 @click.option("--device", "device_name", default="auto", show_default=True, help="auto, cpu, cuda ...")
 @click.option("--virtual/--stored", default=None, help="Make sequences when they are read.  [default: virtual on CUDA]")
 @click.option("--keep", is_flag=True, help="Keep the containers that were written.")
-@click.option("--output", default="accuracy", show_default=True, type=click.Path(path_type=Path), help="A folder.")
+@click.option(
+    "--output", default="accuracy", show_default=True, type=click.Path(path_type=Path), help="Folder for results."
+)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 def main(
     recipe_names: tuple[str, ...],
@@ -92,7 +98,7 @@ def main(
     output: Path,
     overrides: tuple[str, ...],
 ) -> None:
-    """Train, test and compare. Options that take several names may be repeated, or hold a list with commas."""
+    """Train, test and compare. Options with several names may be repeated, or be a list with commas."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
         device = resolve_device(device_name)
@@ -124,7 +130,7 @@ def main(
 
 
 class _Work:
-    """Does what has not been done, cohort by cohort."""
+    """The execution of all jobs that have no outcome yet, cohort by cohort."""
 
     def __init__(
         self,
@@ -140,7 +146,7 @@ class _Work:
         self.failures = 0
 
     def run(self, sources: Sequence[Source]) -> pd.DataFrame:
-        """Return a row per job, see `measure`; tables of finished recipes are shown on the way."""
+        """Return a table with a row per job, see `measure`; the table of each recipe is shown when it is finished."""
         rows: list[dict[str, Any]] = []
         for number, source in enumerate(sources):
             rows += self._of_cohort(source)
@@ -181,7 +187,7 @@ class _Work:
             outcome = measure(entry, source, dataset, fold, self.device)
         except Terminated:
             raise
-        except Exception as error:  # the others go on
+        except Exception as error:  # the other jobs continue
             self.failures += 1
             _logger.debug("%s", traceback.format_exc())
             click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {error}'.split())}", err=True)
@@ -192,7 +198,7 @@ class _Work:
 
 
 def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row of the table and, of a stack, a row for each member."""
+    """Return the row of the table, and for a stack also a row for each member."""
     shared = {name: row[name] for name in ("cohort", "seed", "fold", "n_train", "n_positive", "n_negative")}
     rows = [row]
     for name, found in row.get("members", {}).items():
@@ -207,14 +213,14 @@ def _place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
 
 
 def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per cohort and method: means over seeds and folds, intervals and distances to known motif."""
+    """Return a table by cohort and method: means over seeds and folds, intervals, and differences to known motif."""
     truth = jobs[jobs["entry"] == _KNOWN].set_index(["cohort", "seed", "fold"])["auc"]
     places = pd.MultiIndex.from_frame(jobs[["cohort", "seed", "fold"]])
     jobs = jobs.assign(to_known_motif=jobs["auc"].to_numpy() - truth.reindex(places).to_numpy(np.float64))
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
         low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
-        optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # not every method has them
+        optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # columns that not every method has
         rows.append(
             {
                 "cohort": cohort,
@@ -233,7 +239,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method: means over cohorts, and how far the worst of them is below the known motif."""
+    """Return a table by method: means over cohorts, and the worst difference to the known motif with its cohort."""
     rows = []
     for method, part in summary.groupby("method", sort=False):
         differences = part.set_index("cohort")["to_known_motif"].dropna()
@@ -268,7 +274,7 @@ def _tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows in which what is missing is None, as JSON has it."""
+    """Return rows in which missing values are None, for JSON."""
     rows = table.to_dict("records")
     return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
 
@@ -316,7 +322,7 @@ def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _configs(presets: Sequence[str], overrides: Sequence[str]) -> dict[str, Config]:
-    """Return DeepRC's configurations by what tables call them."""
+    """Return DeepRC's configurations, by their names in tables."""
     configs: dict[str, Config] = {}
     for preset in dict.fromkeys(split_names(presets)):
         name = Path(preset).stem if preset.endswith((".yaml", ".yml")) else preset

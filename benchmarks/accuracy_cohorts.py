@@ -1,4 +1,4 @@
-"""The cohorts of `accuracy.py`: what describes them, and where they are while their jobs need them.
+"""The cohorts of `accuracy.py`: their descriptions, and their containers while jobs need them.
 
 Letters: B repertoires.
 """
@@ -36,18 +36,18 @@ _COHORT = ".accuracy.h5"
 
 @dataclass(frozen=True)
 class Source:
-    """A cohort: one that is simulated, with everything that describes it, or a container.
+    """A cohort: a container, or a simulated cohort with its recipe.
 
     Attributes
     ----------
     name, seed
-        As tables say it; the seed is that of the folds and of training, and, in `mapping`, of the cohort.
+        Name of the cohort in tables, and seed of the folds and of training; the seed of the simulation is in `mapping`.
     target, group_by, test
-        See `deeprc.evaluation.splits.make_split` and `SplitOptions`.
+        Target and options of the split, see `deeprc.evaluation.splits.make_split` and `SplitOptions`.
     cohort, mapping
-        Of a recipe, see `load_recipe`; None of a container.
+        Cohort and values of a recipe, see `load_recipe`; None for a container.
     path
-        The container; None of a recipe.
+        Path of the container; None for a recipe.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Source:
 
     @cached_property
     def dataset(self) -> RepertoireDataset:
-        """The repertoires, of a recipe on no disk."""
+        """Repertoires of the cohort; those of a recipe are simulated when they are read, without a file."""
         if self.cohort is not None:
             return SimulatedDataset(self.cohort)
         assert self.path is not None
@@ -69,7 +69,7 @@ class Source:
 
     @cached_property
     def task(self) -> Task:
-        """What is predicted; InputError if it is not binary."""
+        """Task that is predicted; it raises InputError if it is not binary."""
         (task,) = parse_tasks([self.target], self.dataset.metadata, source=self.name)
         if task.kind != "binary":
             raise InputError(f"--target {self.target!r}: expected two classes; say COLUMN=CLASS")
@@ -77,17 +77,17 @@ class Source:
 
     @cached_property
     def labels(self) -> NDArray[np.float64]:
-        """0, 1 or NaN, (B, 1)."""
+        """Labels of the repertoires, (B, 1): 0, 1 or NaN."""
         return labels([self.task], self.dataset.metadata)
 
     @cached_property
     def groups(self) -> NDArray[np.int64] | None:
-        """Numbers that are equal for repertoires of one group, (B,); None without `group_by`."""
+        """Donor of each repertoire as an index, (B,); None without `group_by`."""
         return donor_codes(self.dataset.metadata, self.group_by, self.name)
 
     @cached_property
     def digest(self) -> str:
-        """What tells the cohort from others."""
+        """Digest of everything that distinguishes the cohort from others."""
         if self.mapping is None:
             return job_key(content_digest(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
@@ -95,13 +95,13 @@ class Source:
 
     @property
     def has_counts(self) -> bool:
-        """Whether any sequence was seen more than once."""
+        """Whether any sequence has a count above 1."""
         if self.cohort is not None:
             return self.cohort.counts.exponent is not None
         return any(repertoire.counts.max(initial=1) > 1 for repertoire in self.dataset)
 
     def split(self, fold: int, validation_fold: int | None = None) -> Split:
-        """Return the sides as `deeprc train` makes them."""
+        """Return the split that `deeprc train` makes."""
         options = SplitOptions(
             folds=N_FOLDS, fold=fold, validation_fold=validation_fold, group_by=self.group_by, test=self.test
         )
@@ -109,16 +109,16 @@ class Source:
 
 
 class Cohorts:
-    """Simulated cohorts, one at a time on the disk.
+    """The containers of simulated cohorts, of which only one at a time is on the disk.
 
     Parameters
     ----------
     folder
-        Where they are written.
+        Folder of the containers.
     virtual
-        Write none: sequences are made when they are read.
+        Whether no container is written: sequences are then simulated when they are read.
     keep
-        Do not remove them.
+        Whether containers are kept.
     """
 
     def __init__(self, folder: Path, *, virtual: bool, keep: bool) -> None:
@@ -126,7 +126,7 @@ class Cohorts:
 
     @contextmanager
     def opened(self, source: Source) -> Iterator[RepertoireDataset]:
-        """Give the cohort; what was written is removed when the block ends well, and else found by the next call."""
+        """Yield the cohort; its container is deleted if the block ends without an error, else the next call uses it."""
         if source.cohort is None or self.virtual:
             yield source.dataset
             return
@@ -152,7 +152,7 @@ class Cohorts:
 
 
 def file_name(name: str) -> str:
-    """Return a name without what file systems do not allow."""
+    """Return a name without characters that file systems do not allow."""
     return re.sub(r"[^\w.+-]", "_", name)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of `accuracy.py`: what a method finds on one fold, and one small file for each.
+"""The jobs of `accuracy.py`: the measurement of a method on one fold, with one small file for each.
 
 Letters: B repertoires, V settings.
 """
@@ -61,9 +61,9 @@ METHODS: Mapping[str, str | None] = {
     "v-genes": "v-gene-usage",
     "diversity": "diversity",
 }
-"""What the other methods are called in `deeprc.benchmarking.methods`."""
+"""Names of the other methods in `deeprc.benchmarking.methods`, by their names here."""
 JUDGED = ("brier", "calibration_error")
-"""What is said of the probabilities of DeepRC and the stack, which calibrate their own."""
+"""Measures of the probabilities of DeepRC and the stack, which calibrate them."""
 _SEARCH = "quick"
 
 Outcome = dict[str, Any]
@@ -76,11 +76,12 @@ class Entry:
     Attributes
     ----------
     name, label
-        In files, and in tables.
+        Name in files, and name in tables.
     config, together
-        Of DeepRC; whether four networks predict together, each with another fold to validate on.
+        Only for DeepRC: its configuration, and whether four networks predict together, each with another validation
+        fold.
     method, settings
-        Of another method, and what is tried of it.
+        Only for another method: the method, and the settings to try.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Entry:
     settings: tuple[Setting, ...] = ({},)
 
     def key(self, source: Source, fold: int, device: torch.device) -> str:
-        """Return a digest of all that the outcome depends on."""
+        """Return a digest of everything on which the outcome depends."""
         if self.config is not None:
             what: Any = [self.config.to_mapping(), device.type]
         else:
@@ -104,16 +105,16 @@ class Entry:
 def entries_of(
     source: Source, names: Sequence[str], configs: Mapping[str, Config]
 ) -> tuple[list[Entry], dict[str, str]]:
-    """Return the rows of a cohort's table, and why methods are left out that it cannot serve.
+    """Return the entries for a cohort, and the reasons for methods that cannot be used with it.
 
     Parameters
     ----------
     source
         The cohort.
     names
-        Of `METHODS`.
+        Names of `METHODS`.
     configs
-        DeepRC's configurations by name.
+        Configurations of DeepRC, by name.
     """
     entries, left_out = [], {}
     for name in names:
@@ -142,18 +143,18 @@ def _deeprc(preset: str, config: Config, source: Source, together: bool) -> Entr
 def _is_tried(setting: Setting, source: Source) -> bool:
     if setting.get("penalty", "l1") != "l1":
         return False
-    # drawn sequences are shared by chance only; to compare all needs them all in memory
+    # simulated sequences are shared only by chance, and the comparison needs all of them in memory
     return source.cohort is None or setting.get("feature") != "sequence"
 
 
 class Results:
-    """One small JSON file per job that has ended."""
+    """Storage of outcomes: one small JSON file for each job that has ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, place: Mapping[str, Any], key: str) -> Outcome | None:
-        """Return what a job found, None where there is no whole file of it."""
+        """Return the outcome of a job; None if there is no complete file."""
         try:
             body = json.loads(self._path(place, key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -162,7 +163,7 @@ class Results:
         return found if isinstance(found, dict) and "auc" in found else None
 
     def put(self, place: Mapping[str, Any], key: str, outcome: Outcome) -> None:
-        """Keep what a job found."""
+        """Store the outcome of a job."""
         path = self._path(place, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
@@ -174,19 +175,19 @@ class Results:
 
 
 def count_kmers(dataset: RepertoireDataset) -> float:
-    """Count the 4-mers that several methods share, unless they are counted already; return the seconds."""
+    """Count the 4-mers that several methods use, unless they are counted already; return the seconds."""
     started = time.perf_counter()
     kmer_matrix(dataset[:0])
     return time.perf_counter() - started
 
 
 def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device) -> Outcome:
-    """Return what a method finds on one fold.
+    """Measure a method on one fold.
 
-    `auc` on the test side with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`, `validation_auc`
-    and `seconds` of learning, for DeepRC with its search for motifs; of a method that ranks sequences, what
-    `measure_ranking` says; of DeepRC and the stack `JUDGED`; what else is found is the method's. Four networks together
-    have no `validation_auc` and no ranking, but the `member_aucs` on the test side.
+    The result has the `auc` on the test fold with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`,
+    `validation_auc` and `seconds` of learning (for DeepRC including its search for motifs). A method that ranks
+    sequences also has the keys of `measure_ranking`, and DeepRC and the stack have `JUDGED`; some methods have further
+    keys. Four networks together have no `validation_auc` and no ranking, but the `member_aucs` on the test fold.
     """
     split = source.split(fold)
     label = source.labels[split.test, 0].astype(np.int64)
@@ -210,7 +211,7 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
 
 @dataclass(frozen=True)
 class _Trained:
-    """DeepRC as `deeprc train` leaves it, with the scores of the test side, (B,), and the seconds of both."""
+    """DeepRC after a training like `deeprc train`, with the scores of the test fold, (B,), and the seconds of both."""
 
     trainer: Trainer
     state: TrainingState
@@ -238,7 +239,7 @@ def _trained(
 def _trained_alone(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
 ) -> tuple[NDArray[np.float64], Outcome]:
-    """Return the scores of the test side, (B,), and how the training went."""
+    """Return the scores of the test fold, (B,), and facts about the training."""
     trained = _trained(config, source, dataset, split, device)
     state, trainer = trained.state, trained.trainer
     best = next((row for row in state.history if row["update"] == state.best_update), {})
@@ -259,7 +260,7 @@ def _trained_alone(
 
 
 def _judged(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
-    """Return how good the probabilities of the test side are, which log-odds, (B,), give."""
+    """Return the measures `JUDGED` of the probabilities on the test fold, from log-odds, (B,)."""
     judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
     return {name: judged[name] for name in JUDGED}
 
@@ -267,7 +268,7 @@ def _judged(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outc
 def _trained_together(
     config: Config, source: Source, dataset: RepertoireDataset, splits: Sequence[Split], device: torch.device
 ) -> tuple[NDArray[np.float64], Outcome]:
-    """Train once for each split; return the scores of the test side, (members, B), and how long it took."""
+    """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
     members = [_trained(config, source, dataset, split, device) for split in splits]
     seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
@@ -282,7 +283,7 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
 def _fitted(
     entry: Entry, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
-    """Fit a method to the training and validation sides; return the scores of the test side, (B,), and how it went."""
+    """Fit a method to training and validation folds; return scores of the test fold, (B,), and facts about the fit."""
     assert entry.method is not None
     rows = _learned_rows(source, split)
     X, y, X_test = dataset[rows], source.labels[rows, 0].astype(np.int64), dataset[split.test]
@@ -304,10 +305,11 @@ def _fitted(
 def _judge_stack(
     stack: Stack, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
-    """Return the scores of the test side by a stack, (B,), and what is said of it and of each of its members.
+    """Return the scores of the test fold by a stack, (B,), and measures of the stack and of each of its members.
 
-    `members` has, for each, its row in `Stack.member_table`, its AUC on the test side (`test_auc`) and, if it ranks
-    sequences, what `measure_ranking` says. Of DeepRC the networks of all folds predict together, and the first ranks.
+    `members` has for each member its row in `Stack.member_table`, its AUC on the test fold (`test_auc`) and, if it
+    ranks sequences, the keys of `measure_ranking`. For DeepRC, the networks of all folds predict together, and the
+    first one ranks.
     """
     rows = _learned_rows(source, split)
     X, positive = dataset[rows], source.labels[rows, 0] == 1
@@ -324,7 +326,7 @@ def _judge_stack(
 
 
 def _learned_rows(source: Source, split: Split) -> NDArray[np.int64]:
-    """Return the labelled repertoires of the training and validation sides, in the order of the cohort."""
+    """Return the rows of the labelled training and validation repertoires, in the order of the cohort."""
     rows = np.sort(np.concatenate([split.train, split.validation]))
     return rows[~np.isnan(source.labels[rows, 0])]
 
@@ -336,7 +338,7 @@ def _chosen(
     settings: Sequence[Setting],
     groups: NDArray[np.int64] | None,
 ) -> tuple[Setting, float | None]:
-    """Return the first setting with the highest mean AUC over inner folds, and that AUC; None where one is tried."""
+    """Return the first setting with the highest mean AUC over inner folds, and this AUC; None for a single setting."""
     if len(settings) < 2:
         return settings[0], None
     found = cross_fit(method.estimator, settings, X, y, mixed_folds(X, y == 1, N_FOLDS, groups), groups)

@@ -1,7 +1,8 @@
-"""Seeds that are kept for reports: whoever uses them says why, and every look at them is listed.
+"""Seeds that are reserved for reports: they are used only with a reason, and every use (look) is listed.
 
-Defaults were chosen by the test AUC of seeds 0 to 2. A figure of these seeds is too good, by how much nobody knows. So
-the figures of reports come from seeds that no choice has seen. Once a choice has seen them, too, they are spent.
+Defaults were chosen by the test AUC of seeds 0 to 2. So results of these seeds are too good, by an unknown amount.
+Results in reports come from seeds that had no influence on any choice. If a choice uses them, they cannot be used for
+reports any more.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from deeprc.files import write_text
 __all__ = ["KEPT_SEEDS", "LOOKS", "check_seeds", "record_look"]
 
 KEPT_SEEDS = range(100, 103)
-"""Seeds for reports alone."""
+"""Seeds that are used only for reports."""
 
 LOOKS = Path(__file__).with_name("looks.tsv")
-"""The list of looks: `date`, `version`, `cohorts`, `seeds`, `methods`, `options`, `reason`."""
+"""File with the list of looks: `date`, `version`, `cohorts`, `seeds`, `methods`, `options`, `reason`."""
 
 _HEADER = "date\tversion\tcohorts\tseeds\tmethods\toptions\treason\n"
 
 
 def check_seeds(seeds: Sequence[int], reason: str | None) -> None:
-    """Check that kept seeds are used with a reason, and other seeds without one.
+    """Check that reserved seeds are used with a reason, and other seeds without one.
 
     Raises
     ------
     InputError
-        If they are not.
+        If this is not so.
     """
     kept = [seed for seed in seeds if seed in KEPT_SEEDS]
     names = f"{KEPT_SEEDS[0]} to {KEPT_SEEDS[-1]}"
@@ -44,7 +45,7 @@ def check_seeds(seeds: Sequence[int], reason: str | None) -> None:
 def record_look(
     cohorts: Sequence[str], seeds: Sequence[int], methods: Sequence[str], options: Sequence[str], reason: str
 ) -> None:
-    """Add a line to `LOOKS`. It is written before anything is measured, so that a look that fails is listed, too."""
+    """Add a line to `LOOKS`, before anything is measured, so that a look that fails is also listed."""
     fields = [
         date.today().isoformat(),
         __version__,

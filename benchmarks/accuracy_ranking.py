@@ -1,4 +1,4 @@
-"""The ranked sequences of `accuracy.py`: how well a method finds the sequences that were given a signal.
+"""Rankings of sequences in `accuracy.py`: how well a method finds the sequences with an implanted signal.
 
 Letters: B repertoires, R sequences of the list.
 """
@@ -28,14 +28,14 @@ from deeprc.training.model import TrainedModel
 __all__ = ["MEASURES", "as_classifier", "measure_ranking"]
 
 MEASURES = ("true_sequences", "precision_at_true", "average_precision", "jaccard", "motif_at_true")
-"""What `measure_ranking` finds besides the seconds; `benchmarks/README.md` says what they are."""
+"""Measures of `measure_ranking`, without the seconds; `benchmarks/README.md` explains them."""
 
-_MIN_LENGTH = 50_000  # of the list, as in the AIRR-ML-25 challenge
-_MAX_TRUE = 200_000  # a longer list takes too long; so frequent a signal is found by every method
+_MIN_LENGTH = 50_000  # smallest length of the list, as in the AIRR-ML-25 challenge
+_MAX_TRUE = 200_000  # a longer list takes too long, and every method finds such a frequent signal
 
 
 def as_classifier(model: TrainedModel) -> DeepRCClassifier:
-    """Return a classifier that has learned this model."""
+    """Return a fitted classifier with this model."""
     classifier = DeepRCClassifier()
     classifier.model_ = model
     return classifier
@@ -44,19 +44,20 @@ def as_classifier(model: TrainedModel) -> DeepRCClassifier:
 def measure_ranking(
     estimator: Any, source: Source, X: RepertoireDataset, y: NDArray[np.bool_]
 ) -> dict[str, int | float | None]:
-    """Return how well a fitted method finds the true sequences, see `_true_sequences`, and the seconds of ranking.
+    """Return measures of how well a fitted method finds the true sequences, and the seconds of ranking.
 
-    The keys are those of `MEASURES` and `ranking_seconds`. There are none of a cohort without truth, or one that is on
-    no disk. If nothing was implanted, or more than 200,000 different sequences, only `true_sequences` has a number.
+    The keys are those of `MEASURES` and `ranking_seconds`; for the true sequences, see `_true_sequences`. The result is
+    empty for a cohort without known signals, or without a file. If no sequence, or more than 200,000 different ones,
+    have a signal, only `true_sequences` has a number.
 
     Parameters
     ----------
     estimator
-        Fitted to X and y, see `deeprc.airr_ml.ranking.can_rank`.
+        Estimator that was fitted to X and y, see `deeprc.airr_ml.ranking.can_rank`.
     source
         The cohort.
     X, y
-        The repertoires from which it learned, (B,), and which are positive.
+        Repertoires from which it learned, (B,), and whether each is positive, (B,).
     """
     truth = _true_sequences(source, X, y)
     if truth is None:
@@ -80,9 +81,9 @@ def measure_ranking(
 
 
 def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) -> set[tuple[str, ...]] | None:
-    """Return the different sequences, with their genes, that were given a signal in positive repertoires.
+    """Return the different sequences, with their genes, that have an implanted signal in positive repertoires.
 
-    A repertoire is positive by its recorded label, and a signal is one of the positive class. None if nobody knows.
+    A repertoire is positive by its recorded label, and only signals of the positive class count. None if not known.
     """
     if not isinstance(X.container, Container):
         return None
@@ -103,7 +104,7 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
 
 
 def _share_with_motif(source: Source, junctions: Sequence[str]) -> float | None:
-    """Return which share of sequences holds a whole motif of the positive class; None if this class has no motif."""
+    """Return the share of sequences with a whole motif of the positive class; None if this class has no motif."""
     signals = () if source.cohort is None else source.cohort.motif_signals
     motifs = [motif for signal in signals if signal.status == "positive" for motif in signal.motifs]
     if not motifs:

@@ -1,9 +1,9 @@
-"""The attention table of a large repertoire: time and peak memory, against the table as one data frame.
+"""Time and peak memory of the attention table of a large repertoire, compared with one data frame.
 
 python benchmarks/attention.py [--device cuda] [--sequences 1000000]
 
-Both write the same columns of the same numbers. The other way, which most scripts take, holds all rows as text before
-it writes them. Each runs in a process of its own.
+Both ways write the same columns and numbers. The other way, which most scripts take, has all rows in memory before it
+writes them. Each way runs in its own process.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _WAYS: dict[str, Callable[[TrainedModel, RepertoireDataset, Path], None]] = {"st
 
 
 def _measure(way: str, container: str, device: str) -> tuple[float, float]:
-    """Return the seconds and the peak of memory of this process, which does nothing else."""
+    """Return the seconds and the peak memory of this process, which does nothing else."""
     where = resolve_device(device)
     model, dataset = _model(where), open_dataset(container)
     with tempfile.TemporaryDirectory() as folder:
-        _WAYS[way](model, dataset[:1], Path(folder) / "small.tsv")  # compiles
+        _WAYS[way](model, dataset[:1], Path(folder) / "small.tsv")  # compilation
         started = time.perf_counter()
         _WAYS[way](model, dataset[1:], Path(folder) / "table.tsv")
         return time.perf_counter() - started, _peak_mb()
@@ -66,9 +66,9 @@ def _peak_mb() -> float:
 
 @click.command()
 @click.option("--device", default="auto", help="auto, cpu, cuda ...")
-@click.option("--sequences", default=1_000_000, help="Of the repertoire.")
+@click.option("--sequences", default=1_000_000, help="Number of sequences of the repertoire.")
 def main(device: str, sequences: int) -> None:
-    """Time the table of one repertoire; the first of the cohort, as large, is not counted."""
+    """Time the table of one repertoire; the first repertoire of the cohort, of the same size, does not count."""
     context, rows = multiprocessing.get_context("spawn"), []
     with cohort(2, sequences) as dataset:
         for way in _WAYS:

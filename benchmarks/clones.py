@@ -1,11 +1,11 @@
-"""Which repertoires carry each clone: seconds and memory, against pandas and a dictionary on a share of the sequences.
+"""Time and memory to find the repertoires that carry each clone, compared with pandas and a dictionary.
 
 python benchmarks/clones.py [--container FILE] [--repertoires 100] [--sequences 300000] [--genes]
 
 Without a container a cohort is simulated: V(D)J-like sequences with genes, or with `--pool FILE` real ones. `memory_mb`
-is what the process needs beyond what it held before; pages of the container, which the system may drop at any time, do
-not count (Linux). pandas groups the sequences of a few repertoires by text, a dictionary collects the repertoires of
-each; `times_ours` is their time by ours on the same sequences.
+is the memory that the process needs in addition; pages of the container, which the system may drop at any time, do not
+count (Linux). pandas groups the sequences of a few repertoires as text, and a dictionary collects the repertoires of
+each sequence. `times_ours` is their time divided by ours, on the same sequences.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _STATUS = Path("/proc/self/status")
 @click.command()
 @click.option("--container", type=click.Path(exists=True, path_type=Path), help="A cohort, instead of a simulated one.")
 @click.option("--repertoires", default=100)
-@click.option("--sequences", default=300_000, help="Of each repertoire.")
+@click.option("--sequences", default=300_000, help="Number of sequences of each repertoire.")
 @click.option("--pool", type=click.Path(exists=True, path_type=Path), help="Real sequences to draw from.")
 @click.option("--genes", is_flag=True, help="A clone is a sequence with its genes.")
-@click.option("--share", default=1_000_000, help="Sequences for pandas and the dictionary.")
+@click.option("--share", default=1_000_000, help="Number of sequences for pandas and the dictionary.")
 def main(container: Path | None, repertoires: int, sequences: int, pool: Path | None, genes: bool, share: int) -> None:
-    """Measure."""
+    """Measure time and memory."""
     with tempfile.TemporaryDirectory() as folder:
         if container is None:
             container = Path(folder) / "cohort.h5"
@@ -52,7 +52,7 @@ def main(container: Path | None, repertoires: int, sequences: int, pool: Path | 
 def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
     fields = gene_fields(dataset) if genes else []
     rows, bounds = dataset.container.sequences.arrays(fields), np.asarray(dataset.container.repertoire_offsets)
-    _group(rows, bounds, 2)  # compiles
+    _group(rows, bounds, 2)  # compilation
     few = max(2, int(np.searchsorted(bounds, share, side="right")) - 1)
     table = [_row("ours, all", int(bounds[-1]), lambda: _group(rows, bounds, len(bounds) - 1))]
     table.append(_row("ours", int(bounds[few]), lambda: _group(rows, bounds, few)))
@@ -115,7 +115,7 @@ def _row(what: str, n: int, work: Callable[[], tuple[int, int]]) -> dict[str, An
 
 
 def _megabytes() -> float:
-    """Return the memory that is no file's."""
+    """Return the memory of this process in MB, without pages of files."""
     if not _STATUS.exists():
         return float("nan")
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("RssAnon"))

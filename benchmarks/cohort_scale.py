@@ -1,9 +1,10 @@
-"""`deeprc preprocess` at the size of the CMV cohort: generated exports, measured, and extrapolated to 785 repertoires.
+"""Time, memory and disk of `deeprc preprocess` for the CMV cohort, extrapolated from generated exports to 785 files.
 
 python benchmarks/cohort_scale.py [--repertoires 40] [--sequences 300000]
 
 The files have the layout of the cohort's export (see exports.py), packed with gzip. Time and disk grow with the number
-of repertoires, so they are multiplied; memory does not: it is measured twice, with a quarter of the files and with all.
+of repertoires, so they are multiplied. Memory does not grow, so it is measured twice, with a quarter of the files and
+with all.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ WHOLE_COHORT = 785
 
 
 @click.command()
-@click.option("--repertoires", default=40, help="How many to generate.")
-@click.option("--sequences", default=300_000, help="Rows of each.")
-@click.option("--jobs", default=2, help="Worker processes.")
+@click.option("--repertoires", default=40, help="Number of repertoires to generate.")
+@click.option("--sequences", default=300_000, help="Number of rows of each repertoire.")
+@click.option("--jobs", default=2, help="Number of worker processes.")
 def main(repertoires: int, sequences: int, jobs: int) -> None:
-    """Generate, preprocess, extrapolate."""
+    """Generate and preprocess files, and extrapolate time, memory and disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "exports").mkdir()
@@ -59,7 +60,7 @@ def main(repertoires: int, sequences: int, jobs: int) -> None:
 
 
 def _preprocess(folder: Path, paths: list[Path], jobs: int) -> tuple[float, int, int]:
-    """Return seconds, the peak memory of the largest process, and the container's size."""
+    """Return the seconds, the peak memory of the largest process, and the size of the container in bytes."""
     sheet = pd.DataFrame({"sample_name": [path.name.split(".")[0] for path in paths]})
     sheet["cmv"] = ["+" if number % 2 else "-" for number in range(len(paths))]
     sheet.to_csv(folder / "sheet.tsv", sep="\t", index=False)
@@ -82,7 +83,7 @@ def _preprocess(folder: Path, paths: list[Path], jobs: int) -> tuple[float, int,
     )
     seconds = time.perf_counter() - started
     kilobytes = int(re.findall(r"peak (\d+)", done.stderr)[-1])
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    unit = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss in bytes
     return seconds, unit * kilobytes, (folder / "cohort.h5").stat().st_size
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a cohort, timing in alternation, the machine's limits, tables and JSON lines."""
+"""Functions that benchmarks share: a cohort, timing in alternation, limits of the machine, tables and JSON lines."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 
-_WARM_UP = {"cpu": 2, "cuda": 6}  # on CUDA the first updates run as they are, then one is recorded
-LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # of real TRB junctions, paper line 8755
+_WARM_UP = {"cpu": 2, "cuda": 6}  # runs before the timing; on CUDA, these record a graph
+LENGTH_MEAN, LENGTH_DEVIATION = 14.5, 1.8  # lengths of real TRB junctions, paper line 8755
 
-if "OMP_WAIT_POLICY" not in os.environ:  # it must be set before torch is imported, as `deeprc` does it: start anew
+if "OMP_WAIT_POLICY" not in os.environ:  # to be set before torch is imported: start again
     prepare_process()
     os.execv(sys.executable, [sys.executable, *sys.argv])
 prepare_process()
@@ -39,8 +39,13 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that all benchmarks have."""
     for option in (
         click.option("--device", default="auto", help="auto, cpu, cuda ..."),
-        click.option("--kernels", multiple=True, default=(32, 128), help="d_v; may be given several times."),
-        click.option("--sequences", default=300_000, help="Of a repertoire."),
+        click.option(
+            "--kernels",
+            multiple=True,
+            default=(32, 128),
+            help="Number of kernels, d_v. The option may be given several times.",
+        ),
+        click.option("--sequences", default=300_000, help="Number of sequences of a repertoire."),
     ):
         command = option(command)
     return command
@@ -51,7 +56,7 @@ seconds_option = click.option("--seconds", default=4.0, help="To measure each fi
 
 @contextmanager
 def cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[RepertoireDataset]:
-    """Give a cohort of random repertoires in a temporary container."""
+    """Yield a cohort of random repertoires in a temporary container."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cohort.h5"
@@ -72,8 +77,8 @@ def alternate(
 ) -> dict[str, float]:
     """Run the functions in alternation and return the median seconds of each.
 
-    Every function is warmed up. Then each round runs every function, fast ones many times in a row, as in use,
-    with their data in the caches, until `seconds` have passed per function.
+    Every function is warmed up. Then each round runs every function, until `seconds` have passed per function. Fast
+    functions run many times in a row, with their data in the caches, as in practice.
     """
     for function in functions.values():
         for _ in range(_WARM_UP[device.type]):
@@ -98,13 +103,13 @@ def _once(function: Callable[[], object], device: torch.device, repeats: int = 1
 
 
 def wait(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Return measured bytes per second, read and written, of copying arrays too large for any cache."""
+    """Measure the bytes per second, read and written, of a copy of arrays that are too large for any cache."""
     source = torch.ones(1 << 26, device=device)
     target = torch.empty_like(source)
     seconds = alternate({"copy": lambda: target.copy_(source)}, device, seconds=1.0)["copy"]
@@ -112,9 +117,9 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def multiply_adds(device: torch.device) -> float:
-    """Return measured multiply-add operations per second of a large float32 matrix product.
+    """Measure the multiply-add operations per second of a large float32 matrix product.
 
-    It is the device's arithmetic at its busiest: adding a table's row costs at least one operation per kernel.
+    This is the limit of the device's arithmetic: to add a row of a table takes at least one operation per kernel.
     """
     n = 2048
     matrix = torch.rand(n, n, device=device)
@@ -123,13 +128,13 @@ def multiply_adds(device: torch.device) -> float:
 
 
 def launch_seconds(device: torch.device) -> float:
-    """Return how long the host takes to start one small piece of work on a CUDA device."""
+    """Measure the seconds that the host needs to start one small piece of work on a CUDA device."""
     one = torch.zeros(1, device=device)
     return alternate({"launch": lambda: one.add_(1)}, device, seconds=0.5)["launch"]
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Return what the figures depend on."""
+    """Return the machine and versions on which the results depend."""
     name = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -146,7 +151,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], device: torch.device, **limits: float) -> None:
-    """Print the rows as a table, the limits and the machine, and everything once more as one JSON line."""
+    """Print the rows as a table, the limits and the machine, and then all of this again as one JSON line."""
     frame = pd.DataFrame(rows)
     print(frame.to_string(index=False, float_format=lambda value: f"{value:,.4g}"))
     for limit, value in limits.items():

@@ -1,7 +1,7 @@
-"""Digests of what the main commands compute on a small cohort: a change that should change no result can be shown to.
+"""Digests of the results of the main commands on a small cohort, to show that a change of the code changes no result.
 
-    python benchmarks/digests.py --output before.json     # then change the code
-    python benchmarks/digests.py --compare before.json    # ends with 1 if a digest differs
+    python benchmarks/digests.py --output before.json     # then change the code python benchmarks/digests.py --compare
+    before.json    # exit code 1 if a digest differs
 
 Numbers depend on the processor and on the versions of torch and numpy, so compare on one machine.
 """
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import click
-import common  # noqa: F401 (prepares the process)
+import common  # noqa: F401 (its import prepares the process)
 import pandas as pd
 import torch
 
@@ -32,7 +32,7 @@ _METHODS = ("logistic", "svm-minmax", "knn-jaccard", "public-clones", "v-gene-us
 
 @click.command()
 @click.option("--output", type=click.Path(path_type=Path), help="Write the digests here.")
-@click.option("--compare", type=click.Path(path_type=Path, exists=True), help="Compare with these.")
+@click.option("--compare", type=click.Path(path_type=Path, exists=True), help="Compare with the digests in this file.")
 def main(output: Path | None, compare: Path | None) -> None:
     """Print a digest for each result."""
     torch.set_num_threads(1)

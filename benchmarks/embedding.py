@@ -1,4 +1,4 @@
-"""The motif convolution alone: our path against the dense reference.
+"""Time of the motif convolution alone, compared with the dense reference.
 
 python benchmarks/embedding.py [--device cuda] [--kernels 32 --kernels 128]
 """
@@ -23,7 +23,7 @@ from deeprc.nn.sequences import SequenceBatch
 @options
 @seconds_option
 @click.option("--kernel-size", default=9)
-@click.option("--drawn", default=40_000, help="Sequences of a batch.")
+@click.option("--drawn", default=40_000, help="Number of sequences of a batch.")
 def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, kernel_size: int, drawn: int) -> None:
     """Time the forward pass, and forward and backward together."""
     where = resolve_device(device)
@@ -71,7 +71,7 @@ def _run(
 
 
 def _table_rows(lengths: Tensor, kernel_size: int) -> int:
-    """Return how many table rows the forward pass reads per kernel: those of all windows, and one of positions each."""
+    """Return the number of table rows that the forward pass reads per kernel, for residues and for positions."""
     longest = int(lengths.max())
     of_length = [sum(min(kernel_size, n - p) + 1 for p in range(n)) for n in range(longest + 1)]
     return int(torch.tensor(of_length)[lengths.cpu()].sum())

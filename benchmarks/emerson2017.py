@@ -1,10 +1,10 @@
-"""The classifier of Emerson et al. 2017 on their own CMV cohort: their 164 associated sequences in 641 subjects.
+"""The classifier of Emerson et al. 2017 on their CMV cohort, from their 164 associated sequences in 641 subjects.
 
 python benchmarks/emerson2017.py --data FOLDER
 
-FOLDER holds `featureDetect.1e-4.CMV.sampleFeatures.tsv`: for each subject the status, the number of unique sequences,
-and which of the 164 it carries. The 164 were selected on these very subjects, so every AUC here is in-sample, also
-where the classes' distributions are fitted to other subjects than those that are scored.
+FOLDER has the file `featureDetect.1e-4.CMV.sampleFeatures.tsv`: for each subject the status, the number of unique
+sequences, and the carried ones of the 164. The 164 were selected on the same subjects, so every AUC here is in-sample,
+even if the distributions of the classes are fitted to other subjects than those that are scored.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NOTE = "The sequences were selected on these subjects: every AUC is in-sample."
 
 @click.command()
 @click.option("--data", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--folds", default=10, help="Of the cross-validation.")
-@click.option("--repeats", default=10, help="Of the cross-validation, with other folds each.")
+@click.option("--folds", default=10, help="Number of folds of the cross-validation.")
+@click.option("--repeats", default=10, help="Number of repeats of the cross-validation, each with other folds.")
 def main(data: Path, folds: int, repeats: int) -> None:
-    """Measure."""
+    """Measure AUCs of several scores."""
     table = pd.read_csv(data / _TABLE, sep="\t")
     positive, n = table["status"].to_numpy() == 1, table["uniques"].to_numpy()
     k = table.iloc[:, 3:].to_numpy().sum(axis=1)
@@ -69,7 +69,7 @@ def _log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float
 def _held_out(
     k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_], folds: int, seed: int
 ) -> NDArray[np.float64]:
-    """Return the log-odds of each subject by the distributions of the other folds."""
+    """Return the log-odds of each subject from the distributions of the other folds."""
     odds = np.zeros(len(k))
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(k, positive):
         odds[test] = _log_odds(k[test], n[test], _classes(k[train], n[train], positive[train]))

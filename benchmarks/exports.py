@@ -1,7 +1,8 @@
 """Repertoire files with random content.
 
-`write_export`: the layout of an immunoSEQ export of a cohort, as the CMV cohort's files have it: 83 columns, about 840
-bytes a row, most of them the same in all rows of a file. `write_two_columns`: sequences and counts, nothing else.
+`write_export` writes the layout of an immunoSEQ export of a cohort, like the files of the CMV cohort: 83 columns, and
+about 840 bytes per row, most of which are the same in all rows of a file. `write_two_columns` writes only sequences and
+counts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-_BEFORE = (  # in the export's order
+_BEFORE = (  # columns in the order of the export
     "rearrangement amino_acid frame_type rearrangement_type templates reads frequency productive_frequency cdr3_length "
     "v_family v_gene v_allele d_family d_gene d_allele j_family j_gene j_allele v_deletions d5_deletions d3_deletions "
     "j_deletions n2_insertions n1_insertions v_index n1_index n2_index d_index j_index"
@@ -69,7 +70,7 @@ _J_GENES = [f"{family:02d}-{gene:02d}" for family in (1, 2) for gene in range(1,
 
 
 def write_export(path: Path, n_rows: int, seed: int) -> int:
-    """Write one repertoire, gzip if the name ends in .gz; return the bytes of text."""
+    """Write one repertoire, with gzip if the name ends in .gz; return the bytes of text."""
     rng = np.random.default_rng(seed)
     constant = "\t".join(value.format(name=path.name.split(".")[0]) for value in _SAMPLE.values())
     written = 0
@@ -82,7 +83,7 @@ def write_export(path: Path, n_rows: int, seed: int) -> int:
 
 
 def write_two_columns(path: Path, n_rows: int, seed: int) -> int:
-    """Write one repertoire of sequences and counts, in the original DeepRC's layout; return the bytes of text."""
+    """Write one repertoire of sequences and counts, in the layout of the original DeepRC; return the bytes of text."""
     rng = np.random.default_rng(seed)
     lengths = np.clip(np.round(rng.normal(14.5, 1.8, n_rows)), 8, 26).astype(int).tolist()
     residues = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), (n_rows, 26)).tobytes().decode()
@@ -95,7 +96,7 @@ def write_two_columns(path: Path, n_rows: int, seed: int) -> int:
 
 def _rows(rng: np.random.Generator, n: int, constant: str) -> str:
     bases = rng.choice(np.frombuffer(b"ACGT", np.uint8), (n, 87)).tobytes().decode()
-    lengths = np.clip(np.round(rng.normal(10.5, 1.8, n)), 5, 20).astype(int)  # between CAS and F
+    lengths = np.clip(np.round(rng.normal(10.5, 1.8, n)), 5, 20).astype(int)  # number of residues between CAS and F
     residues = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), (n, 20)).tobytes().decode()
     frame = rng.choice(3, n, p=[0.82, 0.15, 0.03])
     v, j = rng.integers(len(_V_GENES), size=n), rng.integers(len(_J_GENES), size=n)

@@ -1,8 +1,8 @@
-"""`HopfieldPooling` over many stored patterns, beside a plain softmax of matrix products and `nn.MultiheadAttention`.
+"""Time of `HopfieldPooling` over many stored patterns, compared with plain operations and `nn.MultiheadAttention`.
 
 All three have the same weights and give the same results, which is checked. The plain way maps every stored pattern by
-W_K and W_V, takes the softmax of β Q Kᵀ and multiplies with V, in torch's operations. Sets of unequal sizes are padded
-for the other two.
+W_K and W_V, takes the softmax of β Q Kᵀ and multiplies with V, with operations of torch. For the other two ways, sets
+of unequal sizes are padded.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SHARES = {"one set": (1.0,), "four sets": (0.5, 0.25, 0.15, 0.1)}
 
 @click.command()
 @click.option("--device", default="auto", help="auto, cpu, cuda ...")
-@click.option("--keys", default=300_000, help="Stored patterns in all.")
-@click.option("--dim", default=64, help="Of the stored patterns, and of all heads together.")
-@click.option("--heads", multiple=True, default=(1, 8), help="May be given several times.")
+@click.option("--keys", default=300_000, help="Number of all stored patterns.")
+@click.option("--dim", default=64, help="Dimension of the stored patterns, and of all heads together.")
+@click.option("--heads", multiple=True, default=(1, 8), help="Number of heads. The option may be given several times.")
 @seconds_option
 def main(device: str, keys: int, dim: int, heads: tuple[int, ...], seconds: float) -> None:
-    """Measure pooling with one query per head, forward, and forward and backward."""
+    """Time pooling with one query per head, forward, and forward and backward."""
     where = resolve_device(device)
     rows = []
     for name, shares in SHARES.items():
         sizes = [round(share * keys) for share in shares]
-        stored = torch.randn(sum(sizes), dim, device=where, requires_grad=True)  # as from an embedding
+        stored = torch.randn(sum(sizes), dim, device=where, requires_grad=True)  # like embeddings
         offsets = torch.tensor([0, *sizes], device=where).cumsum(0)
         padded = nn.utils.rnn.pad_sequence(list(stored.detach().split(sizes)), batch_first=True).requires_grad_()
         padding = torch.arange(max(sizes), device=where) >= torch.tensor(sizes, device=where)[:, None]
@@ -83,7 +83,7 @@ def _ways(
 
 
 def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: int) -> Tensor:
-    """Give attention the weights of the pooling; return what it has to be asked, (n_sets, 1, dim)."""
+    """Copy the weights of the pooling to the attention; return the queries for it, (n_sets, 1, dim)."""
     dim = attention.embed_dim
     assert pooling.map_values is not None
     maps = [pooling.map_stored.linear, pooling.map_values.linear]

@@ -1,4 +1,4 @@
-"""Scoring whole repertoires: our path against the dense reference.
+"""Time to score whole repertoires, compared with the dense reference.
 
 python benchmarks/inference.py [--device cuda] [--sequences 300000]
 """

@@ -1,11 +1,11 @@
-"""The k-mer methods: counting, the kernels between repertoires, and many values of the SVM's C.
+"""Time of the k-mer methods: counts, kernels between repertoires, and many values of the SVM's C.
 
 python benchmarks/kmers.py [--sequences 2000000] [--repertoires 785]
 
-Each is measured beside the usual way, in one run: counting 4-mers beside scikit-learn's CountVectorizer, on the first
-`--vectorizer-sequences` of the same simulated sequences, which it gets as text; the Gram matrix beside one numpy
-expression per pair, on `--loop-repertoires` of the same repertoires; an SVM's path beside a fit of scikit-learn's SVC
-for some of the same values. Ratios are of the times per sequence, pair or value.
+Each is compared with the usual way in one run. The counts of 4-mers are compared with scikit-learn's CountVectorizer,
+on the first `--vectorizer-sequences` of the same simulated sequences, which it gets as text; the Gram matrix with one
+numpy expression per pair, on `--loop-repertoires` of the same repertoires; and the path of an SVM with fits of
+scikit-learn's SVC for some of the same values. Ratios are those of the times per sequence, pair or value.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.simulation import GermlineBackground
 
 _KEY = 12345
-_SIZE = 300_000  # sequences drawn at a time
-_TRIED = 20  # values of C that are fitted one by one
+_SIZE = 300_000  # number of sequences that are drawn at a time
+_TRIED = 20  # number of values of C that are fitted one by one
 
 
 @click.command()
 @click.option("--sequences", default=2_000_000)
 @click.option("--vectorizer-sequences", default=500_000)
-@click.option("--repertoires", default=785, help="Of the Gram matrix.")
+@click.option("--repertoires", default=785, help="Number of repertoires of the Gram matrix.")
 @click.option("--loop-repertoires", default=20)
-@click.option("--trained", default=500, help="Repertoires that the SVM learns from; at most all but 20.")
-@click.option("--values", default=1000, help="Of C.")
+@click.option("--trained", default=500, help="Number of repertoires that the SVM learns from; at most all but 20.")
+@click.option("--values", default=1000, help="Number of values of C.")
 def main(
     sequences: int, vectorizer_sequences: int, repertoires: int, loop_repertoires: int, trained: int, values: int
 ) -> None:
-    """Measure."""
+    """Measure the times and their ratios."""
     rows = [_counting(sequences, min(sequences, vectorizer_sequences))]
     representations = _representations(repertoires)
     for kind in KINDS:
@@ -59,7 +59,7 @@ def _seconds(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _row(what: str, unit: str, ours: tuple[float, int], usual: tuple[float, int]) -> dict[str, Any]:
-    """Return a row of the table from seconds and numbers of units."""
+    """Return a row of the table from pairs of seconds and number of units."""
     per_s, usual_per_s = (number / seconds for seconds, number in (ours, usual))
     return {
         "what": what,
@@ -88,7 +88,7 @@ def _counting(n: int, n_usual: int) -> dict[str, Any]:
 
 
 def _representations(n: int) -> NDArray[np.float32]:
-    """Return (n, 160000): a few frequent 4-mers and many rare ones; 40% of them occur in a repertoire."""
+    """Return random counts of 4-mers, (n, 160000): a few are frequent and many rare; a repertoire has 40% of them."""
     rng = np.random.default_rng(0)
     mean = rng.gamma(0.3, 8.0, 20**4)
     rows = np.empty((n, 20**4), np.float32)

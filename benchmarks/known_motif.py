@@ -1,12 +1,12 @@
-"""How hard the simulated cohorts are for someone who knows the motif, beside the paper's tables.
+"""Difficulty of the simulated cohorts: AUCs of methods that know the motif, compared with the paper's tables.
 
 python benchmarks/known_motif.py [--recipe simulated-2 ...] [--scale 0.04] [--background FILE] [KEY=VALUE ...]
 
-`binary` ranks repertoires by the share of their sequences that hold the motif, `continuous` by the mean over the
-sequences of the largest number of the motif's residues that a place has (paper lines 8912-8931; see
-`deeprc.baselines.known_motif.motif_scores`); `binary_count` by the number of sequences, which the sizes of the
-repertoires blur. The AUC is of all repertoires at once, its standard error (of `binary`) by DeLong's formula; the paper
-gives the mean and standard deviation of 5 folds.
+`binary` ranks repertoires by the share of their sequences with the motif. `continuous` ranks them by the mean over
+sequences of the largest number of residues of the motif at any position (paper lines 8912-8931; see
+`deeprc.baselines.known_motif.motif_scores`). `binary_count` ranks them by the number of sequences with the motif, which
+also depends on the size of the repertoire. The AUC is that of all repertoires together, and the standard error (of
+`binary`) is by DeLong's formula; the paper has the mean and standard deviation over 5 folds.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ _PAPER |= {"implanted-mm-1": (0.994, 0.647), "implanted-mm-0.1": (0.620, 0.515)}
 
 
 @click.command()
-@click.option("--recipe", "recipes", multiple=True, help="Of `deeprc simulate --list`.  [default: simulated-0 to 17]")
-@click.option("--scale", default=0.04, help="Of the number of repertoires.")
-@click.option("--seed", default=0, help="Of every random choice.")
+@click.option(
+    "--recipe", "recipes", multiple=True, help="Names from `deeprc simulate --list`.  [default: simulated-0 to 17]"
+)
+@click.option("--scale", default=0.04, help="Factor for the number of repertoires.")
+@click.option("--seed", default=0, help="Seed of every random choice.")
 @click.option("--background", type=click.Path(path_type=Path), help="Real sequences.")
 @click.argument("overrides", nargs=-1)
 def main(
     recipes: tuple[str, ...], scale: float, seed: int, background: Path | None, overrides: tuple[str, ...]
 ) -> None:
-    """Count and rank."""
+    """Count the motif and rank the repertoires."""
     table = []
     for name in recipes or tuple(name for name in _PAPER if name.startswith("simulated")):
         cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=background)

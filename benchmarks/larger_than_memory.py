@@ -1,10 +1,11 @@
-"""Updates from a container that does not fit into memory, against updates from memory, with and without reading ahead.
+"""Time of updates from a container that does not fit into memory, with and without reading in advance.
 
     python benchmarks/larger_than_memory.py [--sequences 300000] [--kernels 32]
 
-One process makes both: updates from a quarter of the repertoires, which stay in memory, and updates from the others,
-whose pages are dropped after each update, so that each is read from the disk every time. A page cache of a quarter of
-the container would do better by the few repertoires that it still has. Dropping is not part of the time. Linux only.
+They are compared with updates from memory. One process makes both: updates from a quarter of the repertoires, which
+stay in memory, and updates from the others, whose pages are dropped after each update, so that they are always read
+from the disk. A real page cache of a quarter of the container would be slightly better, because it still has a few of
+the repertoires. The time to drop pages does not count. Linux only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from deeprc.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 _IN_A_ROW, _NOT_TIMED = 12, 3
-"""Updates of one way before the next way's turn, and those at their beginning that are not timed."""
+"""Number of updates of one way before the next way, and number of first updates that are not timed."""
 
 
 @click.command()
@@ -37,8 +38,8 @@ _IN_A_ROW, _NOT_TIMED = 12, 3
 @seconds_option
 @click.option("--repertoires", default=160)
 def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, repertoires: int) -> None:
-    """Print the milliseconds of updates; `ratio` is the speed against memory, `cpu_ratio` that of the processor."""
-    del device  # on CUDA the sequences are copied to the device, or read as on the CPU
+    """Print the milliseconds of updates; `ratio` is the speed relative to memory, `cpu_ratio` that of the processor."""
+    del device  # not used: on CUDA the sequences are copied to the device, or read as on the CPU
     rows = []
     with cohort(repertoires, sequences) as dataset:
         for n_kernels in kernels:
@@ -56,7 +57,7 @@ def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list
         _Way("disk", disk, reads_ahead=False, drops=True),
         _Way("disk, reading ahead", disk, reads_ahead=True, drops=True),
     ]
-    for one in (memory, disk):  # each repertoire is normalised when it is first seen
+    for one in (memory, disk):  # the standard deviation of a repertoire is computed when it is first read
         for position in range(len(one.train.dataset)):
             one._batches.inverse_std(position)
     end = time.perf_counter() + seconds * len(ways)
@@ -79,7 +80,7 @@ def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list
 
 
 class _Way:
-    """Updates of a trainer, with the pages of all repertoires dropped or not, and what they cost."""
+    """A way to make updates of a trainer, with the pages of all repertoires dropped or not, and its measured costs."""
 
     def __init__(self, name: str, one: Trainer, *, reads_ahead: bool, drops: bool = False) -> None:
         self.name, self._trainer, self._reads_ahead, self._drops = name, one, reads_ahead, drops
@@ -107,7 +108,7 @@ class _Way:
 
 
 def _ignore(positions: object) -> None:
-    """Read nothing ahead."""
+    """Read nothing in advance."""
 
 
 def _blocks_read() -> int:
@@ -115,7 +116,7 @@ def _blocks_read() -> int:
 
 
 class _Pages:
-    """The pages of a dataset whose repertoires are neighbours in their container."""
+    """The pages in memory of a dataset whose repertoires are consecutive in their container."""
 
     def __init__(self, dataset: RepertoireDataset) -> None:
         container = dataset.container
@@ -124,7 +125,7 @@ class _Pages:
         self._bounds = bounds, self._sequences.offsets[bounds]
 
     def drop(self, kept: NDArray[np.int64]) -> None:
-        """Drop all pages, also those that were read beside others, but for the repertoires at some positions."""
+        """Drop all pages, except those of the repertoires at the kept positions."""
         at = np.searchsorted(np.sort(self._dataset.rows), self._dataset.rows[kept])
         edges = np.unique([0, *at, *(at + 1), len(self._dataset)])
         with self._dataset.container.path.open("rb") as file:
@@ -137,7 +138,7 @@ class _Pages:
 
 
 def _drop_values(file: int, values: NDArray[np.generic], span: slice) -> None:
-    """Unmap whole pages within a span of a memory map, and let the system forget them."""
+    """Unmap the whole pages within a span of a memory map, and drop them from the page cache."""
     assert isinstance(values, np.memmap)
     first = -(-(values.offset + span.start * values.itemsize) // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (values.offset + span.stop * values.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE

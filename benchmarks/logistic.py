@@ -1,10 +1,11 @@
-"""Logistic regression on 4-mers: the converged solver against scikit-learn's liblinear, and Adam.
+"""Time of logistic regression on 4-mers: the converged solver compared with scikit-learn's liblinear, and Adam.
 
 python benchmarks/logistic.py [--rows 60 --rows 300] [--columns 160000]
 
-Each row solves for all values of C, one after the other. liblinear, with scikit-learn's settings, is given the columns
-standardised in double precision, which is not timed. `largest_gap` is how far from the least objective ours may be, as
-a share of it; `liblinear_excess` how far above ours liblinear stopped, at the worst C.
+Each row solves for all values of C, one after the other. liblinear, with scikit-learn's settings, gets columns that are
+standardised in double precision, which is not timed. `largest_gap` is an upper limit of the relative distance of our
+objective from the minimum; `liblinear_excess` is the relative excess of liblinear's objective over ours, at the worst
+C.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from deeprc.baselines.elastic_net import Solution, elastic_net_path
 
 
 @click.command()
-@click.option("--rows", multiple=True, default=(60, 300), help="Repertoires; may be given several times.")
-@click.option("--columns", default=160_000, help="k-mers.")
-@click.option("--penalties", default=12, help="Values of C, from 0.01 to 100.")
-@click.option("--repeats", default=3, help="Times that ours is run; the median counts.")
-@click.option("--updates", default=2_000, help="Of Adam.")
+@click.option(
+    "--rows", multiple=True, default=(60, 300), help="Number of repertoires. The option may be given several times."
+)
+@click.option("--columns", default=160_000, help="Number of k-mers.")
+@click.option("--penalties", default=12, help="Number of values of C, from 0.01 to 100.")
+@click.option("--repeats", default=3, help="Number of runs of our solver; the median counts.")
+@click.option("--updates", default=2_000, help="Number of updates of Adam.")
 def main(rows: tuple[int, ...], columns: int, penalties: int, repeats: int, updates: int) -> None:
-    """Time a path of penalties, and Adam's updates."""
+    """Time a path of penalties, and updates of Adam."""
     torch.set_num_threads(1)
     Cs = np.logspace(-2, 2, penalties)
     lines: list[dict[str, Any]] = []
@@ -56,7 +59,7 @@ def main(rows: tuple[int, ...], columns: int, penalties: int, repeats: int, upda
 
 
 def _cohort(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return frequencies as of k-mers, a few of which are a little more frequent in the positive class."""
+    """Return random frequencies of k-mers, a few of which are slightly more frequent in the positive class."""
     rng = np.random.default_rng(0)
     mean = rng.lognormal(0, 2, n_columns)
     positive = np.arange(n_rows) % 2 == 1
@@ -78,20 +81,20 @@ def _ours(
         started = time.perf_counter()
         found = list(elastic_net_path(matrix, positive, Cs, l1_ratio=l1_ratio))
         times.append(time.perf_counter() - started)
-    return float(np.median(times[1:])), found  # the first compiles
+    return float(np.median(times[1:])), found  # without the first, which compiles
 
 
 def _liblinear(
     matrix: NDArray[np.float32], positive: NDArray[np.bool_], Cs: NDArray[Any], penalty: str, ours: list[Solution]
 ) -> tuple[float, float]:
-    """Return seconds for all C, and by how much of it an objective is above ours, at most."""
+    """Return the seconds for all C, and the largest relative excess of an objective over ours."""
     spread = matrix.std(axis=0, dtype=np.float64)
     kept = np.flatnonzero(spread)
     z = (matrix[:, kept].astype(np.float64) - matrix[:, kept].mean(axis=0, dtype=np.float64)) / spread[kept]
     seconds, worst = 0.0, 0.0
     for C, solution in zip(Cs, ours, strict=True):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parameters that new versions of scikit-learn call otherwise
+            warnings.simplefilter("ignore")  # parameters that newer versions of scikit-learn have renamed
             model = LogisticRegression(solver="liblinear", penalty=penalty, C=C, random_state=0)
             started = time.perf_counter()
             model.fit(z, positive)

@@ -1,9 +1,9 @@
-"""How long `LogisticMIL` trains: its search for the highest 4-mer beside scoring all of them.
+"""Time of the training of `LogisticMIL`: its search for the highest 4-mer, compared with scoring all 4-mers.
 
 python benchmarks/logistic_mil.py [--container FILE --target COLUMN] [--repertoires 60] [--sequences 100000]
 
-A search is for the highest score of one repertoire with one set of weights, of which training takes one per repertoire,
-epoch and restart. `all_us` is what numpy takes to score all 4-mers of a repertoire, a product with their features.
+A search finds the highest score of one repertoire with one set of weights. A training makes one search per repertoire,
+epoch and restart. `all_us` is the time of numpy to score all 4-mers of a repertoire by a product with their features.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _ROUNDS = 20
 
 
 @click.command()
-@click.option("--container", type=click.Path(path_type=Path), help="Of two classes.  [default: random sequences]")
-@click.option("--target", default="status", help="The column of its metadata.")
-@click.option("--repertoires", default=60, help="Of random sequences.")
-@click.option("--sequences", default=100_000, help="Of each of them.")
-@click.option("--epochs", default=100, help="To train.")
-@click.option("--restarts", default=32, help="For each class.")
+@click.option(
+    "--container", type=click.Path(path_type=Path), help="A container with two classes.  [default: random sequences]"
+)
+@click.option("--target", default="status", help="Metadata column of the container.")
+@click.option("--repertoires", default=60, help="Number of repertoires of random sequences.")
+@click.option("--sequences", default=100_000, help="Number of sequences of each of them.")
+@click.option("--epochs", default=100, help="Number of epochs.")
+@click.option("--restarts", default=32, help="Number of restarts for each class.")
 def main(container: Path | None, target: str, repertoires: int, sequences: int, epochs: int, restarts: int) -> None:
-    """Measure both kinds of abundance, and some batch sizes and learning rates."""
+    """Time both kinds of abundance, and some batch sizes and learning rates."""
     source: AbstractContextManager[RepertoireDataset] = (
         cohort(repertoires, sequences) if container is None else nullcontext(deeprc.open(container))
     )
@@ -46,7 +48,7 @@ def main(container: Path | None, target: str, repertoires: int, sequences: int, 
             known = kmer_abundances(dataset, abundance)
             features = time.perf_counter() - started
             present = np.flatnonzero(known.highest[0] <= 0)
-            factors = ATCHLEY_FACTORS[np.indices([20] * 4).reshape(4, -1).T].reshape(-1, 20)  # of every 4-mer
+            factors = ATCHLEY_FACTORS[np.indices([20] * 4).reshape(4, -1).T].reshape(-1, 20)  # features of every 4-mer
             rows = np.hstack([factors[present], known.highest[0, present][:, None]])
             started = time.perf_counter()
             for _ in range(_ROUNDS):
@@ -54,7 +56,7 @@ def main(container: Path | None, target: str, repertoires: int, sequences: int, 
             everything = (time.perf_counter() - started) / _ROUNDS
             for size, rate in ((16, 1e-2), (4, 1e-2), (16, 1e-3)):
                 model = LogisticMIL(abundance=abundance, batch_size=size, learning_rate=rate, n_restarts=restarts)
-                model.set_params(n_epochs=1).fit(dataset[:4], np.arange(4) % 2)  # compiles
+                model.set_params(n_epochs=1).fit(dataset[:4], np.arange(4) % 2)  # compilation
                 started = time.perf_counter()
                 model.set_params(n_epochs=epochs).fit(dataset, y)
                 seconds = time.perf_counter() - started

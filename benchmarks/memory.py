@@ -1,12 +1,12 @@
-"""Peak memory of an update and of scoring a repertoire, beyond what the process holds before: ours and the dense way.
+"""Additional peak memory of an update and of scoring a repertoire, compared with the dense reference.
 
     python benchmarks/memory.py [--device cuda] [--rows 10000000]
 
-Below the table: what `deeprc preprocess` takes for one file of two columns and so many rows, hardly any of them twice,
-also per row and as a multiple of the file.
+Below the table is the memory of `deeprc preprocess` for one file of two columns and so many rows, most of them
+different, also per row and relative to the size of the file.
 
-Each figure is taken in a process of its own: on CUDA from the allocator, on the CPU (Linux) from the kernel's
-high-water mark of resident memory, which is reset after a warm-up on a small cohort.
+Each number is measured in its own process: on CUDA by the allocator, on the CPU (Linux) by the kernel's peak of
+resident memory, which is reset after a warm-up on a small cohort.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ IMPLEMENTATIONS: dict[str, Implementation] = {"ours": "compiled", "dense": "refe
 
 @click.command()
 @options
-@click.option("--rows", default=1_000_000, help="Of the file that is preprocessed.")
+@click.option("--rows", default=1_000_000, help="Number of rows of the file that is preprocessed.")
 @click.option("--worker", nargs=3, default=None, hidden=True, help="Case, implementation and kernels of one figure.")
 def main(device: str, kernels: tuple[int, ...], sequences: int, rows: int, worker: tuple[str, str, str] | None) -> None:
-    """Print the table, or, in a worker, one figure."""
+    """Print the table, or, in a worker, one number."""
     where = resolve_device(device)
     if worker is not None:
         case, name, n_kernels = worker
@@ -78,20 +78,20 @@ def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: st
 
 
 def figure_of(script: str, *options: str) -> float:
-    """Return the number that a script prints last, in a process of its own."""
+    """Run a script in its own process, and return the number that it prints last."""
     (figure,) = figures_of(script, *options)
     return figure
 
 
 def figures_of(script: str, *options: str) -> list[float]:
-    """Return the number, or the list of numbers, that a script prints last, in a process of its own."""
+    """Run a script in its own process, and return the number, or the list of numbers, that it prints last."""
     output = subprocess.run([sys.executable, script, *options], check=True, capture_output=True, text=True).stdout
     found = json.loads(output.splitlines()[-1])
     return [float(each) for each in (found if isinstance(found, list) else [found])]
 
 
 def _preprocess(rows: int) -> list[int]:
-    """Return the most bytes that preprocessing a file holds, beyond what the process holds before, and the file's."""
+    """Return the additional peak memory of preprocessing a file, and the size of the file, both in bytes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for cohort_name, n in (("small", 1000), ("large", rows)):
@@ -121,7 +121,7 @@ def _measure(case: str, implementation: Implementation, n_kernels: int, sequence
 
 
 def peak_of(run: Callable[[], object], dataset: RepertoireDataset, device: torch.device) -> int:
-    """Return the most bytes that three runs over a dataset hold, beyond what the process holds before."""
+    """Return the additional peak memory of three runs over a dataset, in bytes."""
     _read_all(dataset)
     gc.collect()
     before = _reset_peak(device)
@@ -150,7 +150,7 @@ def _score(
 
 
 def _read_all(dataset: RepertoireDataset) -> None:
-    """Touch the memory-mapped sequences, so that their pages do not count as memory of the work."""
+    """Read the memory-mapped sequences, so that their pages do not count as additional memory."""
     sequences = dataset.container.sequences
     for column in (sequences.residues, sequences.offsets, sequences.counts):
         column.sum()
@@ -160,7 +160,7 @@ def _reset_peak(device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
-    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed, but kept, must not serve the work uncounted
+    ctypes.CDLL(None).malloc_trim(0)  # otherwise the work could use freed memory, which is not counted
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 

@@ -1,10 +1,10 @@
-"""Multiple-instance benchmarks: `HopfieldPooling` on bags of images, molecules or patches (paper lines 6864-6932).
+"""Multiple-instance data sets: AUC of `HopfieldPooling` on bags of images, molecules or patches.
 
     python benchmarks/mil.py --data FOLDER --dataset elephant|fox|tiger|musk1|musk2|ucsb
 
-The paper's architecture, search space and protocol: 10-fold cross-validation, repeated 5 times with different splits;
-in every fold the settings are chosen on inner validation folds of its training part. The paper searched by hand. Here
-every outer fold
+Architecture, search space and protocol are those of the paper (lines 6864-6932): 10-fold cross-validation, repeated 5
+times with different splits; in every fold the settings are chosen on inner validation folds of its training part. The
+paper searched by hand. Here every outer fold
 
 1. draws 8 settings from that space at random; pruned, see `SPACE` and `MOST_WEIGHTS`;
 2. trains each on the first two of five inner folds and keeps the three with the best mean AUC;
@@ -13,7 +13,8 @@ every outer fold
    `auc_ensemble` averages the logits of these three models and of the 15 that the search has trained with their
    settings.
 
-Whatever is estimated from data, the moments for scaling included, comes from the bags that a model is trained on.
+Everything that is estimated from data, including the moments for scaling, comes from the bags with which a model is
+trained.
 Letters: N instances of all bags end to end, F features, B bags.
 """
 
@@ -49,7 +50,7 @@ from deeprc.hopfield import HopfieldPooling
 
 @dataclass(frozen=True)
 class Setting:
-    """What the inner folds choose; the names of the paper's table are in the comments."""
+    """Settings that are chosen on inner folds; comments have the names in the paper's table."""
 
     learning_rate: float = 1e-3  # learning rates
     decay: float = 0.98  # learning rate decay, per epoch
@@ -75,12 +76,12 @@ SPACE: dict[str, tuple[Any, ...]] = {
     "bag_dropout": (0.75,) * 7 + (0.0,),
     "batches": (2,),
 }
-MOST_WEIGHTS = 1 << 16  # of each of the maps W_K and W_V, width x heads x key_dim: larger ones take most of the time
+MOST_WEIGHTS = 1 << 16  # limit of the maps W_K and W_V, width x heads x key_dim; larger ones take most of the time
 WEIGHT_DECAY = 0.01
 
 
 class MilNetwork(nn.Module):
-    """Linear + ReLU embedding of each instance, `HopfieldPooling` of each bag, ReLU + linear blocks: one logit."""
+    """The network: linear and ReLU layers for instances, `HopfieldPooling` of each bag, linear layers to a logit."""
 
     def __init__(self, n_features: int, setting: Setting) -> None:
         super().__init__()
@@ -102,7 +103,7 @@ class MilNetwork(nn.Module):
 
 
 class Model:
-    """A trained network with the scaling of its training bags."""
+    """A trained network, with the moments of its training bags for scaling."""
 
     def __init__(self, bags: Bags, setting: Setting) -> None:
         mean, deviation = bags.features.mean(axis=0), bags.features.std(axis=0)
@@ -111,19 +112,19 @@ class Model:
         self.network = MilNetwork(int(self.varies.sum()), setting)
 
     def scaled(self, bags: Bags) -> Bags:
-        """Standardise features; those that are constant in the training bags are left out."""
+        """Return bags with standardised features; features that are constant in the training bags are left out."""
         features = (bags.features[:, self.varies] - self.mean) / self.deviation
         return Bags(features, bags.offsets, bags.labels)
 
     @torch.no_grad()
     def logits(self, bags: Bags) -> NDArray[np.float32]:
-        """Return one logit per bag."""
+        """Return one logit per bag, (B,)."""
         scaled = self.scaled(bags)
         return self.network(torch.from_numpy(scaled.features), torch.from_numpy(scaled.offsets)).numpy()
 
 
 def train(bags: Bags, setting: Setting, *, epochs: int, seed: int) -> Model:
-    """Train on all bags for a number of epochs."""
+    """Train a model on all bags for a number of epochs."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Model(bags, setting)
@@ -142,14 +143,14 @@ def train(bags: Bags, setting: Setting, *, epochs: int, seed: int) -> Model:
 
 
 def kept_instances(offsets: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Leave out a share of the instances at random, (N,), but never all of a bag."""
+    """Return whether each instance is kept, (N,): a share is left out at random, but never all instances of a bag."""
     numbers = rng.random(offsets[-1])
     largest = np.maximum.reduceat(numbers, offsets[:-1])  # (B,)
     return (numbers >= share) | (numbers == np.repeat(largest, np.diff(offsets)))
 
 
 def _batches(bags: Bags, setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Shuffle the bags, drop instances, and give each batch's features, offsets and labels."""
+    """Shuffle the bags, drop instances, and yield features, offsets and labels of each batch."""
     keep = kept_instances(bags.offsets, setting.bag_dropout, rng)
     shuffled = bags.select(rng.permutation(len(bags)), keep)
     features, offsets, labels = (
@@ -162,7 +163,7 @@ def _batches(bags: Bags, setting: Setting, rng: np.random.Generator) -> Iterator
 
 
 def draw_settings(n_settings: int, rng: np.random.Generator) -> list[Setting]:
-    """Draw settings from the space at random, those with larger maps than `MOST_WEIGHTS` excepted."""
+    """Draw settings from the space at random, without those with larger maps than `MOST_WEIGHTS`."""
     settings: list[Setting] = []
     while len(settings) < n_settings:
         setting = Setting(**{name: values[rng.integers(len(values))] for name, values in SPACE.items()})
@@ -173,7 +174,7 @@ def draw_settings(n_settings: int, rng: np.random.Generator) -> list[Setting]:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is trained."""
+    """Numbers of repeats, folds, settings and epochs."""
 
     repeats: int = 5  # of the outer cross-validation, with different splits
     folds: int = 10  # outer
@@ -196,12 +197,12 @@ class Candidate:
 
     @property
     def mean_auc(self) -> float:
-        """Of the inner folds so far."""
+        """Mean AUC over the inner folds so far."""
         return float(np.mean(self.aucs))
 
 
 def search(bags: Bags, plan: Plan, seed: Sequence[int]) -> list[Candidate]:
-    """Choose settings by successive halving on inner folds: return the survivors, best first."""
+    """Choose settings by successive halving on inner folds, and return the survivors, best first."""
     settings = draw_settings(plan.settings, np.random.default_rng(seed))
     candidates = [Candidate(setting, [], []) for setting in settings]
     for number, (inner, validation) in enumerate(splits(bags.labels, plan.inner_folds, _seed(*seed))):
@@ -227,7 +228,7 @@ def _seed(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What one outer fold gives."""
+    """The result of one outer fold."""
 
     repetition: int
     test: NDArray[np.int64]  # bags
@@ -304,12 +305,19 @@ def chosen_counts(results: Sequence[FoldResult]) -> dict[str, dict[str, int]]:
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Folder of the data sets' files.")
 @click.option("--dataset", type=click.Choice(list(DATASETS)), required=True)
-@click.option("--repeats", default=Plan.repeats, type=click.IntRange(1), help="Of the cross-validation.")
-@click.option("--folds", default=Plan.folds, type=click.IntRange(2), help="Outer folds.")
-@click.option("--settings", default=Plan.settings, type=click.IntRange(1), help="Drawn per outer fold.")
+@click.option(
+    "--repeats", default=Plan.repeats, type=click.IntRange(1), help="Number of repeats of the cross-validation."
+)
+@click.option("--folds", default=Plan.folds, type=click.IntRange(2), help="Number of outer folds.")
+@click.option(
+    "--settings",
+    default=Plan.settings,
+    type=click.IntRange(1),
+    help="Number of settings that are drawn per outer fold.",
+)
 @click.option("--epochs", default=Plan.epochs, type=click.IntRange(1))
 @click.option("--seed", default=Plan.seed, type=click.IntRange(0))
-@click.option("--workers", default=2, type=click.IntRange(1), help="Processes, of one thread each.")
+@click.option("--workers", default=2, type=click.IntRange(1), help="Number of processes, of one thread each.")
 def main(data: Path, dataset: str, workers: int, **options: int) -> None:
     """Measure the AUC by nested cross-validation."""
     plan = Plan(**options)
@@ -328,7 +336,7 @@ def main(data: Path, dataset: str, workers: int, **options: int) -> None:
 
 
 def report(dataset: str, bags: Bags, plan: Plan, results: Sequence[FoldResult], **measured: float) -> None:
-    """Print the table of AUCs, the chosen settings, and everything once more as one JSON line."""
+    """Print the table of AUCs, the chosen settings, and then all of this again as one JSON line."""
     rows = tabulate(bags.labels, results)
     chosen = chosen_counts(results)
     measured["cpu_seconds"] = sum(result.cpu_seconds for result in results)

@@ -42,11 +42,11 @@ class Bags:
     Attributes
     ----------
     features
-        (N, F) float32.
+        Features of the instances, (N, F) float32.
     offsets
-        (B + 1,) int64: bag b is features[offsets[b]:offsets[b + 1]], and none is empty.
+        Offsets of the bags, (B + 1,) int64: bag b is features[offsets[b]:offsets[b + 1]], and none is empty.
     labels
-        (B,) float32, 1 for a positive bag and 0 for a negative one.
+        Labels of the bags, (B,) float32: 1 if positive, else 0.
     """
 
     features: NDArray[np.float32]
@@ -57,7 +57,7 @@ class Bags:
         return len(self.labels)
 
     def select(self, chosen: NDArray[np.int64], keep: NDArray[np.bool_] | None = None) -> Bags:
-        """Return the chosen bags, in that order; with `keep`, (N,), only their instances for which it is True."""
+        """Return the chosen bags, in this order; with `keep`, (N,), only with the instances for which it is True."""
         sizes = np.diff(self.offsets)[chosen]
         ends = np.cumsum(sizes)
         rows = np.repeat(self.offsets[chosen] - (ends - sizes), sizes) + np.arange(sizes.sum())
@@ -69,7 +69,7 @@ class Bags:
 
 
 def read_bags(folder: Path, dataset: str) -> Bags:
-    """Read a data set of the folder, by its file's name: plain, `.gz` or `.xz`.
+    """Read a data set from a folder, by the name of its file: plain, `.gz` or `.xz`.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _read_mat(content: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64], N
     features, ids, labels = (_dense(table[key]) for key in ("features", "bag_ids", "labels"))
     if not len(features) == ids.size == labels.size:
         raise ValueError(f"expected a bag id and a label for each of {len(features)} instances")
-    return features, ids.ravel().astype(np.int64), labels.ravel() > 0  # ids may be stored as uint8
+    return features, ids.ravel().astype(np.int64), labels.ravel() > 0  # converted, because ids may be stored as uint8
 
 
 def _dense(matrix: scipy.sparse.spmatrix | NDArray[np.generic]) -> NDArray[np.float64]:
@@ -116,7 +116,7 @@ def _read_csv(content: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64], N
 
 
 def _by_bag(features: NDArray[np.float64], ids: NDArray[np.int64], labels: NDArray[np.bool_]) -> Bags:
-    """Put each bag's instances together; a bag is positive if any of its instances is."""
+    """Sort the instances by bag; a bag is positive if any of its instances is."""
     order = np.argsort(ids, kind="stable")
     sizes = np.unique(ids, return_counts=True)[1]
     offsets = np.concatenate([[0], np.cumsum(sizes)])

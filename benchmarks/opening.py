@@ -1,9 +1,9 @@
-"""What it costs to check a container when it is opened, against reading the file once.
+"""Time to check a container when it is opened, relative to the time to read the file once.
 
     python benchmarks/opening.py [--repertoires 785] [--sequences 300000]
 
-"read" reads the file in pieces from the disk, as far as the system can be made to forget it (Linux); "check" opens it
-for the first time while it is in memory; "again" opens it when it is known to be checked.
+"read" reads the file in pieces, from the disk if its pages can be dropped from memory (Linux); "check" opens it for the
+first time while it is in memory; "again" opens it after it was checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE = 1 << 24
 
 @click.command()
 @click.option("--repertoires", default=785, show_default=True)
-@click.option("--sequences", default=300_000, show_default=True, help="Of a repertoire.")
+@click.option("--sequences", default=300_000, show_default=True, help="Number of sequences of a repertoire.")
 def main(repertoires: int, sequences: int) -> None:
     """Print a row for each way of opening, with its seconds as a share of reading."""
     with cohort(repertoires, sequences) as dataset:

@@ -1,10 +1,10 @@
-"""Reading repertoire files: deeprc against pandas with a loop per sequence, and against unpacking alone.
+"""Time to read repertoire files, compared with pandas and a loop over sequences, and with unpacking alone.
 
-"two passes" works as the published converter does: every file is parsed twice with pandas, once for the lengths and
-counts and once for the residues, its rows are looked at one after the other, all is held in memory and written to HDF5
-with gzip; in as many processes as deeprc. "one pass" parses each file once, encodes one sequence after the other and
-writes nothing, in one process that is warm already. `gzip -dc FILE | wc -l` is the least that any program must do. All
-read the same files; deeprc is the whole command with its start-up, genes, chains, merging and container.
+"two passes" works like the published converter: every file is parsed twice with pandas, once for lengths and counts and
+once for residues; rows are processed one after the other, all of them are in memory, and are written to HDF5 with gzip,
+in as many processes as deeprc. "one pass" parses each file once, encodes one sequence after the other and writes
+nothing, in one process that is already warm. `gzip -dc FILE | wc -l` is the minimum that any program must do. All read
+the same files; deeprc is the whole command with its start, genes, chains, merging and container.
 
 python benchmarks/preprocess.py [--layout export] [--files 4] [--rows 250000]
 """
@@ -37,13 +37,15 @@ _LAYOUTS = {"export": write_export, "two-columns": write_two_columns}
 
 
 @click.command()
-@click.option("--layout", type=click.Choice(list(_LAYOUTS)), default="export", help="83 columns, or two.")
-@click.option("--files", default=4, help="Repertoire files.")
-@click.option("--rows", default=250_000, help="Of each file.")
-@click.option("--jobs", default=2, help="Processes of deeprc and of the two passes.")
-@click.option("--plain", is_flag=True, help="Files that are not packed.")
+@click.option(
+    "--layout", type=click.Choice(list(_LAYOUTS)), default="export", help="Layout of the files: 83 columns, or two."
+)
+@click.option("--files", default=4, help="Number of repertoire files.")
+@click.option("--rows", default=250_000, help="Number of rows of each file.")
+@click.option("--jobs", default=2, help="Number of processes of deeprc and of the two passes.")
+@click.option("--plain", is_flag=True, help="Use files that are not packed.")
 def main(layout: str, files: int, rows: int, jobs: int, plain: bool) -> None:
-    """Measure rows and bytes per second, and deeprc's peak memory."""
+    """Measure rows and bytes per second, and the peak memory of deeprc."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "exports").mkdir()
@@ -52,7 +54,7 @@ def main(layout: str, files: int, rows: int, jobs: int, plain: bool) -> None:
         sheet = pd.DataFrame({"sample_name": [path.name.split(".")[0] for path in paths], "status": "a"})
         sheet.to_csv(folder / "sheet.tsv", sep="\t", index=False)
         seconds = {f"deeprc, {jobs} processes": _time(partial(_preprocess, folder, jobs))}
-        peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # the largest process
+        peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # peak memory of the largest process
         seconds["deeprc, 1 process"] = _time(partial(_preprocess, folder, 1))
         seconds[f"two passes, {jobs} processes"] = _time(partial(_two_passes, paths, folder, jobs))
         seconds["one pass, 1 process"] = _time(lambda: [_residues(path) for path in paths])

@@ -1,8 +1,9 @@
-"""An update as the network that was published with the paper computes it: plain tensor operations in float32.
+"""An update like that of the network that was published with the paper, in plain tensor operations in float32.
 
-It draws sequences without a table, builds dense one-hot features by `index_put_`, convolves all of them at once, and
-scores them without a gradient. The tenth with the highest attention of each repertoire is convolved again, with a
-gradient (paper, "DeepRC: implementation details"). It learns nothing useful here: `training_step.py` only times it.
+It draws the sequences of one repertoire after the other, builds dense one-hot features by `index_put_`, convolves all
+drawn sequences at once, and scores them without a gradient. The tenth of each repertoire with the highest attention is
+convolved again, with a gradient (paper, "DeepRC: implementation details"). The update is only for `training_step.py`,
+which times it.
 
 Letters: B repertoires, N sequences of all of them, L residues of the longest, K kernel width, D kernels.
 """
@@ -27,7 +28,7 @@ _MAX_LENGTH = 30
 
 
 class _Network(nn.Module):
-    """Convolution, maximum over positions, attention by two layers, and an output network of one hidden layer."""
+    """A network of convolution, maximum over positions, attention layers, and an output network with a hidden layer."""
 
     def __init__(self, n_kernels: int) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class _Network(nn.Module):
         self.positions = torch.from_numpy(positional_features(_MAX_LENGTH)).float()  # (lengths, _MAX_LENGTH, 3)
 
     def embed(self, residues: Tensor, lengths: Tensor) -> Tensor:
-        """Return the representations, (N, D), of sequences, (N, L) with zeros behind their ends, and lengths, (N,)."""
+        """Return the representations, (N, D), of sequences, (N, L) with zeros after their ends, with lengths (N,)."""
         N, L = residues.shape
         features = torch.zeros(N, N_AMINO_ACIDS + 3, L + _KERNEL_WIDTH - 1)
         rows, columns = torch.nonzero(torch.arange(L) < lengths[:, None], as_tuple=True)
@@ -52,7 +53,7 @@ class _Network(nn.Module):
         return functional.selu(self.convolution(features).amax(dim=2))
 
     def forward(self, residues: Tensor, lengths: Tensor, sizes: list[int]) -> Tensor:
-        """Return the outputs, (B,), of repertoires with these numbers of sequences, which follow each other."""
+        """Return the outputs, (B,), of repertoires with these numbers of consecutive sequences."""
         with torch.no_grad():
             logits = self.attention(self.embed(residues, lengths))[:, 0]
         best = [part.topk(max(1, int(len(part) * _KEPT))).indices for part in logits.split(sizes)]
@@ -68,16 +69,16 @@ class _Network(nn.Module):
 
 
 def published_updates(dataset: RepertoireDataset, labels: Tensor, n_kernels: int) -> Callable[[], object]:
-    """Return a function that makes an update of 4 repertoires x 10,000 sequences.
+    """Return a function that makes an update with 4 repertoires x 10,000 sequences.
 
     Parameters
     ----------
     dataset
-        The repertoires, (B,), whose sequences have at most 30 residues.
+        Repertoires, (B,), whose sequences have at most 30 residues.
     labels
-        0 or 1, (B,) float32.
+        Labels of the repertoires, 0 or 1, (B,) float32.
     n_kernels
-        D.
+        Number of kernels, D.
     """
     torch.manual_seed(0)
     network = _Network(n_kernels)
@@ -98,7 +99,7 @@ def published_updates(dataset: RepertoireDataset, labels: Tensor, n_kernels: int
 
 
 def _draw(dataset: RepertoireDataset, position: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return drawn sequences of a repertoire, (N, _MAX_LENGTH) with zeros behind the ends, and their lengths, (N,)."""
+    """Return drawn sequences of a repertoire, (N, _MAX_LENGTH) with zeros after the ends, and their lengths, (N,)."""
     repertoire = dataset[position]
     rows = generator.choice(len(repertoire), min(_SEQUENCES, len(repertoire)), replace=False)
     starts, ends = repertoire.offsets[rows], repertoire.offsets[rows + 1]

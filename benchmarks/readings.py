@@ -1,11 +1,10 @@
-"""Readings of whole repertoires: what learning them takes, and how much they add to an update and to scoring.
+"""Time and memory of readings: to learn them, and in addition to an update and to scoring.
 
 python benchmarks/readings.py [--repertoires 100] [--sequences 25000] [--clones 1000]
 
-The readings that are timed in updates and in scoring have the given size, whatever the cohort says: a weight of every
-4-mer and gene, and a memory of clones half of which retrieve their neighbours, too. Scoring is timed twice: for a
-container that says that its clones are merged, as `deeprc preprocess` writes it, and for one whose different clones
-have to be counted.
+The readings in updates and in scoring have the given size, which does not depend on the cohort: weights of all 4-mers
+and genes, and stored clones, half of which also retrieve their neighbours. Scoring is timed twice: for a container in
+which equal clones are merged, as `deeprc preprocess` writes it, and for one whose different clones have to be counted.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ CPU = torch.device("cpu")
 
 @click.command()
 @click.option("--repertoires", default=100)
-@click.option("--sequences", default=25_000, help="Of a repertoire.")
-@click.option("--clones", default=1000, help="In the memory that is timed.")
+@click.option("--sequences", default=25_000, help="Number of sequences of a repertoire.")
+@click.option("--clones", default=1000, help="Number of clones in the reading that is timed.")
 @seconds_option
 def main(repertoires: int, sequences: int, clones: int, seconds: float) -> None:
-    """Time learning, updates and scoring, and measure the memory that learning needs."""
+    """Time learning, updates and scoring, and measure the memory of learning."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cohort.h5"
         changes = [f"n_repertoires={repertoires}", f"sizes.mean={sequences}", "background.kind=germline"]
@@ -67,14 +66,14 @@ def main(repertoires: int, sequences: int, clones: int, seconds: float) -> None:
 
 
 def _compare(case: str, functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, object]:
-    """Return the times with and without readings, and their ratio."""
+    """Return a row with the times with and without readings, and their ratio."""
     median = {name: 1e3 * value for name, value in alternate(functions, CPU, seconds=seconds).items()}
     ratio = median["with"] / median["without"]
     return {"case": case, "with_ms": median["with"], "without_ms": median["without"], "ratio": ratio}
 
 
 def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
-    """Return the seconds of what is cached beside a container and of learning, and the megabytes of learning."""
+    """Return the seconds of cached computations and of learning, and the megabytes of learning."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
     cohort = TrainingCohort(dataset, labels(tasks, dataset.metadata), tasks)
     fields = gene_fields(dataset)
@@ -87,7 +86,7 @@ def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
     }
     for name, step in steps.items():
         if name in ("composition", "clones"):
-            step()  # compiles
+            step()  # compilation
         started = time.perf_counter()
         step()
         found[f"{name}_seconds"] = time.perf_counter() - started
@@ -107,7 +106,7 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
         trainer.network.attach_readings(readings)
         trainer._make_ready()
         assert trainer._batches.readings is not None
-        # as in training, which knows the scores of the repertoires that it has learned from
+        # as in a training, which has stored the scores of its training repertoires
         trainer._batches.readings.at(torch.arange(len(dataset)))
     trainer.network.train()
     return trainer
@@ -124,7 +123,7 @@ def _composition(dataset: RepertoireDataset) -> Reading:
 
 
 def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
-    """Return a memory of clones of the cohort, half of which retrieve their neighbours."""
+    """Return a reading of stored clones of the cohort, half of which also retrieve their neighbours."""
     rows = np.random.default_rng(0).choice(len(dataset.container.sequences), n_clones, replace=False)
     clones = CloneSet(take_sequences(dataset, np.sort(rows), gene_fields(dataset)))
     memory = Memory(

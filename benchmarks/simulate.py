@@ -1,10 +1,10 @@
-"""Simulating: sequences per second by background, against a Python loop per sequence, and against the disk.
+"""Speed of the simulation by background, compared with a Python loop over sequences and with the disk.
 
 python benchmarks/simulate.py [--sequences 2000000] [--pool FILE]
 
-"with signal" implants SF(d)EN into 0.1% of the sequences. The loop draws each sequence's residues with numpy and joins
-them to text. "container" writes a cohort of repertoires of 300,000 sequences; "bytes" writes as many bytes twice, which
-is what the container costs the disk.
+"with signal" implants SF(d)EN into 0.1% of the sequences. The loop draws the residues of each sequence with numpy and
+joins them to text. "container" writes a cohort of repertoires of 300,000 sequences; "bytes" writes as many bytes twice,
+like the container.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _SIGNAL = MotifSignal((Motif("SF(d)EN"),), witness_rate=0.001)
 
 
 @click.command()
-@click.option("--sequences", default=2_000_000, help="Of each background; a tenth of the LSTM's.")
+@click.option("--sequences", default=2_000_000, help="Number of sequences of each background; a tenth for the LSTM.")
 @click.option("--pool", type=click.Path(path_type=Path), help="Real sequences.")
-@click.option("--repertoires", default=40, help="Of the container.")
+@click.option("--repertoires", default=40, help="Number of repertoires of the container.")
 def main(sequences: int, pool: Path | None, repertoires: int) -> None:
-    """Measure."""
+    """Measure sequences per second."""
     backgrounds: dict[str, Background] = {"independent": IndependentBackground(), "germline": GermlineBackground()}
     if pool is not None:
         backgrounds["real sequences"] = SequencePool(pool)
@@ -64,7 +64,7 @@ def main(sequences: int, pool: Path | None, repertoires: int) -> None:
 
 
 def _row(name: str, n: int, function: Callable[[int], object]) -> dict[str, Any]:
-    function(min(n, 1000))  # compiles, reads
+    function(min(n, 1000))  # compilation and reading of files
     started = time.perf_counter()
     function(n)
     seconds = time.perf_counter() - started

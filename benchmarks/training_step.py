@@ -1,7 +1,7 @@
-"""A whole update, from drawing sequences to the optimiser's step: our path against two others.
+"""Time of a whole update, from the draw of sequences to the step of the optimiser, compared with two other ways.
 
-`dense` is our update with the dense reference of the convolution; `published` is that of the published network, which
-keeps a tenth of the sequences whatever `--top-fraction` says (on CPUs only).
+`dense` is our update with the dense reference of the convolution; `published` is that of the published network (only on
+CPUs), which always keeps a tenth of the sequences, whatever `--top-fraction` is.
 
 python benchmarks/training_step.py [--device cuda] [--kernels 32 --kernels 128]
 """
@@ -40,7 +40,7 @@ def main(
     fractions: tuple[float, ...],
     repertoires: int,
 ) -> None:
-    """Time updates of 4 repertoires x 10,000 sequences."""
+    """Time updates with 4 repertoires x 10,000 sequences."""
     where = resolve_device(device)
     rows = []
     with cohort(repertoires, sequences) as dataset:
@@ -81,25 +81,25 @@ def trainer(dataset: RepertoireDataset, config: Config, device: torch.device) ->
 
 
 def status_of(dataset: RepertoireDataset) -> torch.Tensor:
-    """Return which repertoires are cases, (B,) float32."""
+    """Return whether each repertoire is a case, (B,) float32: 1 or 0."""
     return torch.from_numpy((dataset.metadata["status"] == "case").to_numpy(np.float32))
 
 
 def to_published(median: dict[str, float]) -> dict[str, float]:
-    """Return the time of the published network's update, and how many times faster ours is, where it was measured."""
+    """Return the time of the published network's update, and its ratio to ours; empty if it was not measured."""
     if "published" not in median:
         return {}
     return {"published_ms": 1e3 * median["published"], "to_published": median["published"] / median["ours"]}
 
 
 def updates(one: Trainer, *, dense: bool = False) -> Callable[[], object]:
-    """Return a function that makes the trainer's next update, as `Trainer.fit` makes it."""
+    """Return a function that makes the next update of a trainer, like `Trainer.fit`."""
     update, number = one.updates(capture=not dense), count()
     return lambda: update(next(number))
 
 
 def parts(one: Trainer) -> dict[str, float]:
-    """Return the milliseconds of an update's parts, measured apart."""
+    """Return the milliseconds of the parts of an update, measured separately."""
     network, settings = one.network, one.config.training
     numbers = count()
     batch = one.sample(0)

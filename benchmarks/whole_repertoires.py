@@ -1,8 +1,8 @@
-"""What an update costs that sees whole repertoires, by what it learns from: seconds, and memory beyond what was held.
+"""Time and additional memory of an update with whole repertoires, by the choice of sequences to learn from.
 
     python benchmarks/whole_repertoires.py [--device cuda]
 
-Seconds are measured in alternation, memory (Linux, or CUDA's allocator) in a process of its own for each choice.
+Seconds are measured in alternation, memory (Linux, or CUDA's allocator) in a separate process for each choice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 @seconds_option
 @click.option("--worker", nargs=2, default=None, hidden=True, help="Choice and kernels of one figure.")
 def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, worker: tuple[str, str] | None) -> None:
-    """Print a row for each choice, and how much longer it takes than the first."""
+    """Print a row for each choice, with its time relative to the first."""
     where = resolve_device(device)
     if worker is not None:
         print(json.dumps(_memory(worker[0], int(worker[1]), sequences, where)))
