@@ -1,4 +1,4 @@
-"""How Sphinx makes the documentation site from the pages in this folder: `sphinx-build -W docs site`."""
+"""Configuration of Sphinx, which makes the documentation site from this folder: `sphinx-build -W docs site`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deeprc.versions import package_version
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(Path(__file__).parent))
-from notebook_pages import notebook_to_markdown  # noqa: E402 (beside this file)
+from notebook_pages import notebook_to_markdown  # noqa: E402 (a module beside this file)
 
 project = "deeprc"
 author = "the deeprc authors"
@@ -29,8 +29,8 @@ extensions = [
     "sphinx_copybutton",
 ]
 source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # notebooks become Markdown in `_adapt_links`
-exclude_patterns = ["experiments.md"]  # a log for those who work on deeprc, with links into the code
-smartquotes = False  # --option is two hyphens
+exclude_patterns = ["experiments.md"]  # a log for developers of deeprc, with links into the code
+smartquotes = False  # otherwise the two hyphens of --option become a dash
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_theme = "furo"
@@ -47,10 +47,11 @@ myst_enable_extensions = ["dollarmath"]
 napoleon_google_docstring = False
 napoleon_preprocess_types = False
 napoleon_attr_annotations = False
-autodoc_typehints = "none"  # they are in the signatures of the source; the text has shapes and units
+autodoc_typehints = "none"  # types are in the signatures of the source; the text has shapes and units
 autodoc_member_order = "bysource"
 
-# Names of other packages are links where the site is built with a network: `DEEPRC_DOCS_ONLINE=1 sphinx-build ...`.
+# Names of other packages are links if the site is built with a network connection: `DEEPRC_DOCS_ONLINE=1 sphinx-build
+# ...`.
 _ELSEWHERE = {
     "python": "https://docs.python.org/3/",
     "numpy": "https://numpy.org/doc/stable/",
@@ -66,7 +67,7 @@ _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)(#[^)\s]*)?\)")
 
 
 def _to_site(match: re.Match[str]) -> str:
-    """Return a link out of this folder as one to a page of the site, or as text where the site has no such page."""
+    """Return a link out of this folder as a link to a page of the site, or as text if the site has no such page."""
     text, target, anchor = match[1], match[2], match[3] or ""
     if target in _PAGES:
         return f"[{text}]({_PAGES[target]}{anchor})"
@@ -74,11 +75,9 @@ def _to_site(match: re.Match[str]) -> str:
 
 
 def _adapt_links(app: Any, page: str, source: list[str]) -> None:
-    """Change the links of a page that lead out of this folder: they are right in the repository, not on the site.
+    """Change the links of a page out of this folder, which are right in the repository, but not on the site.
 
-    A notebook becomes Markdown.
-
-    The pages that stand for a file of the repository get its text.
+    A notebook is converted to Markdown, and pages that stand for a file of the repository get its text.
     """
     if page in _COPIES:
         source[0] = (ROOT / _COPIES[page]).read_text(encoding="utf-8").replace("](docs/", "](")
@@ -89,13 +88,13 @@ def _adapt_links(app: Any, page: str, source: list[str]) -> None:
 
 
 def _show_code(*arguments: Any) -> None:
-    """Show a code word of a docstring as code: `x` is a reference in reStructuredText, and ``x`` is code."""
+    """Replace `x` in a docstring by ``x``, because in reStructuredText the first is a reference and the second code."""
     lines: list[str] = arguments[-1]
     for i, line in enumerate(lines):
         lines[i] = re.sub(r"(?<!`)`([^`\n]+)`(?!`|_)", r"``\1``", line)
 
 
 def setup(app: Any) -> None:
-    """Connect what this file changes."""
+    """Connect the functions of this file to Sphinx."""
     app.connect("source-read", _adapt_links)
     app.connect("autodoc-process-docstring", _show_code, priority=100)  # before napoleon

@@ -1,4 +1,4 @@
-"""How the pictures of docs/ look."""
+"""Style of the pictures in docs/, and a function that writes them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SETTINGS: dict[Any, Any] = {
 
 
 def need_matplotlib() -> None:
-    """End with one line where matplotlib is not installed."""
+    """End the script with one line if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         click.echo("Error: the pictures need matplotlib: pip install 'deeprc[plots]'", err=True)
         raise SystemExit(2)
 
 
 def write_picture(draw: Callable[[], Figure], path: Path, **options: Any) -> None:
-    """Draw a figure and write it, as the same bytes each time; the options are those of `Figure.savefig`."""
+    """Draw a figure and write it, always as the same bytes; the options are those of `Figure.savefig`."""
     import matplotlib as mpl
 
     metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}

@@ -1,4 +1,4 @@
-"""What docs/hopfield.md shows: the numbers behind its pictures and tables, with deeprc.hopfield alone.
+"""Computations for docs/hopfield.md: the numbers of its pictures and tables, with only deeprc.hopfield.
 
 Letters: N stored patterns, d their dimension, S state patterns, H heads, β inverse temperature, M the largest norm.
 """
@@ -27,14 +27,14 @@ from deeprc.hopfield.functional import association_weights, energy, retrieve, up
 
 
 class Part(NamedTuple):
-    """What one picture shows.
+    """The data of one picture.
 
     Attributes
     ----------
     numbers
-        What the page says, for `figures.json`.
+        Numbers in the text and tables of the page, for `figures.json`.
     data
-        What else is drawn.
+        Other data that are drawn.
     """
 
     numbers: dict[str, Any]
@@ -42,22 +42,22 @@ class Part(NamedTuple):
 
 
 def stored_digits() -> Tensor:
-    """Return the first 24 of scikit-learn's digits, each of mean 0 and norm 8: (24, 64)."""
+    """Return the first 24 digits of scikit-learn, each with mean 0 and norm 8, (24, 64)."""
     return functional.layer_norm(torch.tensor(load_digits().data[:24]), (64,))
 
 
 def half_erased(pictures: Tensor) -> Tensor:
-    """Return 8 x 8 pictures with a lower half of the mean grey, 0: (..., 64)."""
+    """Return 8 x 8 pictures, (..., 64), with the lower half set to the mean grey, 0."""
     return torch.cat([pictures[..., :32], torch.zeros_like(pictures[..., 32:])], dim=-1)
 
 
 def with_noise(pictures: Tensor) -> Tensor:
-    """Return pictures with as much noise as picture."""
+    """Return pictures plus noise that has about the norm of a picture."""
     return pictures + _normal(1, *pictures.shape)
 
 
 def energies() -> Part:
-    """Follow the energy of five starting states at two β; the page's picture `energy`."""
+    """Compute the energies of five states along updates, at two β, for the picture `energy`."""
     stored = stored_digits()
     random = functional.normalize(_normal(0, 64), dim=0) * theory.largest_norm(stored)
     starts = {
@@ -87,14 +87,14 @@ def energies() -> Part:
 
 
 def retrievals() -> Part:
-    """Retrieve 24 corrupted digits; the page's picture `retrieval`."""
+    """Retrieve 24 corrupted digits, for the picture `retrieval`."""
     stored = stored_digits()
     rows = [("half erased", half_erased(stored), 2.0), ("noise", with_noise(stored), 2.0)]
     rows.append(("half erased", half_erased(stored), 0.2))
     numbers, blocks = [], []
     for name, start, beta in rows:
         once = update(start, stored, beta)
-        rest = retrieve(start[:, None], stored, beta, max_updates=1000, tolerance=1e-9)  # counts for each state
+        rest = retrieve(start[:, None], stored, beta, max_updates=1000, tolerance=1e-9)  # counts by state
         final = rest.state[:, 0]
         blocks.append((name, beta, start, once, final))
         numbers.append(
@@ -114,7 +114,7 @@ def retrievals() -> Part:
 
 
 def error_bounds() -> Part:
-    """Compare the error after one update with the theorem's bound; the page's picture `bound`."""
+    """Compare the error after one update with the bound of the theorem, for the picture `bound`."""
     stored, beta, index = stored_digits(), 2.0, 0
     fixed_point = retrieve(stored[index], stored, beta, tolerance=1e-12).state
     directions = functional.normalize(_normal(2, 50, stored.shape[1]), dim=1)
@@ -140,7 +140,7 @@ def error_bounds() -> Part:
 
 
 CLUSTERS = {90: (-13, -7, 0, 6, 12), 210: (-12, -4, 3, 11), 330: (-11, 1, 10)}
-"""Directions of patterns on the unit circle, in degrees: each cluster's, and those of its members from there."""
+"""Angles of patterns on the unit circle in degrees: that of each cluster, and those of its members relative to it."""
 
 
 def circle_patterns() -> Tensor:
@@ -150,7 +150,7 @@ def circle_patterns() -> Tensor:
 
 
 def fixed_points() -> Part:
-    """Find the fixed points of twelve patterns as β grows; the page's picture `fixed_points`."""
+    """Find the fixed points of twelve patterns for growing β, for the picture `fixed_points`."""
     stored = circle_patterns()
     line = torch.linspace(-1.15, 1.15, 8, dtype=torch.float64)
     rows, fields = [], []
@@ -173,7 +173,7 @@ def fixed_points() -> Part:
 
 
 def capacities() -> Part:
-    """Store random patterns on a sphere and count them; the page's picture `capacity`."""
+    """Store random patterns on a sphere and count them, for the picture `capacity`."""
     rows = []
     for d, K in ((20, 3.0), (75, 1.0), (100, 1.0)):
         promise = theory.storage_capacity(d, beta=1.0, K=K, p=0.001)
@@ -186,7 +186,7 @@ def capacities() -> Part:
 
 
 def random_bags(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Return patterns end to end, offsets and labels of n bags; every other one has a witness, its first pattern."""
+    """Return patterns end to end, offsets and labels of n bags; every second bag has a witness, its first pattern."""
     sizes = torch.randint(5, 20, (n,), generator=generator)
     offsets = functional.pad(sizes.cumsum(0), (1, 0))
     patterns = torch.randn(int(offsets[-1]), 8, generator=generator, dtype=torch.float64)
@@ -196,7 +196,7 @@ def random_bags(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Ten
 
 
 def pooling() -> Part:
-    """Learn to find the witness of a bag; the page's picture `pooling`."""
+    """Learn to find the witness of a bag, for the picture `pooling`."""
     generator = torch.Generator().manual_seed(0)
     patterns, offsets, labels = random_bags(200, generator)
     new, new_offsets, new_labels = random_bags(200, generator)
@@ -219,15 +219,15 @@ def pooling() -> Part:
 
 
 class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """`HopfieldLayer.filled` with the training set, for scikit-learn.
+    """A scikit-learn classifier by `HopfieldLayer.filled` with the training set.
 
     Parameters
     ----------
     learn
-        Nothing (nearest neighbours), `targets` (a kernel machine), `prototypes`, or the `projection`.
+        Learned part: "" for nothing (nearest neighbours), `targets` (a kernel machine), `prototypes`, or `projection`.
     similarity
-        `distance` compares x and y by xᵀy - ‖y‖²/2, so the nearest pattern is the most similar one; all else is a
-        normalisation of the layer.
+        `distance` compares x and y by xᵀy - ‖y‖²/2, so the nearest pattern is the most similar one; any other value is
+        a normalisation of the layer.
     beta
         Inverse temperature of the layer.
     """
@@ -238,7 +238,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.beta = beta
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> HopfieldClassifier:
-        """Fill the memory and learn what is to be learned, in 50 steps with the whole training set."""
+        """Store the training set and learn the chosen part, in 50 steps with the whole training set."""
         torch.manual_seed(0)
         self.classes_, codes = np.unique(y, return_inverse=True)
         labels, known = torch.as_tensor(codes), torch.as_tensor(X)
@@ -246,7 +246,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         stored = known
         if self.similarity == "distance":
             stored = torch.cat([known, -known.square().sum(dim=1, keepdim=True) / 2], dim=1)
-        if self.learn == "prototypes":  # three of each class to begin with
+        if self.learn == "prototypes":  # starts with three patterns of each class
             rows = torch.cat([(labels == k).nonzero()[:3, 0] for k in range(len(self.classes_))])
             stored, targets = stored[rows], targets[rows]
         self.layer_ = HopfieldLayer.filled(
@@ -263,7 +263,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return the class of the largest average target."""
+        """Return the class with the largest average target."""
         with torch.no_grad():
             found = self.layer_(self._states(torch.as_tensor(X))).argmax(dim=1)
         labels: np.ndarray = self.classes_[found.numpy()]
@@ -274,7 +274,7 @@ class HopfieldClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _descend(self, states: Tensor, labels: Tensor) -> None:
         layer = self.layer_
-        # a pattern that finds itself learns nothing about its neighbours
+        # each pattern is left out of its own average, to learn from its neighbours
         own = torch.eye(len(states), dtype=torch.bool) if self.learn == "projection" else None
         rate = {"targets": 0.1, "prototypes": 0.05, "projection": 0.02}[self.learn]
         chosen = [parameter for parameter in layer.parameters() if parameter.requires_grad]
@@ -309,7 +309,7 @@ METHODS: dict[str, tuple[BaseEstimator, dict[str, list[Any]]]] = {
 
 
 def classifiers() -> Part:
-    """Compare classifiers on the same folds; the page's picture `classifier`."""
+    """Compare classifiers on the same folds, for the picture `classifier`."""
     scores: dict[str, dict[str, list[float]]] = {}
     outer = RepeatedStratifiedKFold(n_splits=5, n_repeats=3, random_state=1)
     inner = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -328,7 +328,7 @@ def classifiers() -> Part:
 
 
 def heads() -> Part:
-    """Classify heads by the size of their metastable states; the page's picture `heads`."""
+    """Classify heads by the size of their metastable states, for the picture `heads`."""
     pictures = torch.tensor(load_digits().data)
     known, new = pictures[:512], pictures[512:712]
     betas = [0.02, 0.15, 0.3, 1.0]
@@ -349,7 +349,7 @@ def _normal(seed: int, *shape: int) -> Tensor:
 
 
 def _proven(stored: Tensor, beta: float) -> dict[str, int]:
-    """Count the fixed points that theorems prove: of all patterns, of the clusters, of single patterns."""
+    """Count the fixed points that are proven by theorems: of all patterns, of clusters, and of single patterns."""
     clusters = torch.tensor([number for number, members in enumerate(CLUSTERS.values()) for _ in members])
     of_clusters = [theory.metastable_sphere(stored, clusters == number, beta=beta) for number in range(len(CLUSTERS))]
     return {
@@ -364,8 +364,8 @@ def _count_nearest_to_own(states: Tensor, stored: Tensor) -> int:
 
 
 def _count_different(states: Tensor) -> int:
-    """Count different states; those nearer than a thousandth of each other are one."""
-    first = (torch.cdist(states, states) < 1e-3).int().argmax(dim=1)  # the first state that is the same
+    """Count different states; states with a distance below 0.001 are one."""
+    first = (torch.cdist(states, states) < 1e-3).int().argmax(dim=1)  # index of the first equal state
     return len(set(first.tolist()))
 
 
@@ -375,12 +375,13 @@ def _sizes_at_rest(stored: Tensor, beta: float) -> Tensor:
 
 
 def _share_stored(n: int, d: int, K: float) -> tuple[float, float]:
-    """Return the share of random patterns, n at a time, that are observed to be stored, and that of the proven ones.
+    """Return the share of random patterns, n at a time, that are observed to be stored, and the share of proven ones.
 
-    Observed: the pattern itself and a random state at the edge of its sphere both come to rest inside the sphere.
+    A pattern is observed to be stored if the pattern itself and a random state at the edge of its sphere both converge
+    to a point in the sphere.
     """
     observed, proven = [], []
-    for draw in range(max(1, 256 // n)):  # of few patterns more draws
+    for draw in range(max(1, 256 // n)):  # more draws if there are few patterns
         points = functional.normalize(_normal(1000 * draw + n + d, 2, n, d), dim=-1)
         stored = K * math.sqrt(d - 1) * points[0]
         radius = theory.sphere_radius(stored, beta=1.0)

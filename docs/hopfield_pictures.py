@@ -1,4 +1,4 @@
-"""The pictures and numbers of docs/hopfield.md: `hopfield_examples.py` computes them, this script draws and writes.
+"""Pictures and numbers of docs/hopfield.md, which `hopfield_examples.py` computes and this script draws and writes.
 
 python docs/hopfield_pictures.py [--output docs/pictures]
 
@@ -30,7 +30,7 @@ STYLES = [(BLACK, "-", "o"), (BLUE, "--", "s"), (RED, "-.", "^"), (GREEN, ":", "
 
 
 def draw_energies(part: Part) -> Figure:
-    """Draw the energy along updates, at the second β also from near."""
+    """Draw the energy along updates; the second β also has an enlarged part."""
     figure, axes = _axes(1, 3, (8, 3.2))
     (large, of_large), (small, of_small) = part.data["curves"].items()
     curves = ((f"β = {large:g}", of_large), (f"β = {small:g}", of_small), (f"β = {small:g}, lowest energies", of_small))
@@ -50,7 +50,7 @@ def draw_energies(part: Part) -> Figure:
 
 
 def draw_retrievals(part: Part) -> Figure:
-    """Draw the first ten digits: stored, corrupted, after one update, at rest."""
+    """Draw the first ten digits: stored, corrupted, after one update, and after convergence."""
     rows: list[tuple[str, Tensor | None]] = [("stored", part.data["stored"])]
     for name, beta, start, once, final in part.data["blocks"]:
         rows += [("", None), (name, start), (f"one update, β = {beta:g}", once), (f"at rest, β = {beta:g}", final)]
@@ -69,7 +69,7 @@ def draw_retrievals(part: Part) -> Figure:
 
 
 def draw_error_bounds(part: Part) -> Figure:
-    """Draw observed errors and the bound over the start's distance."""
+    """Draw observed errors and the bound against the distance of the initial state."""
     numbers, diameter = part.numbers, part.data["diameter"]
     figure, axis = _axes(1, 1, (5.6, 3.2))
     useful = [(x, y) for x, y in zip(numbers["distances"], numbers["bounds"], strict=True) if y < 1e3 * diameter]
@@ -83,11 +83,11 @@ def draw_error_bounds(part: Part) -> Figure:
 
 
 def draw_fixed_points(part: Part) -> Figure:
-    """Draw paths to the fixed points at three β, and the size of metastable states over β."""
+    """Draw paths to the fixed points at three β, and the size of metastable states against β."""
     figure, axes = _axes(2, 2, (7, 7.2))
     names = ("global average", "metastable states", "single patterns")
     for axis, name, (beta, path, rest) in zip(axes.flat, names, part.data["fields"], strict=False):
-        gap = torch.full_like(path[:1], torch.nan)  # between the paths, so that all are one line: a smaller file
+        gap = torch.full_like(path[:1], torch.nan)  # between paths, so that all are one line: a smaller file
         tracks = torch.cat([path, gap]).permute(2, 1, 0).flatten(1)  # (T + 1, S, 2) -> (2, S * (T + 1))
         axis.plot(*tracks.tolist(), color="0.75", linewidth=0.8, zorder=1)
         axis.scatter(*path[0].T.tolist(), s=4, color="0.6", zorder=2, label="start, and its path")
@@ -107,7 +107,7 @@ def draw_fixed_points(part: Part) -> Figure:
 
 
 def draw_capacities(part: Part) -> Figure:
-    """Draw the share of random patterns that are stored, and how many the theorem promises."""
+    """Draw the share of random patterns that are stored, and the number that the theorem guarantees."""
     figure, axes = _axes(1, 2, (8, 3))
     sizes = part.numbers["sizes"]
     for (d, curve), (colour, _, marker) in zip(part.numbers["curves"].items(), STYLES, strict=False):
@@ -227,11 +227,11 @@ TABLES = {
         "class": "{operating_class}",
     },
 }
-"""The page's tables: how each column shows a row of the numbers."""
+"""Tables of the page: for each column, the function that shows a row of the numbers."""
 
 
 def table(name: str, numbers: dict[str, Any]) -> str:
-    """Return one of the page's tables, in Markdown."""
+    """Return one of the tables of the page in Markdown."""
     columns = TABLES[name]
     rows = [[cell.format(**row) for cell in columns.values()] for row in numbers[name]["rows"]]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows))
@@ -260,7 +260,7 @@ def main(output: Path) -> None:
 
 
 def _rounded(numbers: Any) -> Any:
-    """Keep six digits of every number."""
+    """Return numbers rounded to six digits."""
     if isinstance(numbers, dict):
         return {name: _rounded(value) for name, value in numbers.items()}
     if isinstance(numbers, list | tuple):

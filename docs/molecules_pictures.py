@@ -26,7 +26,7 @@ PAPER = {"bace": 0.902, "bbbp": 0.910, "hiv": 0.815, "sider": 0.672}
 
 
 def draw_splits(results: pd.DataFrame) -> Figure:
-    """Draw the AUC of each split, the mean of each method, and the paper's mean, one panel per set."""
+    """Draw the AUC of each split, the mean of each method, and the mean in the paper, one panel per data set."""
     from matplotlib.figure import Figure
 
     measured = [name for name in PAPER if name in set(results["set"])]

@@ -1,4 +1,4 @@
-"""A notebook as a page of the site: its cells and stored outputs in Markdown; nothing is run."""
+"""Conversion of notebooks to pages of the site: cells and stored outputs in Markdown, without running anything."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 __all__ = ["notebook_to_markdown"]
 
-_FENCE = "`" * 12  # longer than any in an output
+_FENCE = "`" * 12  # longer than any fence in an output
 
 
 def notebook_to_markdown(text: str) -> str:
-    """Return a notebook's Markdown and code, and the outputs that it stores."""
+    """Return the text of a notebook as Markdown, with its code and stored outputs."""
     parts: list[str] = []
     for cell in json.loads(text)["cells"]:
         source = "".join(cell["source"])

@@ -55,7 +55,7 @@ def main(real: Path, output: Path) -> None:
 
 
 def draw_sizes() -> Figure:
-    """Draw the sizes of the repertoires of two recipes, and what they are drawn from."""
+    """Draw the sizes of the repertoires of two recipes, and the distributions from which they are drawn."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(7.5, 2.6), layout="constrained", sharex=True)
@@ -76,7 +76,7 @@ def draw_sizes() -> Figure:
 
 
 def draw_lengths(drawn: dict[str, Sequences]) -> Figure:
-    """Draw how long the sequences are."""
+    """Draw the lengths of the sequences."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5, 2.8), layout="constrained")
@@ -90,12 +90,12 @@ def draw_lengths(drawn: dict[str, Sequences]) -> Figure:
 
 
 def draw_kmers(drawn: dict[str, Sequences]) -> Figure:
-    """Draw how often each 3-mer is among real sequences and among those of each background."""
+    """Draw the frequency of each 3-mer in real sequences and in those of each background."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(8, 3), layout="constrained", sharex=True, sharey=True)
     counts = {name: count_kmers(each.residues, each.lengths, range(3)) for name, each in drawn.items()}
-    share = {name: np.maximum(each, 0.5) / each.sum() for name, each in counts.items()}  # 0.5: those that never occur
+    share = {name: np.maximum(each, 0.5) / each.sum() for name, each in counts.items()}  # 0.5 if one never occurs
     for axis, name in zip(axes, list(drawn)[1:], strict=True):
         axis.scatter(share["real"], share[name], s=2, alpha=0.3, color=COLOURS[name], linewidths=0)
         axis.plot([1e-7, 1e-1], [1e-7, 1e-1], color="0.5", linewidth=0.8)

@@ -1,4 +1,4 @@
-"""The picture of docs/examples-transformer.md: over how many residues each head averages, by layer, during training.
+"""The picture of docs/examples-transformer.md: number of residues that each head averages, by layer, during training.
 
 python docs/transformer_pictures.py [--results docs/examples/transformer.json] [--output docs/examples]
 """
@@ -20,7 +20,7 @@ STYLES = [(BLUE, "-", "o"), (RED, "--", "s"), (GREEN, "-.", "^"), (PURPLE, ":", 
 
 
 def draw_heads(history: list[dict[str, Any]]) -> Figure:
-    """Draw the median of k / N of each head against the updates, one panel per layer."""
+    """Draw the median of k / N of each head against updates, one panel per layer."""
     from matplotlib.figure import Figure
 
     layers = sorted({head["layer"] for head in history[0]["heads"]})

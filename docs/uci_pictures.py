@@ -1,4 +1,4 @@
-"""The picture of docs/examples-uci.md: the gain of the Hopfield network on each set over each of the other methods.
+"""The picture of docs/examples-uci.md: the gain of the Hopfield network over each other method on each data set.
 
 python docs/uci_pictures.py [--results docs/examples/uci.tsv] [--output docs/examples]
 """
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent / "examples"
 
 
 def draw_gains(accuracy: pd.DataFrame) -> Figure:
-    """Draw, for each other method, the gains of the Hopfield network on all sets in rising order."""
+    """Draw the gains of the Hopfield network over each other method on all data sets, in ascending order."""
     from matplotlib.figure import Figure
 
     figure = Figure((8, 2.6), layout="constrained")
