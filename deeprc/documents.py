@@ -68,7 +68,7 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 3, 3
 
 def to_plain(value: Any) -> Any:
     """Convert numpy's numbers, booleans and arrays in a value, at any depth, to Python's, for YAML and JSON."""
-    import numpy as np  # imported here, because `--help` reads presets and must not wait for numpy
+    import numpy as np  # imported here, because the help of the command line reads presets and must not wait for numpy
 
     if isinstance(value, np.generic):
         return value.item()
