@@ -144,6 +144,7 @@ def _has_doctype(stream: IO[bytes]) -> bool:
     try:
         while block := stream.read(1 << 16):
             parser.Parse(block)
+        parser.Parse(b"", True)  # newer versions of expat put off parsing after a long comment
     except (_RootReachedError, expat.ExpatError):  # the latter: no XML, such as a picture
         pass
     return bool(found)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib.metadata import requires
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -65,6 +67,54 @@ def test_wrappers_use_options_that_exist(path: str) -> None:
         used = re.findall(r"\s(--[a-z][a-z-]*|-o)\b", part)
         assert used, name
         assert set(used) <= known, name
+
+
+def test_galaxys_schema_accepts_the_wrapper() -> None:
+    etree = pytest.importorskip("lxml.etree")
+    if find_spec("galaxy") is None or (found := find_spec("galaxy.tool_util")) is None or found.origin is None:
+        pytest.skip("needs galaxy-tool-util, which planemo brings")
+    schema = etree.XMLSchema(etree.parse(Path(found.origin).parent / "xsd" / "galaxy.xsd"))
+    schema.assertValid(etree.parse(ROOT / "packaging" / "galaxy" / "deeprc_predict.xml"))
+
+
+def test_the_nextflow_module_and_its_description_name_the_same_channels() -> None:
+    """As nf-core's linter asks."""
+    module = ROOT / "packaging" / "nextflow" / "deeprc" / "predict"
+    text = (module / "main.nf").read_text()
+    described = yaml.safe_load((module / "meta.yml").read_text())
+    assert re.findall(r"emit: (\w+)", text) == list(described["output"]) == ["predictions", "versions_deeprc"]
+    assert re.findall(r"topic: (\w+)", text) == list(described["topics"]) == ["versions"]
+    inputs = text.partition("input:")[2].partition("output:")[0]
+    rows = [re.findall(r"(?:val|path)[( ](\w+)", line) for line in inputs.splitlines() if line.strip()]
+    first, second = described["input"]
+    assert (
+        rows
+        == [[name for each in first for name in each], list(second)]
+        == [["meta", "repertoires", "metadata"], ["model"]]
+    )
+    (version,) = described["output"]["versions_deeprc"]
+    command = re.search(r"eval\('(.*)'\)", text)
+    assert command is not None
+    assert [name for each in version for name in each] == ["${task.process}", "deeprc", command[1]]
+    assert described["authors"] == described["maintainers"] == ["the deeprc authors"]
+
+
+def test_the_pinned_triton_is_the_one_that_torch_needs() -> None:
+    """The other way round, the README's line could not be installed where torch comes with CUDA."""
+    needed = [each for each in requires("torch") or [] if each.startswith("triton")]
+    if not needed:
+        pytest.skip("this build of torch needs no triton")
+    pinned = re.search(r"^triton==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert needed[0].partition(";")[0].strip() == pinned[0]
+
+
+def test_every_python_of_the_range_is_named() -> None:
+    oldest, newest = (int(each) for each in re.findall(r"3[.](\d+)", PROJECT["requires-python"]))
+    named = [each.rpartition(".")[2] for each in PROJECT["classifiers"] if ":: Python :: 3." in each]
+    assert named == [str(minor) for minor in range(oldest, newest)]
+    for path in ("README.md", "docs/install.md"):
+        assert f"Python 3.{oldest} to 3.{newest - 1}" in (ROOT / path).read_text()
 
 
 @pytest.mark.parametrize(

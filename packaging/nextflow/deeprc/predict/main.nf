@@ -11,7 +11,7 @@ process DEEPRC_PREDICT {
 
     output:
     tuple val(meta), path("*.predictions.tsv"), emit: predictions
-    path "versions.yml"                       , emit: versions
+    tuple val("${task.process}"), val('deeprc'), eval('deeprc --version | sed "s/.*version //"'), emit: versions_deeprc, topic: versions
 
     when:
     task.ext.when == null || task.ext.when
@@ -25,21 +25,11 @@ process DEEPRC_PREDICT {
 
     deeprc preprocess repertoires --metadata $metadata --output cohort.h5 --jobs $task.cpus $args
     deeprc predict $model cohort.h5 -o ${prefix}.predictions.tsv --device cpu $args2
-
-    cat <<-END_VERSIONS > versions.yml
-    "${task.process}":
-        deeprc: \$(deeprc --version | sed 's/.*version //')
-    END_VERSIONS
     """
 
     stub:
     def prefix = task.ext.prefix ?: "${meta.id}"
     """
     touch ${prefix}.predictions.tsv
-
-    cat <<-END_VERSIONS > versions.yml
-    "${task.process}":
-        deeprc: \$(deeprc --version | sed 's/.*version //')
-    END_VERSIONS
     """
 }
