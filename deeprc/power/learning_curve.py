@@ -4,7 +4,7 @@ Test folds stay whole. From the other folds, smaller and smaller shares of the d
 law is fitted to the AUCs. Its interval comes from a bootstrap of the tested donors, whose spread is widened because
 folds have training repertoires in common (`overlap_factor`).
 
-Letters: B repertoires, F folds, S numbers of repertoires, P permutations.
+Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D bootstrap samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import overlap_factor
 from deeprc.evaluation.splits import assign_folds, donor_codes
 from deeprc.groups import number_groups
-from deeprc.power.extrapolation import PowerLaw, fit_power_law
+from deeprc.power.extrapolation import PowerLaw, fit_power_law, fit_power_laws
 from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, with_seed
 from deeprc.tasks import parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -285,14 +285,14 @@ def _curve(
     n_learned = np.array(
         [np.mean([measured[share, 0][0].n_learned(fold) for fold in range(whole.n_folds)]) for share in shares]
     )
-    auc = _mean_aucs(by_share, whole.labels, np.ones(len(whole.labels), np.int64))
+    auc = _mean_aucs(by_share, whole.labels)[0]
     resampled = _resample(by_share, auc, whole)
     if not np.isfinite(resampled).all(axis=1).any():
         raise InputError(f"{method.label}: no interval: too few donors have a repertoire of each class in a test fold")
     weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
     law = fit_power_law(n_learned, auc, weights)
-    laws = [fit_power_law(n_learned, each, weights) for each in resampled if np.isfinite(each).all()]
-    scale = whole.n_folds / (whole.n_folds - 1)  # size of a cohort, divided by the number of repertoires to learn from
+    laws = fit_power_laws(n_learned, resampled[np.isfinite(resampled).all(axis=1)], weights)
+    scale = whole.n_folds / (whole.n_folds - 1)  # of a cohort, by the repertoires that are learned from
     rows = [
         ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
         for n, value, own, runs in zip(n_learned, auc, resampled.T, by_share, strict=True)
@@ -318,15 +318,15 @@ def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, plan: Subsampl
     """Return the AUCs of bootstrap samples of donors, (n, S), spread like those of folds with common donors."""
     donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
-    draws = [_mean_aucs(by_share, plan.labels, _draw_donors(donors, rng)) for _ in range(_N_BOOTSTRAPS)]
+    times = np.array([_draw_donors(donors, rng) for _ in range(_N_BOOTSTRAPS)])
     spread = overlap_factor(plan.n_folds) ** 0.5
-    return np.asarray(np.clip(auc + spread * (np.array(draws) - auc), 0.0, 1.0))
+    return np.asarray(np.clip(auc + spread * (_mean_aucs(by_share, plan.labels, times) - auc), 0.0, 1.0))
 
 
 def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> float:
     if not permuted:
         return float("nan")
-    others = [_mean_aucs([[tested]], plan.labels, np.ones(len(plan.labels), np.int64))[0] for plan, tested in permuted]
+    others = [_mean_aucs([[tested]], plan.labels)[0, 0] for plan, tested in permuted]
     n_lower = sum(other < auc - 1e-12 for other in others)  # NaN, of folds with one class only, is not lower
     return float(1 + len(others) - n_lower) / (1 + len(others))
 
@@ -338,29 +338,36 @@ def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray
     return np.asarray(times[place])
 
 
-def _mean_aucs(by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64]) -> Floats:
-    """Return the AUC for each number of repertoires, (S,): the mean over runs of the mean over folds.
+def _mean_aucs(
+    by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64] | None = None
+) -> Floats:
+    """Return the AUC of each sample for each number of repertoires, (D, S): the mean over runs of that over folds.
 
-    `times` (B,) says how often a repertoire counts. Folds with one class only are left out.
+    A repertoire counts as often as `times` says, (D, B); None: once, in one sample. Folds with one class only are left
+    out.
     """
-    means = []
-    for runs in by_share:
-        own = [
-            _auc(labels[rows], scores, times[rows])
-            for tested in runs
-            for rows, scores in zip(tested.rows, tested.scores, strict=True)
-        ]
-        known = [value for value in own if not np.isnan(value)]
-        means.append(float(np.mean(known)) if known else float("nan"))
-    return np.array(means)
+    times = np.ones((1, len(labels)), np.int64) if times is None else times
+    means = np.full((len(times), len(by_share)), np.nan)
+    for place, runs in enumerate(by_share):
+        own = np.array(
+            [
+                _aucs(labels[rows], scores, times[:, rows])
+                for tested in runs
+                for rows, scores in zip(tested.rows, tested.scores, strict=True)
+            ]
+        )  # (runs x F, D)
+        known = np.isfinite(own)
+        count = known.sum(axis=0)
+        means[count > 0, place] = (np.where(known, own, 0.0).sum(axis=0) / np.maximum(count, 1))[count > 0]
+    return means
 
 
-def _auc(labels: NDArray[np.int64], scores: Floats, times: NDArray[np.int64]) -> float:
-    """Return the AUC of repertoires that count several times; NaN if a class is missing."""
-    label, score = np.repeat(labels, times), np.repeat(scores, times)
-    n_positive = int(label.sum())
-    n_negative = len(label) - n_positive
-    if n_positive == 0 or n_negative == 0:
-        return float("nan")
-    ranks = rankdata(score)
-    return float((ranks[label == 1].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+def _aucs(labels: NDArray[np.int64], scores: Floats, times: NDArray[np.int64]) -> Floats:
+    """Return the AUC of repertoires that count several times, (D,); NaN if a class is missing."""
+    order = np.argsort(scores, kind="stable")
+    starts = np.flatnonzero(np.r_[True, scores[order][1:] != scores[order][:-1]])  # of equal scores
+    ordered, positive = times[:, order].astype(np.float64), labels[order] == 1
+    above, below = (np.add.reduceat(np.where(own, ordered, 0.0), starts, axis=1) for own in (positive, ~positive))
+    pairs = above.sum(axis=1) * below.sum(axis=1)
+    won = (above * (below.cumsum(axis=1) - below / 2)).sum(axis=1)
+    return np.asarray(np.where(pairs > 0, won / np.maximum(pairs, 1), np.nan))

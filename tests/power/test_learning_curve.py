@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import learning_curve_figure
-from deeprc.power.learning_curve import _auc, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested
+from deeprc.power.learning_curve import _aucs, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -66,10 +66,10 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
 def test_repertoires_that_count_several_times() -> None:
     rng = np.random.default_rng(0)
     labels, scores = rng.integers(0, 2, 40), rng.integers(0, 9, 40) / 3
-    times = rng.integers(0, 4, 40)
-    expected = roc_auc_score(np.repeat(labels, times), np.repeat(scores, times))
-    assert _auc(labels, scores, times) == pytest.approx(expected)
-    assert np.isnan(_auc(np.ones(4, np.int64), np.arange(4.0), np.ones(4, np.int64)))
+    times = rng.integers(0, 4, (3, 40))
+    expected = [roc_auc_score(np.repeat(labels, own), np.repeat(scores, own)) for own in times]
+    np.testing.assert_allclose(_aucs(labels, scores, times), expected)
+    assert np.isnan(_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
 
 
 def test_permuted_labels_stay_with_donors() -> None:
@@ -107,7 +107,7 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     for seed in range(80):
         features = np.random.default_rng(seed).normal(size=(5, 60))
         features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
-        of_true = _mean_aucs([[auc_of_pipeline(whole, features)]], whole.labels, np.ones(60, np.int64))[0]
+        of_true = _mean_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
         found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted]))
     assert kstest(found, "uniform").pvalue > 0.01
     assert np.mean(np.array(found) <= 0.1) <= 0.2
