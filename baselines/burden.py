@@ -23,11 +23,12 @@ from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.sequences import Sequences
 from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes
+from deeprc.groups import validate_groups
 
 __all__ = ["BurdenTest"]
 
 _K = 4
-_N_AT_ONCE = 64  # number of repertoires whose k-mer counts are in memory at a time
+_N_AT_ONCE = 64  # carriers whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 
@@ -40,6 +41,9 @@ class BurdenTest(BinaryClassifier):
     the repertoires. Sequences are compared without their genes, and only those that at least two training repertoires
     carry are considered.
 
+    If `fit` gets `groups`, features are selected by donors: a donor's repertoires with the same label are one carrier,
+    which carries what any of them carries. The score of a repertoire is its own, as without groups.
+
     Parameters
     ----------
     feature
@@ -49,6 +53,7 @@ class BurdenTest(BinaryClassifier):
     """
 
     path_parameter = "n_features"
+    path_uses_groups = True
 
     kmers_: NDArray[np.int64]
     residues_: NDArray[np.uint8]
@@ -73,31 +78,43 @@ class BurdenTest(BinaryClassifier):
         names = kmer_names(_K)
         return [names[code] for code in self.kmers_.tolist()]
 
+    def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> BurdenTest:
+        """Learn as `fit` does, but without calibration."""
+        check_whole_number("n_features", self.n_features)
+        positive, donors = self._start_fit(X, y), validate_groups(X, groups, several=False)
+        order = canonical_order(X, positive.astype(np.int64))
+        self._select(X[order], positive[order], None if donors is None else donors[order])
+        return self
+
     def decision_path(
-        self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
+        self,
+        X: RepertoireDataset,
+        y: ArrayLike,
+        X_new: RepertoireDataset,
+        values: Sequence[Any],
+        *,
+        groups: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), for each number of features; see `BinaryClassifier.decision_path`."""
         _, positive = encode_two_classes(X, y)
         numbers = [check_whole_number("n_features", value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
-        widest._select(X, positive)
+        widest._select(X, positive, validate_groups(X, groups, several=False))
         burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
         return burdens
-
-    def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
-        check_whole_number("n_features", self.n_features)
-        order = canonical_order(X, positive.astype(np.int64))
-        self._select(X[order], positive[order])
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         return np.asarray(self._burdens(X, [self.n_features])[0])
 
-    def _select(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
+    def _select(
+        self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
+    ) -> None:
         check_choice("feature", self.feature, ("4mer", "sequence"))
+        carriers = Carriers.of(X, positive, groups)
         if self.feature == "4mer":
-            self.kmers_, self.phi_ = _best_kmers(X, positive, self.n_features)
+            self.kmers_, self.phi_ = _best_kmers(X, carriers, self.n_features)
         else:
-            numbers, self.phi_ = _best_sequences(X, positive, self.n_features)
+            numbers, self.phi_ = _best_sequences(X, carriers, self.n_features)
             chosen = take_sequences(X, numbers)
             self.residues_, self.offsets_ = chosen.residues, chosen.offsets
 
@@ -117,23 +134,26 @@ class BurdenTest(BinaryClassifier):
         return np.asarray(burdens[:, [min(number, len(self.phi_)) for number in numbers]].T, np.float64)
 
 
-def _best_kmers(
-    X: RepertoireDataset, positive: NDArray[np.bool_], number: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _best_kmers(X: RepertoireDataset, carriers: Carriers, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
+    of_row = carriers.index_of[X.rows]
+    by_carrier = np.argsort(of_row, kind="stable")
+    starts = np.searchsorted(of_row[by_carrier], np.arange(len(carriers.n_all) + 1))
     a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
-    for part in _parts(len(X)):
-        present = _presence(X[part])
-        n += present.sum(axis=0)
-        a += present[positive[part]].sum(axis=0)
-    phi = phi_coefficients(a, n, int(positive.sum()), len(X))
+    for part in _parts(len(carriers.n_all)):
+        bounds = starts[part.start : part.stop + 1]
+        present = _presence(X[by_carrier[bounds[0] : bounds[-1]]])
+        carried = np.logical_or.reduceat(present, bounds[:-1] - bounds[0], axis=0)
+        n += carriers.n_all[part] @ carried
+        a += carriers.label_sum[part] @ carried
+    phi = phi_coefficients(a, n, int(carriers.label_sum.sum()), int(carriers.n_all.sum()))
     codes = np.arange(len(phi))
     best = np.lexsort((words(0, codes), -phi))[:number]
     return best, phi[best]
 
 
 def _best_sequences(
-    X: RepertoireDataset, positive: NDArray[np.bool_], number: int
+    X: RepertoireDataset, carriers: Carriers, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the sequences of the container with the highest phi coefficients, and these coefficients, (J,) each.
 
@@ -141,8 +161,8 @@ def _best_sequences(
     thousand such pairs. So the pairs are ranked first, and only sequences with the best pairs are then ranked one by
     one.
     """
-    clones, carriers = shared_clones(X), Carriers.of(X, positive)
-    n_positive, n_all = int(positive.sum()), len(X)
+    clones = shared_clones(X)
+    n_positive, n_all = int(carriers.label_sum.sum()), int(carriers.n_all.sum())
 
     def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         numbers, a, n = carrier_counts(clones, start, stop, carriers)
@@ -172,4 +192,4 @@ def _presence(X: RepertoireDataset) -> NDArray[np.bool_]:
 
 
 def _parts(n: int) -> list[slice]:
-    return [slice(start, start + _N_AT_ONCE) for start in range(0, n, _N_AT_ONCE)]
+    return [slice(start, min(start + _N_AT_ONCE, n)) for start in range(0, n, _N_AT_ONCE)]

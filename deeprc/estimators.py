@@ -142,6 +142,9 @@ class RepertoireEstimator(BaseEstimator):  # type: ignore[misc]
     path_parameter: ClassVar[str | None] = None
     """Name of a parameter for which many values take about the time of one; see `BinaryClassifier.decision_path`."""
 
+    path_uses_groups: ClassVar[bool] = False
+    """Whether `decision_path` takes the `groups` of X."""
+
     uses_validation: ClassVar[bool] = False
     """Whether `fit` takes `X_validation` and `y_validation` for early stopping."""
 
@@ -318,7 +321,9 @@ class BinaryClassifier(RepertoireClassifier):
         for fold in range(1 + int(fold_of.max())):
             inside, outside = fold_of != fold, fold_of == fold
             if len(np.unique(positive[inside])) == 2:
-                found = self._unfitted_for_fold().fit_scores(X[inside], positive[inside]).decision_function(X)
+                own_donors = None if donors is None else donors[inside]
+                fitted = self._unfitted_for_fold().fit_scores(X[inside], positive[inside], groups=own_donors)
+                found = fitted.decision_function(X)
                 centre, scale = measure_units(found[inside])
                 scores[outside] = (found[outside] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)

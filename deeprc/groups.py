@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["number_groups", "pass_groups", "validate_groups"]
+__all__ = ["number_groups", "pass_groups", "pass_path_groups", "validate_groups"]
 
 
 def number_groups(values: ArrayLike) -> NDArray[np.int64]:
@@ -47,5 +47,12 @@ def validate_groups(
 def pass_groups(estimator: BaseEstimator, groups: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
     """Return the argument `groups` of an estimator's `fit` as a dictionary; it is empty if `fit` does not take it."""
     if groups is None or not getattr(estimator, "uses_groups", False):
+        return {}
+    return {"groups": groups}
+
+
+def pass_path_groups(estimator: BaseEstimator, groups: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    """Return the argument of `decision_path` that says which repertoires are of one donor, if it takes one."""
+    if groups is None or not getattr(estimator, "path_uses_groups", False):
         return {}
     return {"groups": groups}

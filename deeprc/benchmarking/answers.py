@@ -20,6 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.metrics import macro_auc
+from deeprc.groups import pass_path_groups
 from deeprc.tasks import Task
 
 __all__ = ["OneVsRest", "Predictions", "checked_scores", "measure_scores", "path_scores", "predict", "ranking_scores"]
@@ -66,16 +67,24 @@ class OneVsRest:
 
 
 def path_scores(
-    estimator: BaseEstimator, task: Task, X: RepertoireDataset, y: NDArray[Any], X_new: RepertoireDataset, values: Any
+    estimator: BaseEstimator,
+    task: Task,
+    X: RepertoireDataset,
+    y: NDArray[Any],
+    X_new: RepertoireDataset,
+    values: Any,
+    groups: NDArray[np.int64] | None = None,
 ) -> Floats:
     """Return the scores of new repertoires for each value of an estimator's path parameter.
 
-    Their shape is (V, B), and (V, B, C) for several classes.
+    Repertoires with equal `groups`, (B,), are of one donor. The scores have the shape (V, B), and (V, B, C) for several
+    classes.
     """
+    given = pass_path_groups(estimator, groups)
     if task.kind != "multiclass":
-        return checked_scores(estimator.decision_path(X, y, X_new, values), (len(values), len(X_new)))
+        return checked_scores(estimator.decision_path(X, y, X_new, values, **given), (len(values), len(X_new)))
     n_classes = len(task.classes)
-    each = [estimator.decision_path(X, (y == c).astype(np.int64), X_new, values) for c in range(n_classes)]
+    each = [estimator.decision_path(X, (y == c).astype(np.int64), X_new, values, **given) for c in range(n_classes)]
     return checked_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
 
 

@@ -18,6 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.auc_comparison import midrank_aucs
+from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
 __all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "mixed_folds"]
@@ -85,12 +86,12 @@ def cross_fit(
         inside, outside = fold_of != fold, fold_of == fold
         for rows in _paths(estimator, settings):
             model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
+            own = None if groups is None else groups[inside]
             if path is None or path not in settings[rows[0]]:
-                own = None if groups is None else groups[inside]
                 found = model.fit_scores(X[inside], y[inside], groups=own).decision_function(X)[None]
             else:
                 values = [settings[row][path] for row in rows]
-                found = model.decision_path(X[inside], y[inside], X, values)
+                found = model.decision_path(X[inside], y[inside], X, values, **pass_path_groups(model, own))
             mean, spread = measure_units(found[:, inside])
             scores[np.ix_(rows, outside)] = (found[:, outside] - mean) / spread
     aucs = fold_aucs(y, scores, fold_of)

@@ -143,7 +143,8 @@ def _search(job: Job) -> Outcome:
     if len(job.settings) > 1:
         assert path is not None
         estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
-        scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings])
+        groups = None if job.groups is None else job.groups[train]
+        scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings], groups)
     else:
         scores = ranking_scores(_fitted(job, dataset, calibrate=False), job.task, X_new)[None]
     found = measure_scores(job.task, job.labels[validation], scores)
