@@ -89,6 +89,7 @@ def test_a_cross_validation(tmp_path: Path) -> None:
         },
         empty,
         empty,
+        empty,
         [],
     )
     shown = text_of(found._repr_html_())

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,12 @@ from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["cv"]
+
+_MAX_MOTIFS = 10
 
 
 @contextmanager
@@ -103,8 +108,8 @@ def cv(
 
     The command prints the mean AUC of the test folds with its 95% interval. Each fold is the test fold once, and is
     predicted by an ensemble of runs that were trained on the other folds: folds x members x repeats runs, 20 with the
-    defaults. OUTPUT gets the out-of-fold prediction of every repertoire (predictions.tsv) and the metrics
-    (metrics.json, folds.tsv).
+    defaults. OUTPUT gets the out-of-fold prediction of every repertoire (predictions.tsv), the metrics (metrics.json,
+    folds.tsv), and in how many runs the search found each motif (motifs.tsv).
 
     KEY=VALUE changes a setting of the configuration, as in `n_updates=5000`. All settings are listed below. After an
     interruption, the same command continues.
@@ -134,9 +139,19 @@ def cv(
     for target, metrics in found.metrics.items():
         for line in _answer(target, metrics):
             click.echo(line)
+    if len(found.motifs):
+        click.echo(_motifs_line(found.motifs))
     for line in caution_lines(found.cautions):
         click.echo(line)
     click.echo(f"Wrote {output}")
+
+
+def _motifs_line(motifs: pd.DataFrame) -> str:
+    """Return the motifs that most runs found, as a sentence."""
+    shown = [f"{row.motif} ({row.n_runs} of {row.n_all_runs})" for row in motifs.head(_MAX_MOTIFS).itertuples()]
+    others = len(motifs) - len(shown)
+    more = f", and {others:,} others in motifs.tsv" if others else ""
+    return f"motifs, and how many runs found each: {', '.join(shown)}{more}"
 
 
 def _answer(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:

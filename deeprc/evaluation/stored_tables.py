@@ -19,6 +19,7 @@ __all__ = [
     "read_fold_metrics",
     "read_history",
     "read_method_predictions",
+    "read_motif_counts",
     "read_out_of_fold",
     "read_results",
     "read_run_predictions",
@@ -76,6 +77,14 @@ _SEEDS = {
     "output": Column(),
     "correlation": Column("number", low=-1, high=1),
     "p_value": _SHARE,
+}
+_MOTIFS = {
+    "output": Column(),
+    "motif": Column(),
+    "forms": Column(),
+    **dict.fromkeys(("n_runs", "n_all_runs", "n_test_folds", "n_all_test_folds", "n_repeats", "n_all_repeats"), _COUNT),
+    "correlation": Column("number", low=-1, high=1),
+    "max_p_value": _SHARE,
 }
 _GENE = Column(may_be_empty=True, optional=True)
 _CARRIERS = Column("whole", low=0, may_be_empty=True, optional=True)  # by class, or all of a number
@@ -154,6 +163,11 @@ def read_history(path: Path) -> pd.DataFrame:
 def read_seeds(path: Path) -> pd.DataFrame:
     """Read a run's `seeds.tsv`; raises as `read_table`."""
     return read_table(path, _SEEDS)
+
+
+def read_motif_counts(path: Path) -> pd.DataFrame:
+    """Read a cross-validation's `motifs.tsv`, see `count_motifs`; raises as `read_table`."""
+    return read_table(path, _MOTIFS)
 
 
 def read_clones(path: Path) -> pd.DataFrame:

@@ -24,7 +24,9 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.evaluation.adjustment import adjusted_cautions, one_or_several
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
+from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.evaluation.splits import N_FOLDS, known_people, subject_column
+from deeprc.evaluation.stored_tables import read_seeds
 from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
 from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
@@ -67,7 +69,9 @@ class CrossValidation:
     predictions
         Out-of-fold predictions, see `out_of_fold_table`: `predictions.tsv`.
     folds
-        Metrics of each fold, see `folds_table`: `folds.tsv`.
+        The metrics of each fold, see `folds_table`: `folds.tsv`.
+    motifs
+        In how many runs the search for motifs found each motif, see `count_motifs`: `motifs.tsv`.
     cautions
         Warnings about the metrics: `warnings.json`.
     """
@@ -76,6 +80,7 @@ class CrossValidation:
     metrics: Mapping[str, Mapping[str, Any]]
     predictions: pd.DataFrame
     folds: pd.DataFrame
+    motifs: pd.DataFrame
     cautions: Sequence[Caution]
 
     def __repr__(self) -> str:
@@ -190,7 +195,9 @@ def cross_validate(
         *_check_cautions(dataset, tasks, folder, header, fold_of),
         *_find_cautions(dataset, tasks, folder, header, fold_of[0]),
     ]
-    return _write(folder, dataset, metrics, tested, cautions)
+    runs = name_runs(header).items()
+    motifs = count_motifs({place: read_seeds(folder / _RUNS / name / "seeds.tsv") for name, place in runs})
+    return _write(folder, dataset, metrics, tested, motifs, cautions)
 
 
 def _predict(folder: Path, header: Header, workers: Workers, device: str) -> list[FoldPrediction]:
@@ -259,6 +266,7 @@ def _write(
     dataset: RepertoireDataset,
     metrics: dict[str, dict[str, Any]],
     tested: Sequence[FoldPrediction],
+    motifs: pd.DataFrame,
     cautions: Sequence[Caution],
 ) -> CrossValidation:
     """Write the results; old metrics are deleted first and new ones written last, as the sign of complete results."""
@@ -267,6 +275,7 @@ def _write(
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)
     write_text(folder / "folds.tsv", folds.to_csv(sep="\t", index=False))
+    write_text(folder / "motifs.tsv", motifs.to_csv(sep="\t", index=False))
     write_cautions(folder, cautions)
     write_text(folder / "metrics.json", json.dumps(metrics, indent=1) + "\n")
-    return CrossValidation(folder, metrics, predictions, folds, cautions)
+    return CrossValidation(folder, metrics, predictions, folds, motifs, cautions)

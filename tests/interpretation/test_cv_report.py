@@ -13,6 +13,7 @@ import deeprc
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.motif_stability import count_motifs
 from tests.interpretation.test_report import Page
 
 SMALL = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"])
@@ -53,6 +54,24 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     ]
     assert len(page.of("svg")) == 5  # two of each target with classes
     assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
+
+
+def test_motifs_over_the_runs(folder: Path, tmp_path: Path) -> None:
+    copy, page = tmp_path / "copy", tmp_path / "report.html"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
+    deeprc.report(copy, output=page)
+    assert "No run found a motif." in Page(page.read_text(encoding="utf-8")).words  # 30 repertoires are too few
+    seeds = pd.DataFrame({"kernel": [1], "motif": ["LDR.F"], "output": ["status=case"], "correlation": [0.5]})
+    seeds["p_value"] = 0.03
+    places = [(repeat, fold, (fold + 1) % 3) for repeat in range(2) for fold in range(3)]
+    found = count_motifs({place: seeds.assign(motif=["LDR.F", "LDR"][place[0]]).iloc[: place[1]] for place in places})
+    found.to_csv(copy / "motifs.tsv", sep="\t", index=False)
+    deeprc.report(copy, output=page)
+    rows = Page(page.read_text(encoding="utf-8")).rows["motifs-found"]
+    assert rows[1] == ["LDR.F", "status=case", "4 of 6", "4 of 6", "2 of 2", "+0.50", "0.030", "LDR"]
+    (copy / "motifs.tsv").unlink()
+    deeprc.report(copy, output=page)
+    assert "by a version that did not count motifs" in Page(page.read_text(encoding="utf-8")).words
 
 
 def test_a_folder_that_has_not_ended_or_is_damaged(folder: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:

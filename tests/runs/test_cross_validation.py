@@ -27,7 +27,7 @@ from tests.conftest import Killed, write_cohort
 
 SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
-RESULTS = ("predictions.tsv", "folds.tsv", "metrics.json", "warnings.json")
+RESULTS = ("predictions.tsv", "folds.tsv", "motifs.tsv", "metrics.json", "warnings.json")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,7 @@ def test_the_files_are_what_is_returned(twice: CrossValidation) -> None:
     np.testing.assert_allclose(stored["log_odds"], twice.predictions["log_odds"].astype(float))
     folds = pd.read_csv(twice.path / "folds.tsv", sep="\t")
     assert len(folds) == 2 * 3 * len(TARGETS)
+    assert pd.read_csv(twice.path / "motifs.tsv", sep="\t").columns.tolist() == twice.motifs.columns.tolist()
     assert read_cautions(twice.path) == twice.cautions
     status = twice.metrics["status=case"]
     of_folds = folds.loc[folds["target"] == "status=case", "auc"]

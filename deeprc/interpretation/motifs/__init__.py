@@ -1,9 +1,9 @@
 """Motifs that the sequences used by a trained network share, as patterns and position weight matrices.
 
-`find.py` joins the steps: `background.py` draws sequences to compare with, `seeds.py` and `search.py` find patterns of
-residues with high attribution, `kernels.py` patterns of the kernels, `matrices.py` aligns their windows, `clusters.py`
-joins similar patterns, `enrichment.py` compares with the background, `carriers.py` counts carriers in the cohort, and
-`donor_tests.py` tests whether a motif is associated with the class. `patterns.py` and `matching.py` define a pattern,
+`find.py` puts the steps together: `background.py` draws what to compare with, `seeds.py` and `search.py` find
+patterns under the attribution, `kernels.py` those of the kernels, `matrices.py` aligns their windows, `cluster_motifs`
+joins what is alike, `enrichment.py` compares with the background, `carriers.py` counts over the cohort,
+`donor_tests.py` tests whether a motif is associated with the class; `patterns.py` and `matching.py` define a pattern,
 `attended_motif.py` a motif.
 """
 

@@ -1,9 +1,8 @@
 """From attended sequences to motifs: search, clusters, tests, and counts over the cohort.
 
-The input are the sequences that contribute most to one direction of an output, and the attributions of their residues.
-The search finds patterns that are more frequent among them than in the cohort. It starts from enriched gapped k-mers of
-residues with high attribution (`search`), and from the kernels (`kernels`). Similar patterns are one motif
-(`clusters`).
+From the sequences that contribute most to one side of a target, and which of their residues the network uses, patterns
+are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
+(`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`cluster_motifs`).
 
 The network chose the attended sequences. So the enrichment shows that a pattern is more frequent among them than by
 chance, but not that it is associated with the class. For this, donors that the network has not learned from are
@@ -26,11 +25,11 @@ from numpy.typing import NDArray
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.motif_clusters import cluster_motifs
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
 from deeprc.interpretation.motifs.background import draw_compared, unique_rows
 from deeprc.interpretation.motifs.carriers import HeldOutDonors, carriers_by_class, cohort_counts, held_out_donors
-from deeprc.interpretation.motifs.clusters import cluster_motifs
 from deeprc.interpretation.motifs.enrichment import odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
 from deeprc.interpretation.motifs.matching import erased

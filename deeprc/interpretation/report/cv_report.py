@@ -18,7 +18,7 @@ from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import Scoring, scoring_for
-from deeprc.evaluation.stored_tables import read_fold_metrics, read_out_of_fold
+from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import Relation, p_text
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, within_table
@@ -45,6 +45,7 @@ _CONTENTS = [
     ("figure", "How good is it?"),
     ("controls", "Controls"),
     ("folds", "Folds"),
+    ("motifs", "Motifs"),
     ("curves", "Curves"),
     ("reproduce", "To reproduce"),
 ]
@@ -118,6 +119,7 @@ class _Found:
     metrics: dict[str, _Metrics]
     folds: pd.DataFrame
     predictions: pd.DataFrame
+    motifs: pd.DataFrame | None
     cautions: Sequence[Caution]
 
     def has_numbers(self, target: str) -> bool:
@@ -156,6 +158,8 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         metrics=[_metrics_table(found, name, place) for place, name in enumerate(names)],
         controls=[each for each in (_within_table(found), *_control_tables(found)) if each is not None],
         folds=[_folds_table(found, name, place) for place, name in enumerate(names)],
+        motifs=None if found.motifs is None else _motifs_table(found.motifs),
+        has_motifs=found.motifs is not None and len(found.motifs) > 0,
         pictures=[(name, _pictures(found, name)) for name in names],
         command=_command(found.header, str(folder)),
     )
@@ -176,7 +180,9 @@ def _read(folder: Path) -> _Found:
             raise InputError(f"{file}: {name}: expected two limits of an interval")
     folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
     ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
-    found = _Found(ended, metrics, folds, predictions, read_cautions(folder))
+    file = folder / "motifs.tsv"
+    motifs = read_motif_counts(file) if file.exists() else None  # earlier versions lack it
+    found = _Found(ended, metrics, folds, predictions, motifs, read_cautions(folder))
     for name, each in metrics.items():
         _check_fit(found, name, each, folder)
     return found
@@ -297,6 +303,35 @@ def _folds_table(found: _Found, name: str, place: int) -> Table:
     ]
     columns = [Column(heading) for heading in shown.values()]
     return Table(f"folds-{place}", f"Each test fold of {name}", columns, rows, sortable=True)
+
+
+def _motifs_table(found: pd.DataFrame) -> Table:
+    columns = [
+        Column("Motif", False),
+        Column("Output", False),
+        Column("Runs", note="that found it, of all"),
+        Column("Test folds", note="with such a run, of all folds of all repeats"),
+        Column("Repeats"),
+        Column("Correlation", note="of its frequency with the label, in training; the median over the runs"),
+        Column("Largest p", note="in a run that found it"),
+        Column("Other forms", False),
+    ]
+    rows = [
+        [
+            text(row["motif"]),
+            text(row["output"]),
+            *(_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
+            number(row["correlation"], "+.2f"),
+            Cell(p_text(row["max_p_value"]), row["max_p_value"]),
+            text(" ".join(row["forms"].split()[1:])),
+        ]
+        for row in found.to_dict("records")
+    ]
+    return Table("motifs-found", "Motifs that the runs started from", columns, rows, sortable=True)
+
+
+def _share_cell(n: int, n_all: int) -> Cell:
+    return Cell(f"{n:,} of {n_all:,}", n)
 
 
 def _pictures(found: _Found, name: str) -> list[Figure]:

@@ -11,8 +11,8 @@ from scipy.stats import fisher_exact
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
 from deeprc.interpretation.motifs.background import draw_background, matched, unique_rows
-from deeprc.interpretation.motifs.clusters import cluster_motifs, similarity
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, odds_ratio
 from deeprc.interpretation.motifs.matrices import (
     Matrix,

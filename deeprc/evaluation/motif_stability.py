@@ -1,0 +1,83 @@
+"""In how many runs of a cross-validation the search for motifs finds a motif, over test folds and repeats.
+
+Each run searches its own training repertoires, and confirms what is doubtful on its validation repertoires. Motifs of
+different runs that are alike, such as LDR.F and LDR, are one motif.
+
+Letters: M motifs of all runs, W positions of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.evaluation.motif_clusters import cluster_motifs
+
+__all__ = ["count_motifs"]
+
+_COLUMNS = (
+    "output", "motif", "forms", "n_runs", "n_all_runs", "n_test_folds", "n_all_test_folds", "n_repeats",
+    "n_all_repeats", "correlation", "max_p_value",
+)  # fmt: skip
+
+
+def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataFrame:
+    """Return how often each motif is found, those of the most runs first.
+
+    Parameters
+    ----------
+    seeds
+        The `seeds.tsv` of each run by its repeat, test fold and validation fold.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each motif: `output`; `motif`, the form of it that most runs find; `forms`, all of them; the numbers
+        of runs, of test folds (those of different repeats are different) and of repeats in which it is found (`n_runs`,
+        `n_test_folds`, `n_repeats`), and how many there are (`n_all_runs` ...); `correlation`, the median over its runs
+        of that of the motif's frequency with the label; and the largest p-value in a run, `max_p_value`.
+    """
+    places = pd.DataFrame(list(seeds), columns=["repeat", "fold", "validation"])
+    n_all = {
+        "n_all_runs": len(places),
+        "n_all_test_folds": len(places[["repeat", "fold"]].drop_duplicates()),
+        "n_all_repeats": places["repeat"].nunique(),
+    }
+    parts = [
+        table.assign(repeat=repeat, fold=fold, run=run) for run, ((repeat, fold, _), table) in enumerate(seeds.items())
+    ]
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": []})
+    rows = [
+        _describe(output, alike) | n_all
+        for output, own in found.groupby("output", sort=False)
+        for _, alike in own.groupby(cluster_motifs([_letter_heights(each) for each in own["motif"]]))
+    ]
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table.sort_values(["n_runs", "max_p_value", "motif"], ascending=[False, True, True], ignore_index=True)
+
+
+def _describe(output: object, alike: pd.DataFrame) -> dict[str, object]:
+    """Return the row of a motif from the motifs of runs that are alike; a run counts with its strongest form."""
+    order = alike["correlation"].abs().sort_values(ascending=False, kind="stable").index
+    by_run = alike.loc[order].drop_duplicates("run")
+    forms = alike.drop_duplicates(["run", "motif"])["motif"].value_counts()
+    ranked = sorted(forms.index, key=lambda form: (-forms[form], -len(form.replace(".", "")), form))
+    return {
+        "output": output,
+        "motif": ranked[0],
+        "forms": " ".join(ranked),
+        "n_runs": len(by_run),
+        "n_test_folds": len(by_run[["repeat", "fold"]].drop_duplicates()),
+        "n_repeats": by_run["repeat"].nunique(),
+        "correlation": float(by_run["correlation"].median()),
+        "max_p_value": float(by_run["p_value"].max()),
+    }
+
+
+def _letter_heights(motif: str) -> NDArray[np.float64]:
+    """Return the letter heights of a motif, (W, 20): 1 for the residue of each position, 0 where any may stand."""
+    return np.array([[float(letter == residue) for residue in AMINO_ACIDS] for letter in motif])
