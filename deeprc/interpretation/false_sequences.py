@@ -161,6 +161,7 @@ class HeldOutSequences:
     def q_values(self, highest: HighestScores, scores: Floats, positions: Integers, *, seed: int = 0) -> Floats:
         """Return the false discovery rate of each of n sequences, (n,), among those of the class that score as high.
 
+        It is the lowest rate of all limits that let the sequence pass, so it does not depend on which others are given.
         It is 1 for sequences in repertoires of other classes, and NaN in repertoires without a label. Held-out
         repertoires and other repertoires are treated separately.
 
@@ -176,19 +177,19 @@ class HeldOutSequences:
             return q_values
         limits, n_true = self._count_true(highest)
         kept, places = highest.sort()
-        kept_limit = highest.limit
+        is_complete = kept > highest.limit
         is_new_own, is_learned_own = self.is_new & self.is_own, ~self.is_new & self.is_own
         for part in (is_new_own, is_learned_own):
-            rows = np.flatnonzero(part[positions] & (scores > kept_limit))
-            if len(rows) == 0:
+            found = -kept[part[places] & is_complete]  # rising
+            rows = np.flatnonzero(part[positions] & (scores > highest.limit))
+            if len(rows) == 0 or len(found) == 0:
                 continue
             ratio = self.sizes[part].sum() / self.sizes[is_new_own].sum()
-            found = -kept[part[places]]
-            n_found = np.maximum(np.searchsorted(found, -scores[rows], side="right"), 1)
-            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, -scores[rows], side="right")]
+            n_found = np.searchsorted(found, found, side="right")
+            true = ratio * np.append(0.0, n_true)[np.searchsorted(-limits, found, side="right")]
             rates = 1 - np.minimum(true, n_found - 1) / n_found
-            order = np.argsort(scores[rows], kind="stable")
-            q_values[rows[order]] = np.minimum.accumulate(rates[order])
+            lowest = np.minimum.accumulate(rates[::-1])[::-1]  # of all limits that let a sequence pass
+            q_values[rows] = lowest[np.minimum(np.searchsorted(found, -scores[rows]), len(found) - 1)]
         return np.asarray(q_values)
 
     def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:

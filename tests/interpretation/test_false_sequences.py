@@ -29,8 +29,10 @@ class Scored(NamedTuple):
     is_own: NDArray[np.bool_]
 
 
-def scored(seed: int, *, n_true: int = 0, own_scores: float = 0.0, per_donor: int = 1, known: float = 0.0) -> Scored:
-    """Return the top 500; scores of donors differ, and those of the class in training are known by heart, if asked."""
+def scored(
+    seed: int, *, n: int = 500, n_true: int = 0, own_scores: float = 0.0, per_donor: int = 1, known: float = 0.0
+) -> Scored:
+    """Return the top n; scores of donors differ, and those of the class in training are known by heart, if asked."""
     rng = np.random.default_rng(seed)
     donors = np.arange(B) // per_donor
     own, new = donors % 2 == 0, np.arange(B) >= B // 2
@@ -43,7 +45,7 @@ def scored(seed: int, *, n_true: int = 0, own_scores: float = 0.0, per_donor: in
     highest = HighestScores(5000)
     for position in range(B):
         highest.offer(position, scores[position])
-    best = np.argsort(-scores.ravel(), kind="stable")[:500]
+    best = np.argsort(-scores.ravel(), kind="stable")[:n]
     held_out = HeldOutSequences(own, np.ones(B, bool), new, np.full(B, N), donors)
     q = held_out.q_values(highest, scores.ravel()[best], best // N)
     return Scored(q, is_true.ravel()[best], new[best // N], own[best // N])
@@ -89,19 +91,32 @@ def test_rates_by_hand() -> None:
     np.testing.assert_allclose(q, [1 - true / 20, 1, 1 - true / 40, 1])
 
 
-def test_of_one_sequence_none_is_certain() -> None:
-    """Held-out repertoires promise 4 times 40 true sequences in training, but only as many can be as there are."""
+@pytest.mark.parametrize("known", [0.0, 2.0])
+def test_the_length_of_the_list_is_irrelevant(known: float) -> None:
+    longest = scored(3, n=500, n_true=4, known=known).q
+    assert longest[:30].max() < 1
+    for n in (1, 12, 100):
+        np.testing.assert_array_equal(scored(3, n=n, n_true=4, known=known).q, longest[:n])
+
+
+@pytest.mark.parametrize(("n_others", "expected"), [(0, 1.0), (10, 1 / 11)])
+def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None:
+    """Held-out repertoires promise 4 times 40 true sequences in training, but one of those that are there is false.
+
+    The highest score has the rate of all that score at least 2, also if the list ends with it.
+    """
     highest = HighestScores()
-    for position, (n, size) in enumerate([(40, 100), (0, 100), (1, 400), (0, 400), (10, 400), (0, 400)]):
+    for position, (n, size) in enumerate([(40, 100), (0, 100), (1, 400), (0, 400), (n_others, 400), (0, 400)]):
         highest.offer(position, np.r_[np.full(n, 2.0 + (position == 2)), np.full(size - n, -np.inf)])
     own, new = np.array([True, False] * 3), np.arange(6) < 2
     held_out = HeldOutSequences(own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeldOutSequences, "test", lambda *_, **__: 0.01)
         (alone,) = held_out.q_values(highest, np.array([3.0]), np.array([2]))
-        (among_11,) = held_out.q_values(highest, np.array([2.0]), np.array([4]))
-    assert alone == 1
-    assert among_11 == pytest.approx(1 / 11)
+        both = held_out.q_values(highest, np.array([3.0, 2.0]), np.array([2, 4]))
+    assert alone == pytest.approx(expected)
+    assert both[0] == alone
+    assert n_others == 0 or both[1] == alone
 
 
 @pytest.mark.parametrize("is_sorted", [False, True])
