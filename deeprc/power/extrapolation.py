@@ -1,6 +1,11 @@
-"""The inverse power law of a learning curve: AUC(n) = ceiling - loss * n ^ -exponent, for n repertoires to learn from.
+"""Two forms of a learning curve, for n repertoires to learn from.
 
-Letters: D samples of AUCs, S numbers of repertoires, G exponents that are tried.
+The inverse power law, AUC(n) = ceiling - loss * n ^ -exponent, rises most steeply at its beginning. A method that has
+to select few of many features stays near 0.5 at first, and rises later. Such a curve is described by the separation of
+the classes in standard deviations: separation(n) = limit * (1 + delay / n) ^ -steepness, and AUC(n) = Phi(separation).
+With a steepness of 1/2 this is the exact curve of the difference of class means of independent normal features.
+
+Letters: D samples of AUCs, S numbers of repertoires, G exponents or curves that are tried.
 """
 
 from __future__ import annotations
@@ -9,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
-__all__ = ["PowerLaw", "fit_power_law", "fit_power_laws"]
+__all__ = ["LateCurve", "PowerLaw", "fit_late_curves", "fit_power_law", "fit_power_laws"]
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +24,8 @@ _CHANCE = 0.5
 _EXPONENTS = (0.1, 3.0)
 _N_TRIED = 30  # at a time
 _N_REFINEMENTS = 3
+_LIMITS = (*np.arange(0.5, 0.9, 0.02).tolist(), 0.9, 0.92, 0.94, 0.96, 0.98, 0.99, 0.999)  # AUCs
+_STEEPNESS = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,53 @@ class PowerLaw:
             return float("inf")
         log_n = np.log(self.loss / (self.ceiling - auc)) / self.exponent
         return float(np.exp(log_n)) if log_n < 700 else float("inf")
+
+
+@dataclass(frozen=True)
+class LateCurve:
+    """A learning curve that may rise late.
+
+    Attributes
+    ----------
+    limit
+        The separation of the classes that is approached with more and more repertoires, at least 0.
+    delay
+        The number of repertoires with which the separation is 2 ^ -steepness of the limit, at least 0.
+    steepness
+        How fast the separation rises with the logarithm of n at the beginning.
+    """
+
+    limit: float
+    delay: float
+    steepness: float
+
+    def auc(self, n: float) -> float:
+        """Return the AUC with n repertoires to learn from."""
+        return float(norm.cdf(self.limit * (1 + self.delay / n) ** -self.steepness))
+
+    def n_for(self, auc: float) -> float:
+        """Return the number of repertoires with which an AUC is reached, at least 1; infinity where it never is."""
+        wanted = norm.ppf(auc)
+        if self.limit < wanted or (self.limit == wanted and self.delay > 0):
+            return float("inf")
+        excess = (self.limit / wanted) ** (1 / self.steepness) - 1
+        return max(1.0, float(self.delay / excess)) if self.delay > 0 else 1.0
+
+
+def fit_late_curves(n: Floats, auc: Floats, weights: Floats) -> list[LateCurve]:
+    """Return, for each row of AUCs, (D, S), the curve of a grid with the least weighted squares.
+
+    Parameters
+    ----------
+    n, auc, weights
+        As of `fit_power_laws`.
+    """
+    delays = np.r_[0.0, np.geomspace(float(n.min()) / 4, float(n.max()) * 60, 80)]
+    grid = np.meshgrid(norm.ppf(_LIMITS), delays, _STEEPNESS, indexing="ij")
+    limit, delay, steepness = (each.ravel() for each in grid)  # (G,)
+    curves = norm.cdf(limit[:, None] * (1 + delay[:, None] / n) ** -steepness[:, None])  # (G, S)
+    squares = curves**2 @ weights - 2 * (auc * weights) @ curves.T  # (D, G), but for what is equal for all curves
+    return [LateCurve(float(limit[g]), float(delay[g]), float(steepness[g])) for g in squares.argmin(axis=1)]
 
 
 def fit_power_law(n: Floats, auc: Floats, weights: Floats) -> PowerLaw:

@@ -1,8 +1,9 @@
 """Measure how the AUC of a method grows with the number of repertoires, and whether its pipeline finds anything.
 
-Test folds stay whole. From the other folds, smaller and smaller shares of the donors are learned from. An inverse power
-law is fitted to the AUCs. Its interval comes from a bootstrap of the tested donors, whose spread is widened because
-folds have training repertoires in common (`overlap_factor`).
+Test folds stay whole, and smaller and smaller shares of the donors of the other folds are learned from. An inverse
+power law is fitted to the AUCs. Intervals are from a bootstrap of the donors who are tested, whose spread is multiplied
+by what the choice of the training repertoires adds (`_widen`). Beyond the cohort, the form of the curve is unknown: two
+forms are fitted to each bootstrap sample, the power law and one that rises late, and the interval is that of both.
 
 Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D bootstrap samples.
 """
@@ -31,7 +32,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import overlap_factor
 from deeprc.evaluation.splits import assign_folds, donor_codes
 from deeprc.groups import number_groups
-from deeprc.power.extrapolation import PowerLaw, fit_power_law, fit_power_laws
+from deeprc.power.extrapolation import PowerLaw, fit_late_curves, fit_power_law, fit_power_laws
 from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, with_seed
 from deeprc.tasks import parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -286,12 +287,13 @@ def _curve(
         [np.mean([measured[share, 0][0].n_learned(fold) for fold in range(whole.n_folds)]) for share in shares]
     )
     auc = _mean_aucs(by_share, whole.labels)[0]
-    resampled = _resample(by_share, auc, whole)
+    resampled = _resample(by_share, auc, np.array(shares), whole)
     if not np.isfinite(resampled).all(axis=1).any():
         raise InputError(f"{method.label}: no interval: too few donors have a repertoire of each class in a test fold")
     weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
     law = fit_power_law(n_learned, auc, weights)
-    laws = fit_power_laws(n_learned, resampled[np.isfinite(resampled).all(axis=1)], weights)
+    complete = resampled[np.isfinite(resampled).all(axis=1)]
+    laws = [fit(n_learned, complete, weights) for fit in (fit_power_laws, fit_late_curves)]
     scale = whole.n_folds / (whole.n_folds - 1)  # of a cohort, by the repertoires that are learned from
     rows = [
         ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
@@ -299,9 +301,9 @@ def _curve(
     ]
     for multiple in _MULTIPLES:
         n = float(n_learned[-1] * multiple)
-        limits = np.quantile([each.auc(n) for each in laws], _QUANTILES)
+        limits = np.quantile([each.auc(n) for own in laws for each in own], _QUANTILES)
         rows.append(("extrapolated", n, n * scale, law.auc(n), *limits, 0))
-    needed = np.sort([each.n_for(options.auc) for each in laws]) * scale
+    needed = np.sort([each.n_for(options.auc) for own in laws for each in own]) * scale
     low, high = (float(needed[round(q * (len(needed) - 1))]) for q in _QUANTILES)
     return LearningCurve(
         method.label,
@@ -314,13 +316,40 @@ def _curve(
     )
 
 
-def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, plan: SubsampledPlan) -> Floats:
-    """Return the AUCs of bootstrap samples of donors, (n, S), spread like those of folds with common donors."""
+def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, shares: Floats, plan: SubsampledPlan) -> Floats:
+    """Return the AUCs of bootstrap samples of donors, (n, S), see `_widen`."""
     donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
     times = np.array([_draw_donors(donors, rng) for _ in range(_N_BOOTSTRAPS)])
-    spread = overlap_factor(plan.n_folds) ** 0.5
-    return np.asarray(np.clip(auc + spread * (_mean_aucs(by_share, plan.labels, times) - auc), 0.0, 1.0))
+    draws = _mean_aucs(by_share, plan.labels, times)
+    by_draw = [np.array([_mean_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
+    spread = _widen(np.nanvar(draws, axis=0), by_draw, shares, plan.n_folds)
+    return np.asarray(np.clip(auc + spread * (draws - auc), 0.0, 1.0))
+
+
+def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:
+    """Return by how much the choice of the training repertoires multiplies the standard deviation of each AUC, (S,).
+
+    This is the larger of two estimates. One is that of `overlap_factor`, which knows the numbers of repertoires only.
+    The other is from how the AUCs of the draws of a share differ, which is much if a method selects features. Draws of
+    the share s of the same donors have a variance of 1 - s times that of draws of new donors, and the mean over R draws
+    has s + (1 - s) / R times this. The variance is assumed to be the same for all shares.
+
+    Parameters
+    ----------
+    variance
+        The variance of each AUC in bootstrap samples of the tested donors, (S,).
+    by_draw
+        The AUC of each draw, (R,), for each share.
+    shares
+        The shares of the donors, (S,).
+    """
+    several = [place for place, own in enumerate(by_draw) if shares[place] < 1 and np.isfinite(own).sum() > 1]
+    between = sum(float(np.nanvar(by_draw[place], ddof=1)) for place in several)
+    of_training = between / sum(float(1 - shares[place]) for place in several) if several else 0.0
+    of_mean = of_training * (shares + (1 - shares) / np.array([len(own) for own in by_draw]))
+    measured = 1 + of_mean / np.maximum(variance, _MIN_VARIANCE)
+    return np.asarray(np.sqrt(np.maximum(measured, overlap_factor(n_folds))))
 
 
 def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> float:

@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import learning_curve_figure
-from deeprc.power.learning_curve import _aucs, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested
+from deeprc.power.learning_curve import _aucs, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested, _widen
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -70,6 +70,18 @@ def test_repertoires_that_count_several_times() -> None:
     expected = [roc_auc_score(np.repeat(labels, own), np.repeat(scores, own)) for own in times]
     np.testing.assert_allclose(_aucs(labels, scores, times), expected)
     assert np.isnan(_aucs(np.ones(4, np.int64), np.arange(4.0), np.ones((1, 4), np.int64))).all()
+
+
+def test_draws_that_differ_widen_intervals_by_hand() -> None:
+    """0.75 of the variance of new donors is between draws of a quarter of them, 0.5 between those of a half."""
+    variance, shares = np.array([0.001, 0.002, 0.002]), np.array([0.25, 0.5, 1.0])
+    quiet = [np.array([0.70, 0.71, 0.72]), np.array([0.75, 0.76, 0.77]), np.array([0.8])]
+    np.testing.assert_allclose(_widen(variance, quiet, shares, 5) ** 2, 2.25)
+    np.testing.assert_allclose(_widen(variance, [own[:1] for own in quiet], shares, 5) ** 2, 2.25)  # one draw
+    loud = [np.array([0.6, 0.7, 0.8]), np.array([0.65, 0.75, 0.85]), np.array([0.8])]
+    of_training = (0.01 + 0.01) / (0.75 + 0.5)
+    of_mean = of_training * np.array([0.25 + 0.75 / 3, 0.5 + 0.5 / 3, 1.0])
+    np.testing.assert_allclose(_widen(variance, loud, shares, 5) ** 2, 1 + of_mean / variance)
 
 
 def test_permuted_labels_stay_with_donors() -> None:
