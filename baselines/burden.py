@@ -28,7 +28,7 @@ from deeprc.groups import validate_groups
 __all__ = ["BurdenTest"]
 
 _K = 4
-_N_AT_ONCE = 64  # carriers whose k-mer counts are in memory at a time
+_N_AT_ONCE = 64  # number of carriers whose k-mer counts are in memory at a time
 Feature = Literal["4mer", "sequence"]
 
 

@@ -1,4 +1,4 @@
-"""In how many runs of a cross-validation the search for motifs finds a motif, over test folds and repeats.
+"""Count in how many runs, test folds and repeats of a cross-validation the search finds a motif.
 
 Each run searches its own training repertoires, and confirms what is doubtful on its validation repertoires. Motifs of
 different runs that are alike, such as LDR.F and LDR, are one motif.
@@ -31,7 +31,7 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     Parameters
     ----------
     seeds
-        The `seeds.tsv` of each run by its repeat, test fold and validation fold.
+        Table `seeds.tsv` of each run by its repeat, test fold and validation fold.
 
     Returns
     -------

@@ -67,11 +67,11 @@ class LateCurve:
     Attributes
     ----------
     limit
-        The separation of the classes that is approached with more and more repertoires, at least 0.
+        Separation of the classes that the curve approaches with more and more repertoires, at least 0.
     delay
-        The number of repertoires with which the separation is 2 ^ -steepness of the limit, at least 0.
+        Number of repertoires with which the separation is 2 ^ -steepness times the limit, at least 0.
     steepness
-        How fast the separation rises with the logarithm of n at the beginning.
+        Exponent of the number of repertoires at the beginning of the curve.
     """
 
     limit: float
@@ -83,7 +83,7 @@ class LateCurve:
         return float(norm.cdf(self.limit * (1 + self.delay / n) ** -self.steepness))
 
     def n_for(self, auc: float) -> float:
-        """Return the number of repertoires with which an AUC is reached, at least 1; infinity where it never is."""
+        """Return the number of repertoires with which an AUC is reached, at least 1; infinity if it never is."""
         wanted = norm.ppf(auc)
         if self.limit < wanted or (self.limit == wanted and self.delay > 0):
             return float("inf")

@@ -1,8 +1,8 @@
 """Measure how the AUC of a method grows with the number of repertoires, and whether its pipeline finds anything.
 
-Test folds stay whole, and smaller and smaller shares of the donors of the other folds are learned from. An inverse
-power law is fitted to the AUCs. Intervals are from a bootstrap of the donors who are tested, whose spread is multiplied
-by what the choice of the training repertoires adds (`_widen`). Beyond the cohort, the form of the curve is unknown: two
+Test folds stay whole. From the other folds, smaller and smaller shares of the donors are learned from. An inverse power
+law is fitted to the AUCs. Intervals come from a bootstrap of the tested donors, whose spread is widened because the
+choice of the training repertoires changes AUCs, too (`_widen`). Beyond the cohort, the form of the curve is unknown: two
 forms are fitted to each bootstrap sample, the power law and one that rises late, and the interval is that of both.
 
 Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D bootstrap samples.
@@ -294,7 +294,7 @@ def _curve(
     law = fit_power_law(n_learned, auc, weights)
     complete = resampled[np.isfinite(resampled).all(axis=1)]
     laws = [fit(n_learned, complete, weights) for fit in (fit_power_laws, fit_late_curves)]
-    scale = whole.n_folds / (whole.n_folds - 1)  # of a cohort, by the repertoires that are learned from
+    scale = whole.n_folds / (whole.n_folds - 1)  # size of a cohort, divided by the number of repertoires to learn from
     rows = [
         ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
         for n, value, own, runs in zip(n_learned, auc, resampled.T, by_share, strict=True)
@@ -338,11 +338,11 @@ def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds:
     Parameters
     ----------
     variance
-        The variance of each AUC in bootstrap samples of the tested donors, (S,).
+        Variance of each AUC in bootstrap samples of the tested donors, (S,).
     by_draw
-        The AUC of each draw, (R,), for each share.
+        AUC of each draw, (R,), for each share.
     shares
-        The shares of the donors, (S,).
+        Shares of the donors, (S,).
     """
     several = [place for place, own in enumerate(by_draw) if shares[place] < 1 and np.isfinite(own).sum() > 1]
     between = sum(float(np.nanvar(by_draw[place], ddof=1)) for place in several)
@@ -372,8 +372,7 @@ def _mean_aucs(
 ) -> Floats:
     """Return the AUC of each sample for each number of repertoires, (D, S): the mean over runs of that over folds.
 
-    A repertoire counts as often as `times` says, (D, B); None: once, in one sample. Folds with one class only are left
-    out.
+    `times` (D, B) says how often a repertoire counts; None: once, in one sample. Folds with one class only are left out.
     """
     times = np.ones((1, len(labels)), np.int64) if times is None else times
     means = np.full((len(times), len(by_share)), np.nan)

@@ -69,9 +69,9 @@ class CrossValidation:
     predictions
         Out-of-fold predictions, see `out_of_fold_table`: `predictions.tsv`.
     folds
-        The metrics of each fold, see `folds_table`: `folds.tsv`.
+        Metrics of each fold, see `folds_table`: `folds.tsv`.
     motifs
-        In how many runs the search for motifs found each motif, see `count_motifs`: `motifs.tsv`.
+        Numbers of runs, test folds and repeats in which the search found each motif, see `count_motifs`: `motifs.tsv`.
     cautions
         Warnings about the metrics: `warnings.json`.
     """
