@@ -2,8 +2,8 @@
 
 Test folds stay whole. From the other folds, smaller and smaller shares of the donors are learned from. An inverse power
 law is fitted to the AUCs. Intervals come from a bootstrap of the tested donors, whose spread is widened because the
-choice of the training repertoires changes AUCs, too (`_widen`). Beyond the cohort, the form of the curve is unknown: two
-forms are fitted to each bootstrap sample, the power law and one that rises late, and the interval is that of both.
+choice of the training repertoires changes AUCs, too (`_widen`). The form of the curve beyond the cohort is unknown.
+So two forms are fitted to each bootstrap sample, the power law and one that rises late; the interval is that of both.
 
 Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D bootstrap samples.
 """
@@ -372,7 +372,7 @@ def _mean_aucs(
 ) -> Floats:
     """Return the AUC of each sample for each number of repertoires, (D, S): the mean over runs of that over folds.
 
-    `times` (D, B) says how often a repertoire counts; None: once, in one sample. Folds with one class only are left out.
+    `times` (D, B) says how often a repertoire counts; None: once, in one sample. Folds with one class are left out.
     """
     times = np.ones((1, len(labels)), np.int64) if times is None else times
     means = np.full((len(times), len(by_share)), np.nan)
