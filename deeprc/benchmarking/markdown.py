@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from deeprc.benchmarking.tables import (
     PROBABILITY_COLUMNS,
     PROBABILITY_LEGEND,
+    VALIDATED,
     Cell,
     chosen_settings,
     incomplete_methods,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["render_markdown"]
 
+_CHOSEN_BY = "The validation {} was used for choosing, so it is too high: it says nothing about new repertoires."
 _HEADINGS = {"control": "*Controls*", "truth": "*Ground truth*"}
 
 
@@ -47,13 +49,15 @@ def render_markdown(result: BenchmarkResult) -> str:
     legend = " ".join(table_legend(result.comparison, result.methods, result.scoring))
     parts.append(_filled(legend))
     settings = chosen_settings(result.choices, result.methods, result.scoring)
+    has_validation = any(each.validation for each in settings)
+    chosen_by = _filled(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
     for heading, body in (
         ("Warnings", _bullets([each.text for each in result.cautions if each.section != "controls"])),
         ("What the controls say", _bullets([each.text for each in result.cautions if each.section == "controls"])),
         ("Not complete", _bullets(incomplete_methods(result.comparison, result.methods, result.failures))),
         ("Probabilities", _probabilities(result)),
         ("How much each member counts", _bullets(member_lines(result.members, result.methods))),
-        ("Settings chosen", _bullets([each.line() for each in settings])),
+        ("Settings chosen", "\n\n".join(filter(None, (_bullets([each.line() for each in settings]), chosen_by)))),
     ):
         if body:
             parts.append(f"## {heading}\n\n{body}")

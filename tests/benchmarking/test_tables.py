@@ -219,6 +219,8 @@ def test_markdown_lists_settings() -> None:
         "- V gene usage: nothing to choose",
         "- Method A, validation AUC 0.820 ± 0.016: kernel = minmax; l1 = none; C = 1, 10, 100, 1000, 1e+04 by fold",
         "- Method C, folds 0, 1: k = [3, 4]; on = true, - by fold",
+        "",
+        "The validation AUC was used for choosing, so it is too high: it says nothing about new repertoires.",
     ]
 
 
