@@ -51,9 +51,14 @@ class NetworkConfig:
     embedding: str = field(
         default="convolution",
         metadata={
-            "meaning": "how sequences are represented (h1): the paper's 1D convolution, an LSTM, or one of your own",
+            "meaning": "how sequences are represented (h1): the paper's 1D convolution, an LSTM, a transformer, or your"
+            " own encoder",
             "names": list_encoders,
         },
+    )
+    embedding_weights: str | None = field(
+        default=None,
+        metadata={"meaning": "file with weights of a trained transformer, which stay as they are; null: none"},
     )
     n_kernels: int = _number(32, 1, "kernels of the convolution (d_v), or units of another encoder", high=_MAX_UNITS)
     kernel_size: int = _number(9, 1, "residues that one kernel spans", high=1000)
@@ -312,6 +317,8 @@ def _contradictions(config: Config) -> list[str]:
     if network.n_key_layers == 0 and network.key_units != n_values:
         expected = f"expected n_kernels + 2 gene_units, {n_values}, where n_key_layers is 0"
         problems.append(f"network.key_units: {expected}, found {network.key_units}")
+    if network.embedding == "transformer" and network.abundance != "none":
+        problems.append(f"network.abundance: expected none beside embedding=transformer, found {network.abundance}")
     if training.top_number is not None and training.unattended == "dropped":
         expected = "expected unattended=constant beside it, because predictions do not know a number"
         problems.append(f"training.top_number: {expected}, found unattended=dropped")
@@ -339,8 +346,10 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
         choices = limits["names"]() if hint is str else get_args(hint)
         return value, None if value in choices else f"expected one of {', '.join(map(str, choices))}"
     kinds = set(get_args(hint)) or {hint}
-    if type(None) in kinds and value in (None, limits["none"]):
+    if type(None) in kinds and value in (None, limits.get("none")):
         return None, None
+    if str in kinds:
+        return value, None if isinstance(value, str) else "expected the path of a file, or null"
     if bool in kinds:
         return value, None if isinstance(value, bool) else "expected true or false"
     return _convert_number(read_exponent(value), int in kinds, limits)

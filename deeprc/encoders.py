@@ -23,6 +23,7 @@ _GROUP = "deeprc.encoders"
 _FACTORIES: dict[str, str | EncoderFactory] = {
     "convolution": "deeprc.nn.encoders:ConvolutionEncoder",
     "lstm": "deeprc.nn.encoders:LstmEncoder",
+    "transformer": "deeprc.nn.transformer:TransformerEncoder",
 }
 
 

@@ -77,6 +77,8 @@ def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
     kinds = set(get_args(hint)) or {hint}
     if bool in kinds:
         return "true or false"
+    if str in kinds:
+        return "path of a file, or null"
     text = "whole number" if int in kinds else "number"
     low, high = limits["low"], limits["high"]
     if high < _SHOWN_LIMIT:

@@ -5,7 +5,7 @@
 
 `learn` trains a small encoder to predict masked residues, counts over how many residues each head averages before,
 during and after training, and replaces heads of class I by an average. `compare` trains DeepRC with this encoder and
-with the convolution on the same folds. Letters: N sequences, L positions, H heads, D features.
+with the convolution on the same folds. Letters: N sequences, L positions, H heads.
 """
 
 import json
@@ -16,62 +16,21 @@ from typing import Any
 import click
 import pandas as pd
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import Tensor
 from torch.nn import functional
 
 from deeprc.config import load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.encoders import register_encoder
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.hopfield.analysis import metastable_sizes, summarise_heads
-from deeprc.hopfield.transformer import HopfieldEncoderLayer
-from deeprc.nn import EncoderSettings, SequenceEncoder
+from deeprc.nn import EncoderSettings
+from deeprc.nn.transformer import TransformerEncoder
 from deeprc.runs.several import RunPlan, train_runs
 
-WIDTH, LAYERS, HEADS, POSITIONS, MASKED = 64, 4, 4, 40, 0.15
 MEASURED = (0, 30, 100, 200, 400, 700, 1000)  # updates after which the heads are measured
-HELD_OUT, BATCH, RATE, FOLDS = 1000, 256, 2e-3, 5
+MASKED, HELD_OUT, BATCH, RATE, FOLDS = 0.15, 1000, 256, 2e-3, 5
 Sequences = tuple[Tensor, Tensor]  # residues, (N, L), -1 beyond the end, and lengths, (N,)
-
-
-class ReceptorTransformer(SequenceEncoder):
-    """Transformer layers over residues; a sequence is represented by maxima over its positions, as in DeepRC.
-
-    With `weights`, the layers are those of a trained encoder and stay as they are. Needs the setting abundance=none.
-    """
-
-    def __init__(self, settings: EncoderSettings, weights: Path | None = None) -> None:
-        super().__init__(settings.out_features)
-        self.embed, self.output = nn.Linear(20, WIDTH), nn.Linear(WIDTH, 20)
-        self.from_start, self.from_end = nn.Embedding(POSITIONS, WIDTH), nn.Embedding(POSITIONS, WIDTH)
-        options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": True}
-        self.layers = nn.ModuleList(HopfieldEncoderLayer(WIDTH, HEADS, 2 * WIDTH, **options) for _ in range(LAYERS))
-        self.norm = nn.LayerNorm(WIDTH)
-        if weights is not None:
-            self.load_state_dict(load_file(weights), assign=True)
-            self.requires_grad_(False)
-        self.project = nn.Linear(WIDTH, settings.out_features)
-
-    def patterns(self, one_hot: Tensor, lengths: Tensor, weights: list[Tensor] | None = None) -> Tensor:
-        """Return the last layer's patterns, (N, L, WIDTH); append each layer's (N, H, L, L) to `weights` if given."""
-        place = torch.arange(one_hot.shape[1], device=lengths.device)
-        back = lengths[:, None] - 1 - place
-        positions = self.from_start(place.clamp(max=POSITIONS - 1)) + self.from_end(back.clamp(0, POSITIONS - 1))
-        x, padding = self.embed(one_hot) + positions, back < 0
-        for layer in self.layers:
-            if weights is not None:
-                weights.append(layer.self_attn.association_weights(layer.norm1(x), stored_padding_mask=padding))
-            x = layer(x, src_key_padding_mask=padding)
-        result: Tensor = self.norm(x)
-        return result
-
-    def encode(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return the representations, (N, D), from DeepRC's features: positional ones sum to 1 times their scale."""
-        one_hot = features[:, :, :20] / features[:, :, 20:].sum(2, keepdim=True).clamp(min=1e-6)
-        beyond = torch.arange(features.shape[1], device=lengths.device) >= lengths[:, None]
-        found = self.project(self.patterns(one_hot, lengths)).masked_fill(beyond[:, :, None], -torch.inf)
-        return functional.selu(found.max(dim=1).values)
 
 
 def mask_residues(sequences: Sequences, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -82,7 +41,7 @@ def mask_residues(sequences: Sequences, generator: torch.Generator) -> tuple[Ten
     return one_hot.float(), masked
 
 
-def masked_loss(model: ReceptorTransformer, sequences: Sequences, generator: torch.Generator) -> tuple[Tensor, float]:
+def masked_loss(model: TransformerEncoder, sequences: Sequences, generator: torch.Generator) -> tuple[Tensor, float]:
     """Return the cross entropy of masked residues, and the share of them that is predicted correctly."""
     one_hot, masked = mask_residues(sequences, generator)
     logits, truth = model.output(model.patterns(one_hot, sequences[1])[masked]), sequences[0][masked]
@@ -90,14 +49,14 @@ def masked_loss(model: ReceptorTransformer, sequences: Sequences, generator: tor
 
 
 @torch.no_grad()
-def evaluate(model: ReceptorTransformer, held_out: Sequences) -> dict[str, float]:
+def evaluate(model: TransformerEncoder, held_out: Sequences) -> dict[str, float]:
     """Return the loss and the accuracy on held-out sequences, with the same masks each time."""
     loss, accuracy = masked_loss(model, held_out, torch.Generator().manual_seed(1))
     return {"loss": loss.item(), "accuracy": accuracy}
 
 
 @torch.no_grad()
-def measure_heads(model: ReceptorTransformer, held_out: Sequences) -> list[dict[str, Any]]:
+def measure_heads(model: TransformerEncoder, held_out: Sequences) -> list[dict[str, Any]]:
     """Return, for each head, over how many residues the residues of held-out sequences average."""
     residues, lengths = held_out
     inside, one_hot = residues >= 0, mask_residues(held_out, torch.Generator().manual_seed(1))[0]
@@ -110,13 +69,13 @@ def measure_heads(model: ReceptorTransformer, held_out: Sequences) -> list[dict[
 
 
 @torch.no_grad()
-def replace_by_average(model: ReceptorTransformer, heads: list[dict[str, Any]]) -> ReceptorTransformer:
+def replace_by_average(model: TransformerEncoder, heads: list[dict[str, Any]]) -> TransformerEncoder:
     """Return a copy in which heads give every residue the same weight: their state patterns are 0."""
-    copied = ReceptorTransformer(EncoderSettings(model.out_features))
+    copied = TransformerEncoder(EncoderSettings(model.out_features))
     copied.load_state_dict(model.state_dict())
     for head in heads:
         linear = copied.layers[head["layer"] - 1].self_attn.map_states.linear
-        rows = slice((head["head"] - 1) * WIDTH // HEADS, head["head"] * WIDTH // HEADS)
+        rows = slice((head["head"] - 1) * model.width // model.n_heads, head["head"] * model.width // model.n_heads)
         linear.weight[rows], linear.bias[rows] = 0, 0
     return copied
 
@@ -149,7 +108,7 @@ def learn(data: Path, output: Path, updates: int, seed: int) -> None:
     torch.manual_seed(seed)
     generator, history = torch.Generator().manual_seed(seed), []
     residues, lengths = read_sequences(data, HELD_OUT + BATCH * updates)
-    held_out, model = (residues[:HELD_OUT], lengths[:HELD_OUT]), ReceptorTransformer(EncoderSettings(1))
+    held_out, model = (residues[:HELD_OUT], lengths[:HELD_OUT]), TransformerEncoder(EncoderSettings(1))
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=updates + 1, pct_start=0.1)
     started = time.process_time()
@@ -171,8 +130,7 @@ def learn(data: Path, output: Path, updates: int, seed: int) -> None:
     for name, chosen in (("none", []), ("class I", of_class_1), ("others", others), ("all", heads)):
         replaced.append({"heads": name, "n": len(chosen), **evaluate(replace_by_average(model, chosen), held_out)})
         click.echo(f"{len(chosen)} heads replaced ({name}): {replaced[-1]['loss']:.3f}")
-    weights = {name: each for name, each in model.state_dict().items() if not name.startswith("project")}
-    save_file(weights, f"{output}.safetensors")
+    save_file(model.trained_weights(), f"{output}.safetensors")
     found = {"seed": seed, "cpu_s": round(time.process_time() - started), "replaced": replaced, "history": history}
     Path(f"{output}.json").write_text(json.dumps(found, indent=1) + "\n")
 
@@ -181,19 +139,29 @@ def learn(data: Path, output: Path, updates: int, seed: int) -> None:
 @click.option("--cohort", type=click.Path(exists=True, path_type=Path), required=True, help="From deeprc preprocess.")
 @click.option("--target", required=True)
 @click.option("--group-by", help="Column of the donors.")
-@click.option("--weights", type=click.Path(exists=True, path_type=Path), required=True, help="From learn.")
+@click.option("--weights", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--output", type=click.Path(path_type=Path), default="runs", show_default=True, help="Of the runs.")
 @click.argument("settings", nargs=-1)
 def compare(cohort: Path, target: str, group_by: str | None, weights: Path, output: Path, settings: tuple[str]) -> None:
-    """Train DeepRC with each encoder on five folds. SETTINGS are those of deeprc train, as n_updates=500."""
+    """Train DeepRC with each encoder on five folds: OUTPUT/compare.tsv. SETTINGS are those of deeprc train."""
     torch.set_num_threads(1)
-    register_encoder("transformer", lambda options: ReceptorTransformer(options, weights))
     plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=FOLDS, fold=fold, group_by=group_by)) for fold in range(FOLDS)}
-    for name in ("convolution", "transformer"):
-        config = load_config(overrides=[f"embedding={name}", *settings])
+    encoders = {
+        "convolution": ["embedding=convolution"],
+        "convolution-random": ["embedding=convolution", "seeded_start=0"],
+        "transformer": ["embedding=transformer", f"embedding_weights={weights.absolute()}"],
+    }
+    rows = []
+    for name, own in encoders.items():
+        config = load_config(overrides=["composition=false", "clones=false", *own, *settings])
         for folder in train_runs(cohort, output / name, plans, targets=target, config=config):
             (test,) = json.loads((folder / "metrics.json").read_text())["test"].values()
-            click.echo(f"{name}, {folder.name}: {test['auc']:.3f}")
+            seconds = pd.read_csv(folder / "history.tsv", sep="\t")["seconds"].iloc[-1]
+            rows.append({"encoder": name, "fold": folder.name, "auc": test["auc"], "seconds": round(seconds)})
+    table = pd.DataFrame(rows)
+    table.to_csv(output / "compare.tsv", sep="\t", index=False)
+    summary = table.groupby("encoder", sort=False).agg({"auc": ["mean", "std"], "seconds": "sum"})
+    click.echo(summary.round(3).to_string())
 
 
 if __name__ == "__main__":

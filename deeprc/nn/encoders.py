@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deeprc.errors import InputError
 from deeprc.nn.features import N_AMINO_ACIDS, N_FEATURES
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
 from deeprc.nn.motif_convolution.reference import dense_features
@@ -38,6 +40,8 @@ class EncoderSettings:
         Kernel width, K, and standard deviation of the initial weights in units of LeCun's 1 / sqrt(fan-in).
     implementation, precision
         Implementation and precision of the motif convolution, see `motif_convolution`.
+    frozen
+        Whether weights that `SequenceEncoder.load_weights` takes over stay as they are in training.
     """
 
     out_features: int
@@ -45,6 +49,7 @@ class EncoderSettings:
     gain: float = 1.0
     implementation: Implementation = "auto"
     precision: Precision = "float32"
+    frozen: bool = False
 
 
 class SequenceEncoder(nn.Module):
@@ -89,6 +94,18 @@ class SequenceEncoder(nn.Module):
             return torch.zeros((0, self.out_features), device=sequences.device)
         features = dense_features(sequences)  # (N, L, 23)
         return self.encode(self.linear_part(features), sequences.lengths)
+
+    def load_weights(self, path: Path) -> None:  # noqa: ARG002  # for encoders that can
+        """Take over weights that were trained before, from the file that the setting `embedding_weights` names.
+
+        Raises
+        ------
+        InputError
+            If the file is not one of this encoder, or the encoder cannot take over weights.
+        """
+        raise InputError(
+            "embedding_weights: expected null, because this encoder (`embedding`) cannot take over weights"
+        )
 
     def fused_weights(self) -> tuple[Tensor, Tensor] | None:
         """Return kernels (D, 23, K) and biases (D,) if the compiled pass of `attend_cpu` may replace this encoder.

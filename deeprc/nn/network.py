@@ -102,8 +102,10 @@ class DeepRC(nn.Module):
     n_outputs
         Number of outputs of all tasks together, T.
     embedding
-        Name of the sequence encoder: `convolution` (as in the paper), `lstm`, or a registered one, see
+        Name of the sequence encoder: `convolution` (as in the paper), `lstm`, `transformer`, or a registered one, see
         `deeprc.encoders`.
+    frozen_embedding
+        Whether the encoder gets weights that were trained before and stay as they are, see `EncoderSettings.frozen`.
     n_kernels, kernel_size, convolution_gain
         Settings of the encoder, see `EncoderSettings`: `n_kernels` is D.
     gene_units, gene_names
@@ -129,6 +131,7 @@ class DeepRC(nn.Module):
         *,
         n_outputs: int = 1,
         embedding: str = "convolution",
+        frozen_embedding: bool = False,
         n_kernels: int = 32,
         kernel_size: int = 9,
         convolution_gain: float = 1.0,
@@ -152,7 +155,9 @@ class DeepRC(nn.Module):
             raise ValueError(f"key_units: without key layers the values are the keys: {expected}")
         if gene_units > 0 and gene_names is None:
             raise ValueError("gene_names: expected the names of the genes, because gene_units is not 0")
-        settings = EncoderSettings(n_kernels, kernel_size, convolution_gain, implementation, precision)
+        settings = EncoderSettings(
+            n_kernels, kernel_size, convolution_gain, implementation, precision, frozen_embedding
+        )
         self.embedding: SequenceEncoder = find_encoder(embedding)(settings)
         self.gene_embedding: GeneEmbedding | None = None
         if gene_units > 0 and gene_names is not None:

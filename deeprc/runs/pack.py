@@ -64,10 +64,9 @@ def pack_run(
     check_output_path(target)
     if target.exists():
         unpack_bundle(target)  # raises an error if the file is anything but a bundle, so that it is not replaced
-    trained = load_run(folder, device="cpu")
+    trained = _without_paths(load_run(folder, device="cpu"))
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
-    cohort = Path(trained.settings.cohort).name
-    settings = replace(trained.settings, cohort=cohort, fingerprint="", device="auto", test=None)
+    settings = replace(trained.settings, fingerprint="", device="auto", test=None)
     if trained.group_by is None and len(trained.clones()):
         _logger.warning(
             "%s: was trained without `group_by`: a stored clone may be of one person with several samples",
@@ -86,6 +85,14 @@ def pack_run(
         contents[_SHIFT] = _anonymous_summary(folder / _SHIFT)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
+
+
+def _without_paths(run: Run) -> Run:
+    """Return the run with the names of its cohort and of its encoder's weights, without their folders."""
+    settings, weights = run.settings, run.settings.config.network.embedding_weights
+    network = replace(settings.config.network, embedding_weights=None if weights is None else Path(weights).name)
+    config = replace(settings.config, network=network)
+    return replace(run, settings=replace(settings, cohort=Path(settings.cohort).name, config=config))
 
 
 def _anonymous_summary(path: Path) -> bytes:

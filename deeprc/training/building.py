@@ -37,6 +37,7 @@ def build_network(
     shape = dict(vars(config.network))
     for name in ("abundance", "composition", "clones"):
         shape.pop(name)
+    shape["frozen_embedding"] = shape.pop("embedding_weights") is not None
     shape["precision"] = resolve_precision(config.network.precision, device)
     form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
     with torch.device("meta"):

@@ -101,6 +101,9 @@ class Trainer:
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         genes = GeneNames.of(self.train.dataset) if config.network.gene_units else None
         self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
+        goes_on = checkpoint is not None and ranks.compute_once(checkpoint.exists)
+        if config.network.embedding_weights is not None and not goes_on:
+            self.network.embedding.load_weights(Path(config.network.embedding_weights))
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copied(self.network)
@@ -108,7 +111,7 @@ class Trainer:
         self._validation_rows = self._draw_validation_rows()
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
-        if checkpoint is not None and ranks.compute_once(checkpoint.exists):
+        if checkpoint is not None and goes_on:
             self._restore(checkpoint)
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:

@@ -12,20 +12,22 @@ import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import save_file
 
-from deeprc import encoders
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.nn import EncoderSettings
+from deeprc.nn.transformer import TransformerEncoder
+from deeprc.runs.run import load_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
 def transformer(load_example: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import the example, with a small network."""
+    """Import the example, with fewer sequences and folds."""
     module = load_example("transformer")
-    for name, value in {"WIDTH": 16, "LAYERS": 2, "MEASURED": (0, 40), "HELD_OUT": 100, "BATCH": 64}.items():
+    for name, value in {"MEASURED": (0, 40), "HELD_OUT": 100, "BATCH": 64, "FOLDS": 3}.items():
         monkeypatch.setattr(module, name, value)
     return module
 
@@ -46,17 +48,19 @@ def test_masked_residues_are_learned_and_heads_are_measured_and_replaced(learned
     found = json.loads(Path(f"{learned}.json").read_text())
     first, last = found["history"]
     assert last["loss"] < 0.85 * first["loss"]
-    assert [(head["layer"], head["head"]) for head in last["heads"]] == [(i, j) for i in (1, 2) for j in (1, 2, 3, 4)]
+    assert [(head["layer"], head["head"]) for head in last["heads"]] == [
+        (i, j) for i in (1, 2, 3, 4) for j in (1, 2, 3, 4)
+    ]
     assert {head["operating_class"] for head in first["heads"]} == {"I"}  # an untrained head averages almost all
     none, *_, every = found["replaced"]
     assert none == {"heads": "none", "n": 0, "loss": last["loss"], "accuracy": last["accuracy"]}
-    assert sum(each["n"] for each in found["replaced"][1:3]) == every["n"] == 8  # class I and the others
+    assert sum(each["n"] for each in found["replaced"][1:3]) == every["n"] == 16  # class I and the others
     assert every["loss"] != none["loss"]
 
 
 def test_a_replaced_head_weighs_all_residues_alike_and_others_stay(transformer: ModuleType) -> None:
     torch.manual_seed(0)
-    model = transformer.ReceptorTransformer(EncoderSettings(3))
+    model = TransformerEncoder(EncoderSettings(3))
     replaced = transformer.replace_by_average(model, [{"layer": 1, "head": 2}])
     residues, lengths = torch.randint(20, (5, 7)), torch.tensor([7, 7, 7, 4, 4])
     residues[3:, 4:] = -1
@@ -73,44 +77,29 @@ def test_a_replaced_head_weighs_all_residues_alike_and_others_stay(transformer: 
     torch.testing.assert_close(after[0][:, [0, 2, 3]], before[0][:, [0, 2, 3]])
 
 
-def test_representations_do_not_depend_on_padding_and_scale(transformer: ModuleType) -> None:
-    torch.manual_seed(0)
-    model = transformer.ReceptorTransformer(EncoderSettings(6))
-    features = torch.zeros(1, 5, 23)
-    features[0, torch.arange(5), torch.tensor([1, 0, 15, 15, 4])] = 1
-    features[:, :, 20:] = 1 / 3
-    alone = model.encode(features, torch.tensor([5]))
-    padded = model.encode(torch.nn.functional.pad(3 * features, (0, 0, 0, 4)), torch.tensor([5]))
-    torch.testing.assert_close(padded, alone)
-
-
-def test_deeprc_trains_with_the_encoder_whose_layers_stay_as_they_are(
-    transformer: ModuleType,
-    learned: Path,
-    tmp_path: Path,
-    cohort_factory: Callable[..., RepertoireDataset],
-    monkeypatch: pytest.MonkeyPatch,
+def test_both_encoders_are_trained_on_the_same_folds(
+    transformer: ModuleType, tmp_path: Path, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
-    monkeypatch.setattr(encoders, "_FACTORIES", dict(encoders._FACTORIES))
-    monkeypatch.setattr(transformer, "FOLDS", 3)
     cohort = cohort_factory(20, 20)
-    weights_file = Path(f"{learned}.safetensors")
-    options = ["--target", "status", "--weights", str(weights_file), "--output", str(tmp_path / "runs")]
-    settings = ["n_updates=3", "composition=false", "clones=false", "n_kernels=4"]
-    command = ["compare", "--cohort", str(cohort.container.path), *options, *settings]
+    save_file(TransformerEncoder(EncoderSettings(1)).trained_weights(), tmp_path / "own.safetensors")
+    options = ["--target", "status", "--weights", str(tmp_path / "own.safetensors"), "--output", str(tmp_path / "runs")]
+    command = ["compare", "--cohort", str(cohort.container.path), *options, "n_updates=3", "n_kernels=4"]
     result = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
     assert result.exit_code == 0
-    lines = [line for line in result.output.splitlines() if ", fold-" in line]
-    names = [f"{encoder}, fold-{fold}" for encoder in ("convolution", "transformer") for fold in range(3)]
-    assert [line.split(":")[0] for line in lines] == names
-    weights = transformer.load_file(weights_file)
-    trained = transformer.load_file(tmp_path / "runs" / "transformer" / "fold-0" / "model.safetensors")
-    (name,) = [name for name in trained if name.endswith("layers.0.linear1.weight")]
-    torch.testing.assert_close(trained[name], weights["layers.0.linear1.weight"], rtol=0, atol=0)
-    encoders._FACTORIES.pop("transformer")  # the command registers it once per process
-    again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
-    assert [line for line in again.output.splitlines() if ", fold-" in line] == lines
-    encoders._FACTORIES.pop("transformer")
+    found = pd.read_csv(tmp_path / "runs" / "compare.tsv", sep="\t")
+    names = ["convolution", "convolution-random", "transformer"]
+    assert found["encoder"].tolist() == [name for name in names for _ in range(3)]
+    assert found["fold"].tolist() == ["fold-0", "fold-1", "fold-2"] * 3
+    assert found["auc"].between(0, 1).all()
+    tested = [pd.read_csv(tmp_path / "runs" / name / "fold-1" / "predictions.tsv", sep="\t") for name in names]
+    ids = [each.loc[each["split"] == "test", "repertoire_id"].tolist() for each in tested]
+    assert ids[0] == ids[1] == ids[2]
+    own = load_run(tmp_path / "runs" / "transformer" / "fold-0", device="cpu").settings.config
+    assert (own.network.embedding, own.network.composition, own.network.clones) == ("transformer", False, False)
+    mean = found.loc[found["encoder"] == "transformer", "auc"].mean()
+    assert f"{mean:.3f}" in result.output.splitlines()[-1]
+    again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)  # nothing is trained again
+    assert again.output.splitlines()[-3:] == result.output.splitlines()[-3:]
     with pytest.raises(InputError, match="another `config`"):  # runs with other settings are not taken for these
         CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
 

@@ -60,7 +60,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
-    assert list_encoders() == ["convolution", "lstm", "composition"]
+    assert list_encoders() == ["convolution", "lstm", "transformer", "composition"]
     path, out = str(cohort.container.path), tmp_path / "run"
     settings = ["embedding=composition", "n_updates=4", "evaluate_every=2", "n_kernels=6", "n_sequences=20"]
     with pytest.raises(SystemExit) as end:
@@ -94,9 +94,11 @@ def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDatase
 
 
 def test_nothing_that_a_file_names_is_imported(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"embedding: expected one of convolution, lstm, found 'os:system'"):
+    with pytest.raises(
+        InputError, match=r"embedding: expected one of convolution, lstm, transformer, found 'os:system'"
+    ):
         load_config("deeprc", ["embedding=os:system"])
-    with pytest.raises(ValueError, match="expected one of convolution, lstm, found 'os:system'"):
+    with pytest.raises(ValueError, match="expected one of convolution, lstm, transformer, found 'os:system'"):
         find_encoder("os:system")
 
 
@@ -120,7 +122,7 @@ def test_registering(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_config("deeprc", ["embedding=lengths"]).network.embedding == "lengths"
     assert isinstance(DeepRC(embedding="lengths").embedding, Lengths)
     (setting,) = (each for each in list_settings() if each.name == "embedding")
-    assert setting.kind == "convolution, lstm, lengths"
+    assert setting.kind == "convolution, lstm, transformer, lengths"
 
 
 def test_the_linear_part_and_the_rest_are_the_convolution(cohort: RepertoireDataset) -> None:

@@ -1,0 +1,82 @@
+"""Patterns of residues that a frozen encoder computes once for each sequence, and then reads from a temporary file.
+
+Letters: N sequences, R residues of all sequences end to end, W numbers of a pattern.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeprc.nn.sequences import SequenceBatch
+
+__all__ = ["PatternCache", "shared_cache"]
+
+_MAX_BYTES = 16 << 30
+
+
+class PatternCache:
+    """Patterns of the sequences that were asked for so far, in 16 bits, in a file that ends with the process.
+
+    Parameters
+    ----------
+    width
+        W.
+    max_bytes
+        Size from which the file is begun anew.
+    """
+
+    def __init__(self, width: int, *, max_bytes: int = _MAX_BYTES) -> None:
+        self.width, self.max_bytes = width, max_bytes
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as the cache
+        weakref.finalize(self, self._file.close)
+        self._first: dict[bytes, int] = {}  # of each sequence: the position of its first pattern in the file
+        self._n_patterns = 0
+        self._patterns = np.zeros((0, width), np.float16)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
+        """Return the patterns of all residues, (R, W) float32; `compute` returns those of new sequences.
+
+        New patterns are rounded to 16 bits, too, so that the result does not depend on what was asked for before.
+        """
+        if 2 * self.width * self._n_patterns > self.max_bytes:
+            self._empty()
+        sequences = sequences.compact()
+        text, lengths = sequences.residues.numpy().tobytes(), sequences.lengths.numpy()
+        bounds = [0, *np.cumsum(lengths).tolist()]
+        keys = [text[first:last] for first, last in pairwise(bounds)]
+        new = {key: row for row, key in enumerate(keys) if key not in self._first}
+        if new:
+            self._add(new, compute(sequences.take(torch.tensor(list(new.values()))).compact()))
+        first = np.fromiter((self._first[key] for key in keys), np.int64, len(keys))
+        rows = np.arange(bounds[-1]) + np.repeat(first - bounds[:-1], lengths)
+        return torch.from_numpy(self._patterns[rows]).float()
+
+    def _add(self, keys: dict[bytes, int], patterns: Tensor) -> None:
+        self._file.seek(2 * self.width * self._n_patterns)
+        self._file.write(patterns.half().numpy().tobytes())
+        self._file.flush()
+        for key in keys:
+            self._first[key] = self._n_patterns
+            self._n_patterns += len(key)
+        self._patterns = np.memmap(self._file, np.float16, "r", shape=(self._n_patterns, self.width))
+
+    def _empty(self) -> None:
+        self._first, self._n_patterns, self._patterns = {}, 0, self._patterns[:0].copy()
+        self._file.truncate(0)
+
+
+@lru_cache(maxsize=1)
+def shared_cache(digest: bytes, width: int) -> PatternCache:  # noqa: ARG001  # the digest is the key
+    """Return the cache of an encoder whose weights have this digest: all runs of a process share it."""
+    return PatternCache(width)

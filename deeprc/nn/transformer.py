@@ -1,0 +1,130 @@
+"""`TransformerEncoder`: a transformer over the residues of a sequence as h1. `examples/transformer.py` trains it.
+
+Letters: N sequences, L positions, R residues of all sequences end to end, H heads, W width, D features of a sequence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deeprc.errors import InputError
+from deeprc.hopfield.transformer import HopfieldEncoderLayer
+from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.pattern_cache import shared_cache
+from deeprc.nn.sequences import SequenceBatch
+
+__all__ = ["TransformerEncoder"]
+
+_BLOCK = 2048  # sequences that frozen layers read at a time
+
+
+class TransformerEncoder(SequenceEncoder):
+    """Transformer layers over residues; a sequence is represented by the maxima of linear maps over its positions.
+
+    Layers that come from a file of weights stay as they are: training learns the linear maps alone. On the CPU the
+    patterns of each sequence are then computed once, see `PatternCache`. Counts of sequences are not read.
+
+    Attributes
+    ----------
+    width, n_layers, n_heads, n_positions
+        W, the number of layers, H, and the number of positions from either end that are told apart.
+    """
+
+    width, n_layers, n_heads, n_positions = 64, 4, 4, 40
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        super().__init__(settings.out_features)
+        W, options = self.width, {"dropout": 0.0, "batch_first": True, "norm_first": True}
+        self.embed = nn.Linear(N_AMINO_ACIDS, W)
+        self.output = nn.Linear(W, N_AMINO_ACIDS)  # predicts masked residues: who trains the layers needs it
+        self.from_start, self.from_end = (nn.Embedding(self.n_positions, W) for _ in range(2))
+        layers = (HopfieldEncoderLayer(W, self.n_heads, 2 * W, **options) for _ in range(self.n_layers))  # type: ignore[arg-type]
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(W)
+        self.frozen = settings.frozen
+        self.requires_grad_(not self.frozen)
+        self.project = nn.Linear(W, settings.out_features)
+
+    def trained_weights(self) -> dict[str, Tensor]:
+        """Return the weights that `load_weights` takes over: all but the linear maps to the D features."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("project.")}
+
+    def load_weights(self, path: Path) -> None:
+        """Take over the weights of trained layers from a safetensors file."""
+        try:
+            found = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path}: expected a safetensors file: {str(error).splitlines()[0]}") from error
+        own = self.trained_weights()
+        if found.keys() != own.keys() or any(found[name].shape != own[name].shape for name in own):
+            raise InputError(f"{path}: expected the weights that `TransformerEncoder.trained_weights` returns")
+        self.load_state_dict(found, strict=False)
+
+    def patterns(self, one_hot: Tensor, lengths: Tensor, weights: list[Tensor] | None = None) -> Tensor:
+        """Return the last layer's patterns, (N, L, W), from residues (N, L, 20) and lengths (N,).
+
+        The association weights of each layer, (N, H, L, L), are appended to `weights` if it is given.
+        """
+        place, last = torch.arange(one_hot.shape[1], device=lengths.device), self.n_positions - 1
+        back = lengths[:, None] - 1 - place  # (N, L)
+        x = self.embed(one_hot) + self.from_start(place.clamp(max=last)) + self.from_end(back.clamp(0, last))
+        padding = back < 0
+        for layer in self.layers:
+            assert isinstance(layer, HopfieldEncoderLayer)
+            if weights is not None:
+                weights.append(layer.self_attn.association_weights(layer.norm1(x), stored_padding_mask=padding))
+            x = layer(x, src_key_padding_mask=padding)
+        result: Tensor = self.norm(x)
+        return result
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:
+        """Return the maxima over positions, (N, D), from features (N, L, 23): positional ones sum to their scale."""
+        one_hot = linear[:, :, :N_AMINO_ACIDS] / linear[:, :, N_AMINO_ACIDS:].sum(2, keepdim=True).clamp(min=1e-6)
+        beyond = torch.arange(linear.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+        found = self.project(self.patterns(one_hot, lengths)).masked_fill(beyond[:, :, None], -torch.inf)
+        return functional.selu(found.max(dim=1).values)
+
+    def forward(self, sequences: SequenceBatch) -> Tensor:
+        """Return the sequence representations, (N, D)."""
+        if not self.frozen or sequences.n_sequences == 0:
+            return super().forward(sequences)
+        if sequences.device.type == "cpu":
+            patterns = shared_cache(self._digest(), self.width).find(sequences, self._frozen_patterns)
+        else:
+            patterns = self._frozen_patterns(sequences.compact()).half().float()
+        lengths = sequences.lengths
+        return functional.selu(torch.segment_reduce(self.project(patterns), "max", lengths=lengths, axis=0))  # (N, D)
+
+    @torch.no_grad()
+    def _frozen_patterns(self, sequences: SequenceBatch) -> Tensor:
+        """Return the patterns of all residues, (R, W), of sequences that lie end to end; a block has like lengths."""
+        result = self.embed.weight.new_empty((len(sequences.residues), self.width))
+        for rows in sequences.lengths.argsort(stable=True).split(_BLOCK):
+            starts, lengths = sequences.starts[rows], sequences.lengths[rows]
+            inside = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (n, L)
+            at = starts.repeat_interleave(lengths) + _count_up(lengths)  # (r,), in the order of the sequences
+            one_hot = self.embed.weight.new_zeros((*inside.shape, N_AMINO_ACIDS))
+            one_hot[inside] = functional.one_hot(sequences.residues[at].long(), N_AMINO_ACIDS).to(one_hot)
+            result[at] = self.patterns(one_hot, lengths)[inside]
+        return result
+
+    def _digest(self) -> bytes:
+        """Return a digest of the weights of the layers."""
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in self.trained_weights().values():
+            digest.update(tensor.detach().numpy().tobytes())
+        return digest.digest()
+
+
+def _count_up(lengths: Tensor) -> Tensor:
+    """Return 0, 1, ... for each length, end to end, (R,)."""
+    ends = lengths.cumsum(0)
+    return torch.arange(int(ends[-1]), device=lengths.device) - (ends - lengths).repeat_interleave(lengths)
