@@ -349,6 +349,7 @@ def _convert(value: Any, hint: Any, limits: Mapping[str, Any]) -> tuple[Any, str
     if type(None) in kinds and value in (None, limits.get("none")):
         return None, None
     if str in kinds:
+        value = str(value) if isinstance(value, Path) else value
         return value, None if isinstance(value, str) else "expected the path of a file, or null"
     if bool in kinds:
         return value, None if isinstance(value, bool) else "expected true or false"

@@ -3,8 +3,8 @@
     python examples/uci.py --data uci_small.tar.gz --output uci.tsv
 
 Settings are chosen on the published halves of a set (`conxuntos.dat`): each half in turn trains, the other validates.
-The four published splits judge them, also of the eleven sets with a test part. An interrupted run goes on. Letters:
-N rows, F features, C classes, H heads.
+The four published splits measure the accuracy, in the eleven sets with a test part, too. An interrupted run goes on.
+Letters: N rows, F features, C classes, H heads.
 """
 
 import shutil

@@ -180,5 +180,7 @@ def test_settings_that_do_not_fit_are_named() -> None:
         InputError, match=r"network\.abundance: expected none beside embedding=transformer, found log1p"
     ):
         load_config("deeprc", ["embedding=transformer", "abundance=log1p"])
+    config = load_config("deeprc", {"embedding": "transformer", "embedding_weights": Path("a") / "b"})
+    assert config.network.embedding_weights == str(Path("a") / "b")
     with pytest.raises(InputError, match=r"embedding_weights: expected the path of a file, or null, found 3"):
         load_config("deeprc", ["embedding_weights=3"])
