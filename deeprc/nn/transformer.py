@@ -80,7 +80,8 @@ class TransformerEncoder(SequenceEncoder):
         for layer in self.layers:
             assert isinstance(layer, HopfieldEncoderLayer)
             if weights is not None:
-                weights.append(layer.self_attn.association_weights(layer.norm1(x), stored_padding_mask=padding))
+                states = layer.get_submodule("norm1")(x)
+                weights.append(layer.self_attn.association_weights(states, stored_padding_mask=padding))
             x = layer(x, src_key_padding_mask=padding)
         result: Tensor = self.norm(x)
         return result

@@ -126,3 +126,16 @@ def test_the_page_has_the_saved_numbers() -> None:
         assert f"{row} {by_layer} |" in page
     for each in saved["replaced"]:
         assert f" | {each['n']} | {each['loss']:.3f} | {each['accuracy']:.3f} |" in page
+
+
+def test_the_page_has_the_saved_comparison() -> None:
+    page = (DOCS / "examples-transformer.md").read_text(encoding="utf-8")
+    saved = pd.read_csv(DOCS / "examples" / "transformer.tsv", sep="\t")
+    lines = page[page.index("| cohort | repertoires x sequences |") :].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert len(rows) == saved["cohort"].nunique()
+    for (_, own), row in zip(saved.groupby("cohort", sort=False), rows, strict=True):
+        by_encoder = own.groupby("encoder", sort=False)
+        assert (by_encoder["fold"].nunique() == 5).all()
+        assert row[3:6] == [f"{each['auc'].mean():.3f} ± {each['auc'].std():.3f}" for _, each in by_encoder]
+        assert row[6] == ", ".join(f"{each['seconds'].sum():,}" for _, each in by_encoder)
