@@ -19,8 +19,8 @@ from scipy.sparse import csr_matrix
 
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, cached, content_digest
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.representations import kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
@@ -84,7 +84,9 @@ def _of_one_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
     """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
     a: object = one.container
     b: object = other.container
-    return a is b or (isinstance(a, Container) and isinstance(b, Container) and content_digest(a) == content_digest(b))
+    if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
+        return a is b or content_digest(a) == content_digest(b)
+    return a is b
 
 
 def _of_container(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int], weighted: bool) -> Floats:

@@ -12,6 +12,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,9 +20,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.container import Container
 from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.linked_container import LinkedContainer, StoredContainer
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, check_regular_file, temporary_folder, write_text
@@ -73,7 +74,7 @@ def _on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
     container: object = dataset.container
-    if not isinstance(container, Container):  # a simulated cohort, on no disk
+    if not isinstance(container, StoredContainer):  # a simulated cohort, on no disk
         return compute(dataset.whole())
     whole = f"{package_version('deeprc')} {content_digest(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
@@ -125,7 +126,7 @@ def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
                     raise
 
 
-def content_digest(container: Container) -> str:
+def content_digest(container: StoredContainer) -> str:
     """Return a hash of a container's repertoires: sequences, counts, genes and ids, as hexadecimal text.
 
     The hash is kept in the cache's folder with the file's stamp, so that a container of many gigabytes is read only
@@ -133,6 +134,8 @@ def content_digest(container: Container) -> str:
     """
     if container not in _DIGESTS:
         stamp = {**container.stamp._asdict(), "deeprc": package_version("deeprc")}
+        if isinstance(container, LinkedContainer):
+            stamp["parts"] = container.part_stamps
         known = read_cached_json(container.path, "content.json")
         if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
             known = {**stamp, "digest": _digest(container)}
@@ -160,25 +163,33 @@ def _repertoire_digest(repertoire: Repertoire) -> str:
     return content.hexdigest()
 
 
-def _digest(container: Container) -> str:
+def _digest(container: StoredContainer) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
-    sequences = container.sequences
-    columns: list[NDArray[Any]] = [
-        sequences.residues,
-        sequences.offsets,
-        sequences.counts,
-        container.repertoire_offsets,
-    ]
-    for genes in sequences.genes.values():
-        content.update("\n".join(genes.vocabulary).encode())
-        columns.append(genes.codes)
-    with open_step("hashing the container", sum(column.nbytes for column in columns)) as step:
-        for column in columns:
-            flat = np.ascontiguousarray(column).view(np.uint8)
-            for start in range(0, len(flat), _PIECE):
-                piece = flat[start : start + _PIECE]
-                content.update(piece.data)
-                step.advance(len(piece))
+    for vocabulary in container.gene_names.values():
+        content.update("\n".join(vocabulary).encode())
+    stores = [part.store.sequences for part in container.parts]
+    size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)
+    with open_step("hashing the container", size) as step:
+
+        def add(values: NDArray[Any], change: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray) -> None:
+            for start in range(0, len(values), piece := _PIECE // values.dtype.itemsize):
+                some = values[start : start + piece]
+                content.update(np.ascontiguousarray(change(some)).view(np.uint8).data)
+                step.advance(some.nbytes)
+
+        for each in stores:
+            add(each.residues)
+        n_residues = 0
+        add(np.zeros(1, np.int64))
+        for each in stores:
+            add(each.offsets[1:], partial(np.add, n_residues))
+            n_residues += len(each.residues)
+        for each in stores:
+            add(each.counts)
+        add(container.repertoire_offsets)
+        for name in container.gene_names:
+            for part, each in enumerate(stores):
+                add(each.genes[name].codes, partial(container.joint_codes, part, name))
     return content.hexdigest()
 
 

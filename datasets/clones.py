@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.distinct import count_distinct
+from deeprc.datasets.linked_container import LinkedContainer, SequencesInParts, StoredContainer
+from deeprc.datasets.parts import OneStore
 from deeprc.datasets.sequence_hash import are_equal, hash_row, hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError
@@ -76,9 +77,9 @@ class Clones:
 def gene_fields(dataset: RepertoireDataset) -> list[str]:
     """Return those of `v_call` and `j_call` that the dataset's sequences have."""
     container: object = dataset.container
-    if not isinstance(container, Container) and len(dataset):  # a simulated cohort: each repertoire is made on its own
+    if not isinstance(container, StoredContainer) and len(dataset):  # a simulated cohort: each repertoire is made alone
         return list(dataset[0].genes)
-    return list(container.sequences.genes) if isinstance(container, Container) else []
+    return list(container.gene_names) if isinstance(container, StoredContainer) else []
 
 
 def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
@@ -140,25 +141,32 @@ def take_sequences(dataset: RepertoireDataset, rows: NDArray[np.int64], fields: 
     return Sequences.counted_once(found.residues, found.offsets).with_genes(genes).take(back)
 
 
-def content_hashes(dataset: RepertoireDataset, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return hashes of the residues of some sequences of a container, (n,): an arbitrary, but stable order."""
+def content_hashes(
+    dataset: RepertoireDataset, rows: NDArray[np.int64], fields: Sequence[str] = ()
+) -> NDArray[np.uint64]:
+    """Return hashes of the residues, and of the genes in `fields`, of some sequences of a container, (n,).
+
+    Hashes of residues alone give an arbitrary, but stable order; genes are hashed by their codes in the container.
+    """
     container: object = dataset.container
-    if isinstance(container, Container):
-        return np.asarray(hash_rows(container.sequences.arrays(), rows))
-    found = take_sequences(dataset, rows)
-    return np.asarray(hash_rows(found.arrays(), np.arange(len(found))))
+    if isinstance(container, OneStore):
+        return np.asarray(hash_rows(container.sequences.arrays(fields), rows))
+    found = take_sequences(dataset, rows, fields)
+    return np.asarray(hash_rows(found.arrays(fields), np.arange(len(found))))
 
 
-def _all_sequences(dataset: RepertoireDataset) -> Sequences:
+def _all_sequences(dataset: RepertoireDataset, fields: list[str]) -> SequenceArrays | SequencesInParts:
     """Return the sequences of all repertoires of a container; those of a simulated cohort are made in memory."""
     container: object = dataset.container
-    if isinstance(container, Container):
-        return container.sequences
-    return Sequences.concatenate([repertoire.sequences for repertoire in dataset])
+    if isinstance(container, LinkedContainer):
+        return SequencesInParts(container, fields)
+    if isinstance(container, OneStore):
+        return container.sequences.arrays(fields)
+    return Sequences.concatenate([repertoire.sequences for repertoire in dataset]).arrays(fields)
 
 
 def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
-    sequences = _all_sequences(whole).arrays(fields)
+    sequences = _all_sequences(whole, fields)
     return vars(group_clones(sequences, np.asarray(whole.container.repertoire_offsets)))
 
 
@@ -181,7 +189,7 @@ class _KeyLayout(NamedTuple):
 
 
 def group_clones(
-    sequences: SequenceArrays,
+    sequences: SequenceArrays | SequencesInParts,
     repertoire_offsets: NDArray[np.int64],
     *,
     at_once: int = _AT_ONCE,
@@ -192,7 +200,7 @@ def group_clones(
     Parameters
     ----------
     sequences
-        All sequences, with the genes that count.
+        All sequences, with the genes that count, in one piece or in parts.
     repertoire_offsets
         Offsets of the repertoires, (B + 1,): repertoire b has the sequences from repertoire_offsets[b] to
         repertoire_offsets[b + 1].
@@ -201,10 +209,16 @@ def group_clones(
     mask
         Bits of the hash that are used; the result does not depend on it.
     """
-    n = len(sequences.offsets) - 1
+    n = sequences.bounds[-1] if isinstance(sequences, SequencesInParts) else len(sequences.offsets) - 1
     n_pieces = max(1, -(-n // min(_PIECE, at_once)))
     pieces_of_pass = max(1, at_once // _PIECE)
-    chunks = list(pairwise([*range(0, n, _PIECE), n]))
+    bounds_of_parts = sequences.bounds if isinstance(sequences, SequencesInParts) else [0, n]
+    chunks = list(pairwise(sorted({*range(0, n, _PIECE), *bounds_of_parts}))) or [(0, 0)]
+
+    def view(start: int, stop: int) -> tuple[SequenceArrays, int]:
+        """Return arrays that hold the sequences from `start` to `stop`, and the row of their first sequence."""
+        return (sequences.view(start, stop), start) if isinstance(sequences, SequencesInParts) else (sequences, 0)
+
     layout = _KeyLayout(uint64(n.bit_length()), np.uint64(mask), n_pieces)
     size = len(chunks) * (1 + -(-n_pieces // pieces_of_pass)) + n_pieces
     with (
@@ -212,7 +226,11 @@ def group_clones(
         open_step("finding clones that repertoires share", size) as step,
     ):
         # The counts say where in a piece the keys of each chunk belong, so no thread waits for another.
-        counted = threads.map(lambda chunk: _count_keys(sequences, *chunk, layout), chunks)
+        def count(chunk: tuple[int, int]) -> NDArray[np.int64]:
+            arrays, first = view(*chunk)
+            return np.asarray(_count_keys(arrays, chunk[0] - first, chunk[1] - first, layout))
+
+        counted = threads.map(count, chunks)
         counts = np.array([*step.follow(counted)], np.int64)
         parts = []
         for first in range(0, n_pieces, pieces_of_pass):
@@ -223,7 +241,8 @@ def group_clones(
             keys = np.empty(int(offsets[-1]), np.uint64)
 
             def write(chunk: tuple[int, int], target: NDArray[np.int64], keys: Any = keys, first: int = first) -> None:
-                _write_keys(sequences, *chunk, layout, first, target.copy(), keys)
+                arrays, shift = view(*chunk)
+                _write_keys(arrays, chunk[0] - shift, chunk[1] - shift, shift, layout, first, target.copy(), keys)
 
             def group(bounds: tuple[int, int], keys: Any = keys) -> _Part:
                 piece = keys[bounds[0] : bounds[1]]
@@ -239,14 +258,22 @@ _Part = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[n
 
 
 def _group_keys(
-    sequences: SequenceArrays, repertoire_offsets: NDArray[np.int64], keys: NDArray[np.uint64], row_bits: Any
+    sequences: SequenceArrays | SequencesInParts,
+    repertoire_offsets: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    row_bits: Any,
 ) -> _Part:
     """Return the shared clones of sorted keys: first sequences, numbers of carriers, carriers; and private clones."""
-    n = len(keys)
+    n, places = len(keys), np.zeros(0, np.int64)
+    if isinstance(sequences, SequencesInParts):
+        same = keys[1:] >> row_bits == keys[:-1] >> row_bits
+        compared = np.append(same, False) | np.append(False, same)  # few of all: only these are copied
+        places = np.cumsum(compared) - 1
+        sequences = sequences.take((keys[compared] & ((np.uint64(1) << row_bits) - np.uint64(1))).astype(np.int64))
     representative, sizes, carriers = np.empty(n // 2, np.int64), np.empty(n // 2, np.int32), np.empty(n, np.int32)
     private = np.zeros(len(repertoire_offsets) - 1, np.int64)
     n_clones, n_carriers = _group(
-        sequences, repertoire_offsets, keys, row_bits, representative, sizes, carriers, private
+        sequences, places, repertoire_offsets, keys, row_bits, representative, sizes, carriers, private
     )
     return representative[:n_clones].copy(), sizes[:n_clones].copy(), carriers[:n_carriers].copy(), private
 
@@ -290,6 +317,7 @@ def _write_keys(
     sequences: SequenceArrays,
     start: int,
     stop: int,
+    first_row: int,
     layout: _KeyLayout,
     first_piece: int,
     targets: NDArray[np.int64],
@@ -298,18 +326,20 @@ def _write_keys(
     """Write the keys of the sequences from `start` to `stop` whose hashes are in one of the pieces.
 
     The pieces start at `first_piece`. The next key of each piece is written at its target, which then moves on by one.
+    `first_row` is the row of the first sequence of the arrays.
     """
     for row in range(start, stop):
         value = hash_row(sequences, row) & layout.mask
         piece = _piece_of(value, layout.n_pieces) - first_piece
         if 0 <= piece < len(targets):
-            keys[targets[piece]] = (value << layout.row_bits) | uint64(row)
+            keys[targets[piece]] = (value << layout.row_bits) | uint64(first_row + row)
             targets[piece] += 1
 
 
 @njit(nogil=True)
 def _group(
     sequences: SequenceArrays,
+    places: NDArray[np.int64],
     repertoire_offsets: NDArray[np.int64],
     keys: NDArray[np.uint64],
     row_bits: Any,
@@ -320,8 +350,9 @@ def _group(
 ) -> tuple[int, int]:
     """Write the arrays of `_group_keys`; return the number of shared clones, and of the carriers of all of them.
 
-    Keys with equal hashes lie together, in the order of their sequences. The keys are changed. Arrays are made by the
-    caller, because their functions take longer to compile than this one.
+    Keys with equal hashes lie together, in the order of their sequences. `places` has the position of each key's
+    sequence, (n,); if it is empty, the position is the key's row. The keys are changed. Arrays are made by the caller,
+    because their functions take longer to compile than this one.
     """
     n = len(keys)
     row_mask = (uint64(1) << row_bits) - uint64(1)
@@ -341,7 +372,8 @@ def _group(
             for other in range(one + 1, stop):
                 if keys[other] != _DONE:
                     again = np.int64(keys[other] & row_mask)
-                    if are_equal(sequences, row, sequences, again):
+                    at = (places[one], places[other]) if len(places) > 0 else (row, again)
+                    if are_equal(sequences, at[0], sequences, at[1]):
                         keys[other] = _DONE
                         if again >= repertoire_offsets[last + 1]:
                             last = np.searchsorted(repertoire_offsets, again, side="right") - 1

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.container import FORMAT, VERSION, Container
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_header import FORMAT, VERSION
 from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
 from deeprc.documents import CONTROL_CHARACTERS
 
@@ -153,9 +154,11 @@ def write_origin(
     source: str,
     preprocessing: Mapping[str, Any],
     simulation: Mapping[str, Any] | None,
+    *,
+    version: int = VERSION,
 ) -> None:
     """Write the name and the version of the format, and the origin of the container; see `ContainerWriter`."""
-    file.attrs["version"] = VERSION
+    file.attrs["version"] = version
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)

@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container import Container
+from deeprc.datasets.linked_container import StoredContainer, open_container
+from deeprc.datasets.parts import SequenceStore
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.rich import details, histogram, table
@@ -24,17 +24,6 @@ __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
 _SHOWN = 5
 """Number of rows of the metadata that a notebook shows."""
-
-
-class SequenceStore(Protocol):
-    """A store of the sequences of repertoires: a container, or memory.
-
-    `digests` holds the digests that were computed, by a repertoire's first sequence and the one after its last.
-    """
-
-    path: Path
-    digests: dict[tuple[int, int], str]
-    sequences: Sequences
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +37,7 @@ class Repertoire:
     start, stop
         Range of the repertoire's sequences in the container.
     container
-        Container of the sequences, or another store of them.
+        Container of the sequences, or another store of them: the part, if the cohort's container names parts.
     metadata
         Repertoire's row of the metadata sheet.
     """
@@ -154,7 +143,7 @@ class RepertoireDataset:
     Parameters
     ----------
     path
-        Path of a container made by `deeprc preprocess`.
+        Path of a container made by `deeprc preprocess`, or by `deeprc join --link`, which names several.
 
     Raises
     ------
@@ -163,7 +152,7 @@ class RepertoireDataset:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.container = Container(path)
+        self.container: StoredContainer = open_container(path)
         self.rows: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
 
     def __len__(self) -> int:
@@ -264,9 +253,10 @@ class RepertoireDataset:
         return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
 
     def _repertoire(self, row: int) -> Repertoire:
-        start, stop = self.container.repertoire_offsets[row : row + 2].tolist()
+        part = self.container.parts[self.container.part_of(row)]
+        start, stop = (self.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
         metadata = {name: values[row] for name, values in self._columns.items()}
-        return Repertoire(str(self.container.repertoire_ids[row]), start, stop, self.container, metadata)
+        return Repertoire(str(self.container.repertoire_ids[row]), start, stop, part.store, metadata)
 
 
 def open_dataset(path: str | os.PathLike[str]) -> RepertoireDataset:

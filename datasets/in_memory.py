@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, columns_of_mice, split
-from deeprc.datasets.container import VERSION
+from deeprc.datasets.container_header import VERSION
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.frames import categorical_of, constant_columns, texts_of, to_arrow
 from deeprc.datasets.metadata import Metadata, metadata_of_table, read_metadata
 from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.parts import OneStore
 from deeprc.datasets.plan import NEVER, list_names
 from deeprc.datasets.preprocessing import check_container_output, check_loci, report_empty
 from deeprc.datasets.readers import Header, RawRows, coded_columns, make_rows, match_reader
@@ -78,7 +79,7 @@ class MemoryDataset(RepertoireDataset):
         return RepertoireDataset(output)
 
 
-class MemoryContainer:
+class MemoryContainer(OneStore):
     """A container in memory, with all that a dataset needs of a container.
 
     Parameters
@@ -106,10 +107,6 @@ class MemoryContainer:
         self.sequences = _join(list(parts.values()))
         self.metadata = metadata
         self.digests: dict[tuple[int, int], str] = {}
-
-    def take(self, rows: NDArray[np.int64]) -> Sequences:
-        """Return some of the sequences, at rows (n,), in this order."""
-        return self.sequences.take(rows)
 
 
 def _join(parts: Sequence[Sequences]) -> Sequences:

@@ -15,6 +15,7 @@ import pandas as pd
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.linked_container import write_linked
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, name_write_errors
@@ -37,23 +38,29 @@ class Joining:
         Number of the containers that were joined.
     n_repertoires
         Number of all repertoires.
+    linked
+        Whether the container names the others, whose sequences it needs.
     """
 
     path: Path
     n_parts: int
     n_repertoires: int
+    linked: bool = False
 
     def to_text(self) -> str:
         """Return the result as text."""
-        return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nwrote {self.path}"
+        kept = "; it reads these containers where they are: keep them" if self.linked else ""
+        return f"{self.n_repertoires:,} repertoires of {self.n_parts:,} containers\nwrote {self.path}{kept}"
 
 
-def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Joining:
+def join(
+    containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str], *, link: bool = False
+) -> Joining:
     """Write one container with the repertoires of several, container after container.
 
-    Sequences are copied some at a time, so memory does not grow with the cohort. If only some containers have a
-    metadata column or genes, the others' values are missing or unknown, with a warning. Witnesses are kept if all
-    containers have the same simulated signals.
+    Sequences are copied some at a time, so memory does not grow with the cohort; or they stay where they are, and the
+    new container names the others. If only some containers have a metadata column or genes, the others' values are
+    missing or unknown, with a warning. Witnesses are kept if all containers have the same simulated signals.
 
     Parameters
     ----------
@@ -61,6 +68,9 @@ def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike
         Two or more containers of the same chain that were preprocessed with the same options.
     output
         Path of the container to write; another container there is replaced, unless it is one of those to join.
+    link
+        Whether to write a small container that names the others, by their paths from its folder, sizes and checksums.
+        They must lie in this folder or below it, and stay there unchanged. Every result is that of the copy.
 
     Raises
     ------
@@ -74,6 +84,11 @@ def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike
     metadata = _join_metadata(parts)
     recipe = _common_recipe(parts)
     _warn_of_unknown_genes(parts)
+    names = ", ".join(part.path.name for part in parts)
+    source, preprocessing = f"{len(parts)} containers: {names}", _join_reports(parts)
+    if link:
+        write_linked(target, parts, metadata, source=source, preprocessing=preprocessing, simulation=recipe)
+        return Joining(target, len(parts), len(metadata), linked=True)
     with name_write_errors(target), ContainerWriter(target) as writer:
         for part in parts:
             for row, name in enumerate(part.repertoire_ids):
@@ -82,13 +97,7 @@ def join(containers: Sequence[str | os.PathLike[str]], output: str | os.PathLike
                 writer.append(str(name), sequences if recipe is not None else _without_witness(sequences))
             if FileStamp.of(part.path) != part.stamp:
                 raise InputError(f"{part.path}: was changed while it was read; try again")
-        names = ", ".join(part.path.name for part in parts)
-        writer.finish(
-            metadata,
-            source=f"{len(parts)} containers: {names}",
-            preprocessing=_join_reports(parts),
-            simulation=recipe,
-        )
+        writer.finish(metadata, source=source, preprocessing=preprocessing, simulation=recipe)
     return Joining(target, len(parts), len(metadata))
 
 

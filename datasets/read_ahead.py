@@ -15,7 +15,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from deeprc.datasets.container import Container
+from deeprc.datasets.linked_container import StoredContainer
+from deeprc.datasets.sequences import Sequences
 
 __all__ = ["ReadAhead"]
 
@@ -46,12 +47,12 @@ class ReadAhead:
         Columns of its sequences that are read, beside the residues and the offsets: `counts`, `v_call`, `j_call`.
     """
 
-    def __init__(self, container: Container, fields: Collection[str]) -> None:
-        sequences = container.sequences
-        columns = {"counts": sequences.counts} | {name: calls.codes for name, calls in sequences.genes.items()}
+    def __init__(self, container: StoredContainer, fields: Collection[str]) -> None:
+        stores = [part.store.sequences for part in container.parts]
         self._container = container
-        self._columns: list[NDArray[Any]] = [columns[name] for name in fields if name in columns]
-        helps = _WILL_NEED is not None and sequences.residues.nbytes + sequences.offsets.nbytes >= _MIN_BYTES
+        self._columns = [_columns(sequences, fields) for sequences in stores]  # of each part
+        size = sum(sequences.residues.nbytes + sequences.offsets.nbytes for sequences in stores)
+        helps = _WILL_NEED is not None and size >= _MIN_BYTES
         self._thread = ThreadPoolExecutor(1) if helps else None
         self._asked: Future[None] | None = None
         self._residues: dict[int, slice] = {}  # residues of each repertoire that was asked for before
@@ -74,16 +75,27 @@ class ReadAhead:
             self._asked.result()
 
     def _ask(self, rows: list[int]) -> None:
-        spans = [slice(*self._container.repertoire_offsets[row : row + 2].tolist()) for row in rows]
-        offsets = self._container.sequences.offsets
-        for span in spans:
-            _ask_for(offsets[span.start : span.stop + 1])
-            for column in self._columns:
+        part_of = [self._container.part_of(row) for row in rows]
+        parts = [self._container.parts[index] for index in part_of]
+        spans = [
+            slice(*(self._container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
+            for row, part in zip(rows, parts, strict=True)
+        ]
+        for index, part, span in zip(part_of, parts, spans, strict=True):
+            _ask_for(part.store.sequences.offsets[span.start : span.stop + 1])
+            for column in self._columns[index]:
                 _ask_for(column[span])
-        for row, span in zip(rows, spans, strict=True):
+        for row, part, span in zip(rows, parts, spans, strict=True):
+            sequences = part.store.sequences
             if row not in self._residues:  # the first time this waits for the offsets
-                self._residues[row] = slice(int(offsets[span.start]), int(offsets[span.stop]))
-            _ask_for(self._container.sequences.residues[self._residues[row]])
+                self._residues[row] = slice(int(sequences.offsets[span.start]), int(sequences.offsets[span.stop]))
+            _ask_for(sequences.residues[self._residues[row]])
+
+
+def _columns(sequences: Sequences, fields: Collection[str]) -> list[NDArray[Any]]:
+    """Return the columns that `fields` names, where the sequences have them."""
+    columns = {"counts": sequences.counts} | {name: calls.codes for name, calls in sequences.genes.items()}
+    return [columns[name] for name in fields if name in columns]
 
 
 def _ask_for(values: NDArray[Any]) -> None:

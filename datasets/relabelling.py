@@ -17,6 +17,7 @@ import pandas as pd
 
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_file import rewrite_metadata
+from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container, write_linked
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names
@@ -103,7 +104,7 @@ def relabel(
     InputError
         If an argument cannot be used; the message names it, and no container is written or changed.
     """
-    source = Container(container)
+    source = open_container(container)
     target = Path(container if output is None else output)
     if target.exists() and not is_container(target):
         raise InputError(f"{target}: exists and is no container; choose another `output`")
@@ -127,7 +128,7 @@ def relabel(
     return done
 
 
-def _matched(sheet: Metadata, source: Container) -> dict[int, int]:
+def _matched(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
     """Return the row of the sheet of each repertoire that has one, by the repertoire's index."""
     position_of = {str(name): position for position, name in enumerate(source.repertoire_ids)}
     row_of = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
@@ -139,7 +140,7 @@ def _matched(sheet: Metadata, source: Container) -> dict[int, int]:
     return row_of | {files[file]: row for row, file in zip(rows, found, strict=True) if file is not None}
 
 
-def _files(source: Container, position_of: Mapping[str, int]) -> dict[str, int]:
+def _files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
     """Return the index of each repertoire that had a file of its own, by the file's name."""
     reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
     shared = Counter(each["file"] for each in reports)
@@ -147,7 +148,7 @@ def _files(source: Container, position_of: Mapping[str, int]) -> dict[str, int]:
 
 
 def _report_unmatched(
-    sheet: Metadata, source: Container, strangers: Sequence[str], without: Sequence[str], allow_missing: bool
+    sheet: Metadata, source: StoredContainer, strangers: Sequence[str], without: Sequence[str], allow_missing: bool
 ) -> None:
     """Raise or log that rows have no repertoire and repertoires have no row."""
     by = f"(by column {sheet.id_column!r})"
@@ -179,7 +180,7 @@ def _aligned(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> 
     return table
 
 
-def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
+def _write(source: StoredContainer, target: Path, table: pd.DataFrame, done: Relabelling, sheet_name: str) -> None:
     """Copy the container to a hidden file, replace its metadata there, and rename the file."""
     entry = {
         "metadata": sheet_name,
@@ -191,9 +192,14 @@ def _write(source: Container, target: Path, table: pd.DataFrame, done: Relabelli
     }
     history = [*source.preprocessing.get("relabelled", []), entry]
     new_source = source.source.partition(_WORDS)[0] + _WORDS + sheet_name
+    provenance = {**source.preprocessing, "relabelled": history}
+    if isinstance(source, LinkedContainer):
+        write_linked(
+            target, source.stores, table, source=new_source, preprocessing=provenance, simulation=source.simulation
+        )
+        return
     with name_write_errors(target), write_atomically(target) as aside:
         _copy(source, aside)
-        provenance = {**source.preprocessing, "relabelled": history}
         rewrite_metadata(aside, source, table, source=new_source, preprocessing=provenance)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.report import describe_counts, format_table
+from deeprc.datasets.sequences import Sequences
 
 __all__ = ["render_summary", "summarise"]
 
@@ -30,12 +31,13 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
         "path": str(container.path),
         "created_by": container.created_by,
         "source": container.source,
+        "parts": [str(part.store.path) for part in container.parts] if len(container.parts) > 1 else [],
         "repertoires": len(dataset),
         "sequences": _sequences(dataset.n_sequences),
         "lengths": _lengths(dataset),
         "counts": _counts(dataset),
-        "v_call": _genes(dataset, container.sequences.v_call),
-        "j_call": _genes(dataset, container.sequences.j_call),
+        "v_call": _genes(dataset, "v_call"),
+        "j_call": _genes(dataset, "j_call"),
         "witnesses": _count_witnesses(dataset),
         "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
         "preprocessing": {name: value for name, value in container.preprocessing.items() if name != "repertoires"},
@@ -50,6 +52,7 @@ def render_summary(summary: Mapping[str, Any]) -> str:
     rows = [
         ["container", summary["path"]],
         ["created by", f"{_cut(summary['created_by'])} from {_cut(summary['source'], 500)}"],
+        *([["parts", f"{len(summary['parts']):,} containers, read in place"]] if summary["parts"] else []),
         ["repertoires", f"{summary['repertoires']:,}"],
         ["sequences", f"{sequences['total']:,} (per repertoire: {per})"],
         ["lengths", f"{lengths['min']} to {lengths['max']}, mean {lengths['mean']:.1f}"],
@@ -73,11 +76,11 @@ def _cut(text: str, max_letters: int = 60) -> str:
     return text if len(text) <= max_letters else f"{text[:max_letters]}..."
 
 
-def _chunks(dataset: RepertoireDataset) -> Iterator[slice]:
+def _chunks(dataset: RepertoireDataset) -> Iterator[tuple[Sequences, slice]]:
     """Yield the ranges of sequences that belong to the dataset's repertoires, none longer than `_CHUNK`."""
     for repertoire in dataset:
         for start in range(repertoire.start, repertoire.stop, _CHUNK):
-            yield slice(start, min(start + _CHUNK, repertoire.stop))
+            yield repertoire.container.sequences, slice(start, min(start + _CHUNK, repertoire.stop))
 
 
 def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
@@ -92,10 +95,9 @@ def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
-    offsets = dataset.container.sequences.offsets
     n, total, lowest, highest = 0, 0, None, 0
-    for rows in _chunks(dataset):
-        lengths = np.diff(offsets[rows.start : rows.stop + 1])
+    for sequences, rows in _chunks(dataset):
+        lengths = np.diff(sequences.offsets[rows.start : rows.stop + 1])
         n, total = n + len(lengths), total + int(lengths.sum())
         lowest = int(lengths.min()) if lowest is None else min(lowest, int(lengths.min()))
         highest = max(highest, int(lengths.max()))
@@ -104,28 +106,28 @@ def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
 
 def _counts(dataset: RepertoireDataset) -> dict[str, Any]:
     n, total, singletons, highest = 0, 0, 0, 0
-    for rows in _chunks(dataset):
-        counts = dataset.container.sequences.counts[rows]
+    for sequences, rows in _chunks(dataset):
+        counts = sequences.counts[rows]
         n, total = n + len(counts), total + int(counts.sum(dtype=np.uint64))
         singletons, highest = singletons + int(np.sum(counts == 1)), max(highest, int(counts.max()))
     return {"total": total, "singletons": singletons / n if n else 0.0, "max": highest}
 
 
-def _genes(dataset: RepertoireDataset, calls: Categorical | None) -> dict[str, Any] | None:
-    if calls is None:
+def _genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] | None:
+    if field not in dataset.container.gene_names:
         return None
-    seen = np.zeros(len(calls.vocabulary), np.int64)
-    for rows in _chunks(dataset):
-        seen += calls.take(rows).occurrences()
-    named = np.asarray([bool(name) for name in calls.vocabulary])
-    return {"genes": int(np.sum(seen[named] > 0)), "known": float(seen[named].sum() / max(seen.sum(), 1))}
+    seen: Counter[str] = Counter()
+    for sequences, rows in _chunks(dataset):
+        calls = sequences.genes[field]
+        seen.update(dict(zip(calls.vocabulary, calls.take(rows).occurrences().tolist(), strict=True)))
+    known = sum(n for name, n in seen.items() if name)
+    return {"genes": sum(bool(name) and n > 0 for name, n in seen.items()), "known": known / max(seen.total(), 1)}
 
 
 def _count_witnesses(dataset: RepertoireDataset) -> int | None:
-    witness = dataset.container.sequences.witness
-    if witness is None:
+    if not dataset.container.has_witness:
         return None
-    return sum(int(np.count_nonzero(witness[rows])) for rows in _chunks(dataset))
+    return sum(int(np.count_nonzero(each.witness)) for each in dataset if each.witness is not None)
 
 
 def _column(values: pd.Series) -> dict[str, Any]:

@@ -37,10 +37,15 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     InputError
         If the file cannot be read, or a list holds something that is no sequence.
     """
-    from deeprc.datasets.container import Container, is_container
+    from deeprc.datasets.container import is_container
+    from deeprc.datasets.linked_container import LinkedContainer, open_container
 
     if path.is_file() and is_container(path):
-        found = Container(path).sequences
+        container = open_container(path)
+        if isinstance(container, LinkedContainer):
+            found = container.take(np.arange(container.repertoire_offsets[-1]))
+        else:
+            found = container.sequences
         fit = found.lengths <= longest
         some = found if fit.all() else found.take(np.flatnonzero(fit))
         return Sequences.counted_once(some.residues, some.offsets).with_genes(some.genes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.datasets.clones import content_hashes
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.sequence_hash import hash_rows
 
 __all__ = ["BestSequences"]
 
@@ -29,7 +29,7 @@ class BestSequences:
     """
 
     def __init__(self, X: RepertoireDataset, fields: list[str], max_sequences: int) -> None:
-        self._sequences, self._max_sequences = X[0].container.sequences.arrays(fields), max_sequences
+        self._cohort, self._fields, self._max_sequences = X, fields, max_sequences
         self.indices: Integers = np.zeros(0, np.int64)
         self.scores: Floats = np.zeros(0)
         self.hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -54,7 +54,7 @@ class BestSequences:
             indices, scores = indices[better], scores[better]
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, scores])
-        hashes = np.concatenate([self.hashes, hash_rows(self._sequences, indices[len(self) :])])
+        hashes = np.concatenate([self.hashes, content_hashes(self._cohort, indices[len(self) :], self._fields)])
         self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: BestSequences) -> None:

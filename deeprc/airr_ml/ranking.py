@@ -331,7 +331,7 @@ def _best_by_scores(
     """Return, by the name of each of the `sequence_scores`, the best sequences of the chosen repertoires, (B,)."""
     X, best = cohort.X, dict[str, BestSequences]()
     for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
-        indices = np.arange(X[at].start, X[at].stop)
+        indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.rows[at]]
         for name, scores in sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
             of_name = best.setdefault(name, cohort.new_list())

@@ -19,8 +19,8 @@ from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting, without_path
 from deeprc.datasets.cache import content_digest
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_file import read_folds
 from deeprc.evaluation.folds_text import left_out_column
@@ -86,7 +86,7 @@ def cohort_digest(dataset: RepertoireDataset) -> str:
     """Return a digest of the content of a cohort."""
     container: object = dataset.container
     rows = dataset.rows.tolist()
-    if isinstance(container, Container):
+    if isinstance(container, StoredContainer):
         return job_key(content_digest(container), rows)
     from deeprc.datasets.simulation import SimulatedDataset
     from deeprc.datasets.simulation.recipe import cohort_to_mapping
@@ -189,7 +189,7 @@ class NestedPlan:
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
-        whole = isinstance(container, Container) and np.array_equal(
+        whole = isinstance(container, StoredContainer) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))
         )
         cohort = str(self.dataset.container.path) if whole else self.dataset

@@ -36,6 +36,7 @@ from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import mouse_genes, normalise_gene
+from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.metadata import Metadata, file_column
 from deeprc.datasets.report import RepertoireReport
 from deeprc.progress import track
@@ -187,6 +188,9 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
 
 def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
     """Return all gene names of a field; in a simulated cohort each repertoire has a vocabulary of its own."""
+    container: object = whole.container
+    if isinstance(container, StoredContainer):
+        return container.gene_names.get(field, ())
     stores = {id(repertoire.container): repertoire.container for repertoire in whole}
     found = (store.sequences.genes[field] for store in stores.values() if field in store.sequences.genes)
     return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.options import device_option
+from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.tables import head_lines
 
 __all__ = ["attention"]
@@ -36,6 +37,7 @@ __all__ = ["attention"]
     metavar="ID",
     help="Write only this repertoire. The option may be given several times.",
 )
+@scheduler_option
 @device_option
 def attention(
     runs: tuple[str, ...],
@@ -44,6 +46,7 @@ def attention(
     top: int | None,
     top_overall: int | None,
     repertoires: tuple[str, ...],
+    scheduler: str | None,
     device: str,
     by: str | None,
     class_name: str | None,
@@ -61,6 +64,9 @@ def attention(
     as high in repertoires of the class. It is estimated from held-out donors, so the column is missing if CONTAINER has
     none, and with --repertoire.
 
+    With --scheduler, the workers of a Dask cluster compute the tables, some repertoires at a time; q_value is computed
+    here.
+
     A second table, FILE with .heads.tsv in the place of .tsv, says for each repertoire and head over how many
     sequences the head averages (metastable_size: the smallest number whose weights sum to 0.90) and its operating
     class, from I (more than half of the repertoire) to IV (at most a thirty-second). The medians are printed.
@@ -75,8 +81,10 @@ def attention(
     from deeprc.errors import InputError
     from deeprc.interpretation.attention import default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
+    from deeprc.interpretation.attention_shares import iterate_attention_of_workers
     from deeprc.interpretation.ranking import Ranking
     from deeprc.interpretation.survey import find_direction, held_out_sequences
+    from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
 
     if top is not None and top_overall is not None:
@@ -84,7 +92,9 @@ def attention(
     if top is None and top_overall is None and (by or class_name):
         raise InputError("--by and --class say by what --top or --top-overall chooses; neither is given")
     check_attention_outputs(output)
-    predictor = load_ensemble(runs, device=device)
+    if scheduler is not None:
+        check_scheduler(scheduler)
+    predictor = load_ensemble(runs, device=device if scheduler is None else "cpu")
     model = predictor.model
     chosen = find_direction(model.tasks, class_name)
     ranking = Ranking(by or default_ranking(model).by, chosen.output, chosen.sign)
@@ -93,7 +103,11 @@ def attention(
     dataset = open_dataset(container)
     if repertoires:
         dataset = dataset.select(list(dict.fromkeys(repertoires)))
-    tables = iterate_attention(model, dataset, top=top, ranking=ranking)
+    if scheduler is None:
+        tables = iterate_attention(model, dataset, top=top, ranking=ranking)
+    else:
+        workers = Workers(scheduler=scheduler)
+        tables = iterate_attention_of_workers(predictor, dataset, workers, device=device, top=top, ranking=ranking)
     held_out = None
     if top_overall is not None and not repertoires:
         held_out = held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from deeprc.cli.options import device_option
+from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["predict"]
 
@@ -20,8 +21,11 @@ __all__ = ["predict"]
     is_flag=True,
     help="Leave predictions empty if shift is above 1, as in 5% of the training repertoires.",
 )
+@scheduler_option
 @device_option
-def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, device: str) -> None:
+def predict(
+    runs: tuple[str, ...], container: str, output: str, abstain: bool, scheduler: str | None, device: str
+) -> None:
     """Predict the targets of RUN for every repertoire of CONTAINER, in the container's order.
 
     The table has the columns repertoire_id, split, target, label, probability, positive_class and called_class, the
@@ -37,6 +41,9 @@ def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, d
     any run, its split is train; otherwise, if it was in the validation fold of any run, its split is validation. So
     train the runs with the same --fold and --seed, and each with another --validation-fold.
 
+    With --scheduler, the workers of a Dask cluster compute the outputs, some repertoires at a time; shift is measured
+    here.
+
     \b
     Examples:
       deeprc predict runs/cmv new_cohort.h5 -o predictions.tsv
@@ -45,13 +52,20 @@ def predict(runs: tuple[str, ...], container: str, output: str, abstain: bool, d
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.files import check_table_output
+    from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.run import save_predictions
+    from deeprc.runs.shares import compute_outputs
 
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
-    trained = load_ensemble(runs, device=device)
+    if scheduler is not None:
+        check_scheduler(scheduler)
+    trained = load_ensemble(runs, device=device if scheduler is None else "cpu")
     dataset = open_dataset(container)
-    table = trained.predict(dataset, abstain=abstain)
+    outputs = None
+    if scheduler is not None:
+        outputs = compute_outputs(trained, dataset, Workers(scheduler=scheduler), device=device)
+    table = trained.predict(dataset, abstain=abstain, outputs=outputs)
     save_predictions(Path(output), table)
     empty = int(table[[name for name in ("probability", "prediction") if name in table]].isna().all(axis=1).sum())
     left = f", {empty} of them left empty" if abstain else ""

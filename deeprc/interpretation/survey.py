@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
@@ -205,7 +206,8 @@ def survey(
         WitnessRanking(dataset, witnesses_among, output=direction.output, sign=direction.sign)
         for direction in (directions if len(witnesses_among) else ())
     ]
-    usage, residues = {field: _GeneUsage() for field in _FIELDS}, ResidueCounts()
+    known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
+    usage, residues = {field: _GeneUsage(known.get(field, ())) for field in _FIELDS}, ResidueCounts()
     outputs: list[OutputParts] = []
     curves = []
     heads: list[tuple[str, int, int, int, str]] = []
@@ -350,24 +352,25 @@ def _curve(one: RepertoireAttention) -> pd.DataFrame:
 class _GeneUsage:
     """Shares of genes among all sequences and in the attention, as means over repertoires that have sequences."""
 
-    def __init__(self) -> None:
-        self.names: tuple[str, ...] = ()
-        self.sums: NDArray[np.float64] = np.zeros((2, 0))
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.code_of = {name: code for code, name in enumerate(names)}
+        self.sums: NDArray[np.float64] = np.zeros((2, len(names)))
         self.n = 0
 
     def add(self, repertoire: Repertoire, field: str, weight: NDArray[np.float64]) -> None:
         genes = repertoire.genes.get(field)
         if genes is None or len(repertoire) == 0:
             return
-        if self.n == 0:
-            self.names, self.sums = tuple(genes.vocabulary), np.zeros((2, len(genes.vocabulary)))
-        codes, size = genes.codes, len(self.names)
+        own = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
+        size = len(self.code_of)
+        self.sums = np.pad(self.sums, ((0, 0), (0, size - self.sums.shape[1])))
+        codes = own[genes.codes]
         self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
         self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
         self.n += 1
 
     def table(self, field: str) -> pd.DataFrame:
-        names = [name or _UNKNOWN for name in self.names]
+        names = [name or _UNKNOWN for name in self.code_of]
         shares = self.sums / max(self.n, 1)
         frame = pd.DataFrame({"field": field, "name": names, "all": shares[0], "attended": shares[1]})
         return frame[frame["all"] > 0]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
+from deeprc.nn.columns import CPU, Columns, columns_on, gene_columns, is_on, place_of, size_of
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.readings import ReadingScores
@@ -33,7 +33,6 @@ __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
 
 CacheChoice = Literal["auto", "always", "never"]
 
-CPU = torch.device("cpu")
 _UNSIGNED = 0xFFFFFFFF  # mask that restores the counts, which are unsigned, from the bits of int32
 _UNSIGNED_16 = 0xFFFF  # mask that restores the codes of genes from the bits of int16
 _NONE, _LOG = ABUNDANCE_MODES.index("none"), ABUNDANCE_MODES.index("log")
@@ -137,11 +136,13 @@ class Collator:
         if genes is not None:
             check_genes(dataset)
         virtual = isinstance(dataset, SimulatedDataset)
-        self._columns = None if virtual else _columns_on(dataset.container, device)
-        self._calls = [] if virtual or genes is None else _gene_columns(dataset.container, genes, device)
+        self._columns = [] if virtual else columns_on(dataset.container, device)
+        self._calls = [] if virtual or genes is None else gene_columns(dataset.container, genes, device)
         self._read_ahead = self._make_read_ahead()
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
-        self._first = bounds[dataset.rows].to(device)  # (B,)
+        place = place_of(dataset, device)
+        self._part = place.part  # (B,)
+        self._first = torch.from_numpy(place.first).to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
         self._inverse_std = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # (B,); NaN until it is needed
         if device.type != "cpu":
@@ -200,14 +201,13 @@ class Collator:
         return self._batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 
     def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Return the batch of the container's sequences `at`, (N,); `owner`, (N,), are indices into positions, (B,)."""
-        columns = self._columns
-        if columns is None:
+        """Return the batch of the sequences `at`, (N,), of columns; `owner`, (N,), are indices into positions, (B,)."""
+        if isinstance(self.dataset, SimulatedDataset):
             return self._simulate(positions, at, owner, offsets)
         if self.device.type == "cpu":
             self._know_inverse_std(positions.numpy())
-            inverse_std = self._inverse_std[positions]
-            return RepertoireBatch(self._look_up_on_cpu(columns, at, owner, inverse_std), offsets, self._genes_at(at))
+            return self._batch_on_cpu(positions, at, owner, offsets)
+        (columns,) = self._columns
         assert columns.max_length is not None
         at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may be out of range
         starts = columns.offsets.index_select(0, at)
@@ -217,10 +217,26 @@ class Collator:
         scale = abundance_scale(counts, self.abundance) * inverse_std
         max_length = _rounded_up(columns.max_length)
         sequences = SequenceBatch(columns.residues, starts, lengths, scale, inverse_std, max_length)
-        return RepertoireBatch(sequences, offsets, self._genes_at(at))
+        return RepertoireBatch(sequences, offsets, self._genes_at(0, at))
 
-    def _look_up_on_cpu(self, columns: _Columns, at: Tensor, owner: Tensor, inverse_std: Tensor) -> SequenceBatch:
-        """Return the container's sequences `at`, (N,), with the inverse_std (B,) of the repertoire `owner`, (N,)."""
+    def _batch_on_cpu(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+        """Return a batch whose residues stay where they are, or are copied if they lie in several parts."""
+        inverse_std, part = self._inverse_std[positions], self._part[positions.numpy()]
+        changes = np.flatnonzero(np.diff(part)) + 1
+        if not len(changes):
+            index = int(part[0]) if len(part) else 0
+            sequences = self._look_up_on_cpu(self._columns[index], at, owner, inverse_std)
+            return RepertoireBatch(sequences, offsets, self._genes_at(index, at))
+        found, genes = [], []
+        for first, stop in pairwise([0, *changes.tolist(), len(part)]):  # repertoires of one part
+            index, rows = int(part[first]), slice(int(offsets[first]), int(offsets[stop]))
+            found.append(self._look_up_on_cpu(self._columns[index], at[rows], owner[rows], inverse_std))
+            genes.append(self._genes_at(index, at[rows]))
+        known = [each for each in genes if each is not None]
+        return RepertoireBatch(_join(found), offsets, torch.cat(known) if known else None)
+
+    def _look_up_on_cpu(self, columns: Columns, at: Tensor, owner: Tensor, inverse_std: Tensor) -> SequenceBatch:
+        """Return the sequences `at`, (N,), of columns, with the inverse_std (B,) of the repertoire `owner`, (N,)."""
         starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
         scales = torch.empty((2, len(at)), dtype=torch.float32)
         sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
@@ -229,11 +245,11 @@ class Collator:
             longest = _look_up(*inputs, ABUNDANCE_MODES.index(self.abundance), sequences.arrays())
         return sequences._replace(max_length=_rounded_up(longest))
 
-    def _genes_at(self, at: Tensor) -> Tensor | None:
-        """Return the indices of the V and J genes, (N, 2), of the container's sequences `at`, (N,)."""
+    def _genes_at(self, part: int, at: Tensor) -> Tensor | None:
+        """Return the indices of the V and J genes, (N, 2), of the sequences `at`, (N,), of the columns of a part."""
         if self.genes is None:
             return None
-        found = [indices[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, indices in self._calls]
+        found = [indices[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, indices in self._calls[part]]
         return torch.stack(found, dim=1)
 
     def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
@@ -278,6 +294,33 @@ def _rounded_up(length: int) -> int:
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
 
 
+def _join(parts: Sequence[SequenceBatch]) -> SequenceBatch:
+    """Return the sequences of several batches as one, whose residues are copied."""
+    lengths, residue_scale, position_scale = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("lengths", "residue_scale", "position_scale")
+    )
+    offsets = offsets_of(lengths.numpy())
+    residues = np.empty(int(offsets[-1]), np.uint8)
+    first = 0
+    for part in parts:
+        stop = first + part.n_sequences
+        _copy_residues(part.residues.numpy(), part.starts.numpy(), offsets[first : stop + 1], residues)
+        first = stop
+    starts, max_length = torch.from_numpy(offsets[:-1]), max(part.max_length for part in parts)
+    return SequenceBatch(torch.from_numpy(residues), starts, lengths, residue_scale, position_scale, max_length)
+
+
+@njit(nogil=True)
+def _copy_residues(
+    residues: NDArray[np.uint8], starts: NDArray[np.int64], offsets: NDArray[np.int64], target: NDArray[np.uint8]
+) -> None:
+    """Copy sequences that begin at starts (N,) to offsets (N + 1,) of the target."""
+    for n in range(len(starts)):
+        shift = starts[n] - offsets[n]
+        for position in range(offsets[n], offsets[n + 1]):
+            target[position] = residues[position + shift]
+
+
 @njit(parallel=True, nogil=True)
 def _look_up(
     at: NDArray[np.int64],
@@ -308,56 +351,6 @@ def _look_up(
     return longest
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """A container's sequences as tensors: residues (R,), offsets (N + 1,), counts (N,) in the bits of int32.
-
-    `max_length` is None on the CPU, where it is looked up in every batch; on other devices this would make the host
-    wait.
-    """
-
-    residues: Tensor
-    offsets: Tensor
-    counts: Tensor
-    max_length: int | None
-
-
-_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, _Columns]] = WeakKeyDictionary()
-
-
-def _columns_on(container: Container, device: torch.device) -> _Columns:
-    """Return the sequences of a container on a device; all collators of the container share them."""
-    known = _ON_DEVICES.setdefault(container, {})
-    if device not in known:
-        sequences = container.sequences
-        host = (sequences.residues, sequences.offsets, sequences.counts.view(np.int32))
-        residues, offsets, counts = (torch.from_numpy(column).to(device) for column in host)
-        max_length = None
-        if device.type != "cpu":
-            max_length = int(offsets.diff().max()) if len(counts) else 0
-        known[device] = _Columns(residues, offsets, counts, max_length)
-    return known[device]
-
-
-_CODES_ON_DEVICES: WeakKeyDictionary[Container, dict[torch.device, list[Tensor]]] = WeakKeyDictionary()
-
-
-def _gene_columns(container: Container, genes: GeneNames, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Return the codes of V and of J genes, (N,) in the bits of int16, each with the index of the gene of every code.
-
-    All collators of a container share the codes. If a column is missing, its genes are unknown.
-    """
-    columns = (("v_call", container.sequences.v_call), ("j_call", container.sequences.j_call))
-    known = _CODES_ON_DEVICES.setdefault(container, {})
-    if device not in known:
-        nothing = np.zeros(len(container.sequences), np.int16)
-        host = (nothing if calls is None else calls.codes.view(np.int16) for _, calls in columns)
-        known[device] = [torch.from_numpy(codes).to(device) for codes in host]
-    vocabularies = [("",) if calls is None else calls.vocabulary for _, calls in columns]
-    indices = [genes.indices_of(names, field) for names, (field, _) in zip(vocabularies, columns, strict=True)]
-    return [(codes, torch.from_numpy(each).to(device)) for codes, each in zip(known[device], indices, strict=True)]
-
-
 def cache_device(
     dataset: RepertoireDataset, choice: CacheChoice, device: torch.device, *, genes: bool = False
 ) -> torch.device:
@@ -378,9 +371,6 @@ def cache_device(
     if device.type != "cuda" or choice == "never" or isinstance(dataset, SimulatedDataset):
         return CPU
     container = dataset.container
-    if choice == "always" or device in _ON_DEVICES.get(container, {}):
+    if choice == "always" or is_on(container, device):
         return device
-    sequences = container.sequences
-    size = sequences.residues.nbytes + sequences.offsets.nbytes + sequences.counts.nbytes
-    size += sequences.counts.nbytes if genes else 0  # two codes of 16 bits each
-    return device if size <= torch.cuda.mem_get_info(device)[0] // 2 else CPU
+    return device if size_of(container, genes=genes) <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

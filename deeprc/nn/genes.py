@@ -125,14 +125,10 @@ def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Cat
             table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))
             yield table.v_call, table.j_call
         else:
-            start, stop = dataset.container.repertoire_offsets[row : row + 2].tolist()
-            sequences = dataset.container.sequences
-            v_call, j_call = sequences.v_call, sequences.j_call
-            yield _part(v_call, start, stop), _part(j_call, start, stop)
-
-
-def _part(calls: Categorical | None, start: int, stop: int) -> Categorical | None:
-    return None if calls is None else calls.take(slice(start, stop))
+            part = dataset.container.parts[dataset.container.part_of(row)]
+            rows = slice(*(dataset.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
+            genes = {name: calls.take(rows) for name, calls in part.store.sequences.genes.items()}
+            yield genes.get("v_call"), genes.get("j_call")
 
 
 def _names_in(calls: Categorical | None) -> list[str]:

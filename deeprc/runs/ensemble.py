@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
+from torch import Tensor
 
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -86,9 +87,11 @@ class RunEnsemble:
         """Return each run's summary of its training repertoires."""
         return [summary for run in self.runs for summary in run.summaries()]
 
-    def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
+    def predict(
+        self, dataset: RepertoireDataset, *, abstain: bool = False, outputs: Tensor | None = None
+    ) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
-        return predictor.predict(self, dataset, abstain=abstain)
+        return predictor.predict(self, dataset, abstain=abstain, outputs=outputs)
 
     def evaluate(self, dataset: RepertoireDataset) -> Metrics:
         """Return metrics by split and target; see `deeprc.runs.predictor.evaluate`."""

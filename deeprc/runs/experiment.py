@@ -159,7 +159,8 @@ def _begin(
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
     """Warn if the abundance scale log(count) hides the residues of most sequences."""
     if config.network.abundance == "log":
-        seen_once = float(np.mean(np.asarray(dataset.container.sequences.counts) <= 1))
+        counts = [part.store.sequences.counts for part in dataset.container.parts]
+        seen_once = sum(int(np.sum(each <= 1)) for each in counts) / max(sum(map(len, counts)), 1)
         if seen_once > 0.5:
             _logger.warning(
                 "abundance=log hides the residues of the %.0f%% of sequences seen once; abundance=none does not",
@@ -244,17 +245,17 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
 def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
     parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
-    sequences = dataset.container.sequences
-    network = config.network
+    container, network = dataset.container, config.network
     fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
     for field in fields:
-        calls = sequences.genes.get(field)
-        parts.update(json.dumps(None if calls is None else calls.vocabulary).encode())
-    for repertoire in track(dataset, "hashing repertoires", len(dataset)):
+        parts.update(json.dumps(container.gene_names.get(field)).encode())
+    repertoires = track(dataset, "hashing repertoires", len(dataset))
+    for row, repertoire in zip(dataset.rows.tolist(), repertoires, strict=True):
         parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
         for field in fields:
-            if field in sequences.genes:
-                parts.update(np.ascontiguousarray(repertoire.genes[field].codes).data)
+            if field in container.gene_names:
+                codes = container.joint_codes(container.part_of(row), field, repertoire.genes[field].codes)
+                parts.update(np.ascontiguousarray(codes).data)
     return parts.hexdigest()
 
 

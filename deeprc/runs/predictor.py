@@ -59,7 +59,9 @@ class Predictor(Protocol):
         """Return the summary of the training repertoires of each model."""
 
 
-def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
+def predict(
+    predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool = False, outputs: Tensor | None = None
+) -> pd.DataFrame:
     """Return the predictions as a table, and log how the repertoires differ from the training repertoires.
 
     Parameters
@@ -71,6 +73,8 @@ def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool =
     abstain
         Whether predictions are left empty for repertoires whose distance exceeds the level that 5% of training
         repertoires exceed.
+    outputs
+        Outputs of the model, (B, T), if they are known, as from `deeprc.runs.shares.compute_outputs`.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def predict(predictor: Predictor, dataset: RepertoireDataset, *, abstain: bool =
     shift = measure_shift(predictor.summaries(), dataset, splits)
     for caution in shift.cautions():
         logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
-    found, known = model.outputs(dataset), model.labels(dataset)
+    found, known = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
     table = predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
     return with_shift(table, shift, abstain=abstain)
 

@@ -198,7 +198,7 @@ def test_another_hdf5_file_is_no_container(tmp_path):
 def test_another_version_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["version"] = 99
-    with pytest.raises(InputError, match="expected version 2 of the container, found 99; run `deeprc preprocess`"):
+    with pytest.raises(InputError, match="expected version 2 or 3 of the container, found 99; run `deeprc preprocess`"):
         Container(container)
 
 

@@ -255,8 +255,8 @@ def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, mon
     at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
     expected = collator._batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
     monkeypatch.setattr(collator, "device", torch.device("meta"))  # which takes the path of other devices
-    columns = replace(collator._columns, max_length=24)
-    monkeypatch.setattr(collator, "_columns", columns)
+    columns = replace(collator._columns[0], max_length=24)
+    monkeypatch.setattr(collator, "_columns", [columns])
     collator._know_inverse_std(np.arange(5))
     beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
     found = collator._batch(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4]))

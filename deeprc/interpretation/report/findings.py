@@ -235,7 +235,7 @@ def shared_by(
 
 def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each sequence with its genes, (n,), as `repertoire_hashes` computes it."""
-    return hash_sequences(dataset.container.sequences.take(index.in_container(dataset)))
+    return hash_sequences(dataset.container.take(index.in_container(dataset)))
 
 
 def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

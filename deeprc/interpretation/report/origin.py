@@ -138,7 +138,7 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
 def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return facts about the container, as pairs of a term and a text."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name[0].upper() for name in container.sequences.genes]
+    genes = [name[0].upper() for name in container.gene_names]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),

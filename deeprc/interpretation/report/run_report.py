@@ -298,7 +298,7 @@ def _control_table(controls: Controls, place: int) -> Table | None:
 
 def _witnesses_among(dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]) -> list[int]:
     """Return the held-out repertoires of a simulated cohort, or all; empty if its witnesses are not known."""
-    if dataset.container.sequences.witness is None:
+    if not dataset.container.has_witness:
         return []
     parts = np.array(splits, dtype=object)
     held_out = held_out_split(parts, labels)

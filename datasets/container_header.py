@@ -1,0 +1,165 @@
+"""What every container's file says beside its sequences: format, version, origin and metadata, read with care.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pandas as pd
+
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.hdf5 import (
+    check_texts,
+    has_attribute,
+    is_fixed_text,
+    map_values,
+    members,
+    open_hdf5,
+    read_integer,
+    read_text,
+    read_texts,
+)
+from deeprc.datasets.provenance import read_preprocessing, read_simulation
+from deeprc.errors import InputError
+
+__all__ = [
+    "EXPECTED",
+    "FORMAT",
+    "LEGACY_VERSION",
+    "LINKED_VERSION",
+    "VERSION",
+    "Origin",
+    "Texts",
+    "dataset_named",
+    "is_container",
+    "read_metadata_table",
+    "read_origin",
+    "read_version",
+]
+
+FORMAT = "deeprc-repertoires"
+VERSION = 2
+LEGACY_VERSION = 1
+"""The version with text of variable length and without a checksum."""
+LINKED_VERSION = 3
+"""Holds no sequences, but names the containers that do; see `linked_container.py`."""
+
+EXPECTED = "a container made by `deeprc preprocess`"
+
+
+class Origin(NamedTuple):
+    """What a container was made from and by, see `ContainerWriter.finish`."""
+
+    created_by: str
+    source: str
+    preprocessing: dict[str, Any]
+    simulation: dict[str, Any] | None
+
+
+class Texts:
+    """The texts of a container: of fixed length in version 2; in version 1, another process has read them."""
+
+    def __init__(self, legacy: dict[str, Any] | None = None) -> None:
+        self._legacy = legacy
+
+    def attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
+        """Return an attribute that is one text."""
+        return read_text(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", str)[0]
+
+    def attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
+        """Return an attribute that is a list of texts."""
+        return read_texts(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", list)
+
+    def dataset(self, dataset: h5py.Dataset) -> list[str]:
+        """Return a dataset of texts."""
+        return read_texts(dataset) if self._legacy is None else self._listed(_place(dataset), list)
+
+    def _listed(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
+        """Return the texts that the other process has read at a place, one or several."""
+        assert self._legacy is not None
+        if not isinstance(found := self._legacy[place], kind):
+            raise ValueError(f"/{place}: expected {'one text' if kind is str else 'several texts'}")
+        texts = found if isinstance(found, list) else [found]
+        check_texts(texts, f"/{place}")
+        return texts
+
+    def holds(self, dataset: h5py.Dataset) -> bool:
+        """Return whether a dataset's values are texts."""
+        return is_fixed_text(dataset) if self._legacy is None else _place(dataset) in self._legacy
+
+
+def _place(thing: h5py.Group | h5py.Dataset) -> str:
+    return str(thing.name).strip("/")
+
+
+def is_container(path: Path) -> bool:
+    """Return whether a file is a container, of any version, whole or damaged."""
+    try:
+        with open_hdf5(path, expected=EXPECTED) as file:
+            # The text of "format" is not read: in a damaged file of version 1 that may not end.
+            return has_attribute(file, "format") and has_attribute(file, "alphabet") and "repertoire_ids" in file
+    except (InputError, OSError, RuntimeError):
+        return False
+
+
+def read_version(file: h5py.File, path: Path) -> int:
+    """Return the version of a container; raise InputError if it is none, or of a version that is not known."""
+    if not (has_attribute(file, "format") and has_attribute(file, "version")):
+        raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
+    version = read_integer(file, "version")
+    if version not in (LEGACY_VERSION, VERSION, LINKED_VERSION):
+        raise InputError(
+            f"{path}: expected version {VERSION} or {LINKED_VERSION} of the container, found {version}; "
+            "run `deeprc preprocess` again with this version of deeprc"
+        )
+    return version
+
+
+def read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
+    """Return what a container says of its origin, after its format and alphabet were checked."""
+    if texts.attribute(file, "format") != FORMAT:
+        raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
+    if (alphabet := texts.attribute(file, "alphabet")) != AMINO_ACIDS:
+        raise InputError(f"{path}: expected the alphabet {AMINO_ACIDS}, found {alphabet!r:.60}")
+    simulated = has_attribute(file, "simulation")
+    return Origin(
+        texts.attribute(file, "created_by"),
+        texts.attribute(file, "source"),
+        read_preprocessing(texts.attribute(file, "preprocessing")),
+        read_simulation(texts.attribute(file, "simulation")) if simulated else None,
+    )
+
+
+def dataset_named(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
+    """Return one of the members of a group; raise ValueError if it is missing or no dataset."""
+    if not isinstance(things.get(name), h5py.Dataset):
+        raise ValueError(f"no dataset {name!r}")
+    return things[name]
+
+
+def read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path) -> pd.DataFrame:
+    """Return the table in the group `metadata` of a container, one row per repertoire."""
+    if not isinstance(group, h5py.Group):
+        raise ValueError("no group 'metadata'")
+    by_name = {texts.attribute(dataset, "name"): dataset for dataset in members(group).values()}
+    names = texts.attribute_list(group, "columns")
+    if len(set(names)) != len(names) or set(names) != set(by_name) or len(group) != len(names):
+        raise ValueError("/metadata: its attribute 'columns' does not name each of its datasets once")
+    columns: dict[str, pd.Series] = {}
+    for name in names:
+        dataset = by_name[name]
+        if isinstance(dataset, h5py.Dataset) and texts.holds(dataset):
+            columns[name] = pd.Series([value or None for value in texts.dataset(dataset)], dtype=object)
+            continue
+        if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
+            raise ValueError(f"{dataset.name}: expected texts or numbers")
+        columns[name] = pd.Series(np.array(map_values(path, dataset)))
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"/metadata: expected columns of one length, found {sorted(lengths)}")
+    return pd.DataFrame(columns)

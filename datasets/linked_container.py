@@ -1,0 +1,357 @@
+"""A container that holds no sequences, but names the containers of the parts of its cohort, which are read in place.
+
+`deeprc join --link` writes it. It holds the metadata of all repertoires, and the path, the size and the checksum of
+each part. The parts are opened and checked as any container.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.categorical import Categorical, extend_vocabulary
+from deeprc.datasets.container import Container
+from deeprc.datasets.container_file import (
+    HDF5_LAYOUT,
+    HDF5Target,
+    seal_file,
+    write_metadata,
+    write_origin,
+    write_texts,
+)
+from deeprc.datasets.container_header import (
+    EXPECTED,
+    LINKED_VERSION,
+    Texts,
+    dataset_named,
+    read_metadata_table,
+    read_origin,
+    read_version,
+)
+from deeprc.datasets.hdf5 import map_values, members, naming_damage, open_hdf5, read_text, seal
+from deeprc.datasets.parts import Part
+from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
+from deeprc.errors import InputError, quote
+from deeprc.files import FileStamp, check_regular_file, write_atomically
+from deeprc.versions import package_version
+
+__all__ = ["LinkedContainer", "SequencesInParts", "StoredContainer", "open_container", "write_linked"]
+
+MAX_PARTS = 1000
+"""Parts of a container: each takes some six memory maps, of which a process of Linux may have 65,530."""
+
+_MAX_PATH = 4096
+
+
+class LinkedContainer:
+    """An open container that names parts. What it says is what the container would say that `join` copies from them.
+
+    Only `sequences` it has not, as these lie in several files: see `parts` and `take`.
+
+    Parameters
+    ----------
+    path
+        A file written by `write_linked`.
+
+    Raises
+    ------
+    InputError
+        If the file or a part is missing, damaged, or not what the file says it is; the message names the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        with naming_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+            self.stamp = FileStamp.of(self.path)
+            if read_version(file, self.path) != LINKED_VERSION:
+                raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
+            if seal(file, self.path) != read_text(file, "checksum"):
+                raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
+            self._read(file)
+        self._complete_parts()
+
+    def __reduce__(self) -> tuple[type[LinkedContainer], tuple[Path]]:
+        """Pickle as the path: a worker process maps the files by itself."""
+        return LinkedContainer, (self.path,)
+
+    def _read(self, file: h5py.File) -> None:
+        things, texts = members(file), Texts()
+        self.version = LINKED_VERSION
+        self.created_by, self.source, self.preprocessing, self.simulation = read_origin(file, texts, self.path)
+        self.repertoire_ids: NDArray[np.object_] = np.array(
+            texts.dataset(dataset_named(things, "repertoire_ids")), object
+        )
+        offsets = map_values(self.path, dataset_named(things, "repertoire_offsets"), np.int64)
+        self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
+        self.metadata = read_metadata_table(things.get("metadata"), texts, self.path)
+        if len(self.metadata) != len(self.repertoire_ids):
+            raise ValueError(f"/metadata: expected {len(self.repertoire_ids):,} rows, found {len(self.metadata):,}")
+        if not isinstance(group := things.get("parts"), h5py.Group):
+            raise ValueError("no group 'parts'")
+        columns = members(group)
+        names, checksums = (texts.dataset(dataset_named(columns, name)) for name in ("path", "checksum"))
+        sizes = map_values(self.path, dataset_named(columns, "size"), np.int64).tolist()
+        if not 1 <= len(names) <= MAX_PARTS or not len(names) == len(checksums) == len(sizes):
+            raise ValueError(f"/parts: expected 1 to {MAX_PARTS:,} paths with as many checksums and sizes")
+        self.stores = _open_parts(self.path, names, checksums, sizes)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Raise ValueError unless the parts have the repertoires of which this file has the metadata."""
+        ids = [str(name) for store in self.stores for name in store.repertoire_ids]
+        if ids != self.repertoire_ids.tolist():
+            raise ValueError("/repertoire_ids: expected the repertoires of the parts, part after part")
+        if len(set(ids)) != len(ids):
+            raise ValueError("/repertoire_ids: expected different ids, found one twice")
+        sizes = [np.diff(store.repertoire_offsets) for store in self.stores]
+        if not np.array_equal(self.repertoire_offsets, offsets_of(np.concatenate(sizes))):
+            raise ValueError("/repertoire_offsets: expected those of the parts, part after part")
+
+    def _complete_parts(self) -> None:
+        """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
+        self._first_repertoire = offsets_of(np.array([len(each.repertoire_ids) for each in self.stores])).tolist()
+        self._first_sequence = offsets_of(np.array([len(each.sequences) for each in self.stores]))
+        fields = [name for name in GENE_FIELDS if any(name in each.sequences.genes for each in self.stores)]
+        self.has_witness = self.simulation is not None and any(
+            each.sequences.witness is not None for each in self.stores
+        )
+        for store in self.stores:
+            found, n = store.sequences, len(store.sequences)
+            genes = {name: found.genes.get(name, Categorical(np.zeros(n, np.uint16), ("",))) for name in fields}
+            witness = found.witness if self.has_witness else None
+            if witness is None and self.has_witness:
+                witness = np.zeros(n, np.uint8)
+            store.sequences = replace(found.with_genes(genes), witness=witness)
+        firsts = zip(self._first_repertoire[:-1], self._first_sequence[:-1].tolist(), strict=True)
+        self.parts = tuple(Part(store, *first) for store, first in zip(self.stores, firsts, strict=True))
+        self.gene_names: dict[str, tuple[str, ...]] = {}
+        self._codes: dict[str, list[NDArray[np.uint16]]] = {}  # of each part's names in `gene_names`
+        for name in fields:
+            self.gene_names[name], self._codes[name] = _join_vocabularies(name, self.stores)
+        for store in self.stores:  # each vocabulary gets the names of the others behind its own, so no code changes
+            genes = {name: _with_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
+            store.sequences = store.sequences.with_genes(genes)
+
+    @property
+    def part_stamps(self) -> list[list[int]]:
+        """The stamps of the parts' files."""
+        return [list(store.stamp) for store in self.stores]
+
+    def part_of(self, row: int) -> int:
+        """Return the index of the part in which a repertoire lies."""
+        return bisect_right(self._first_repertoire, row, hi=len(self.parts)) - 1
+
+    def genes_in(self, part: int, rows: slice | NDArray[np.int64]) -> dict[str, Categorical]:
+        """Return the genes of some sequences of a part, by field, with the vocabularies `gene_names`."""
+        genes = self.stores[part].sequences.genes
+        return {
+            name: Categorical(self.joint_codes(part, name, genes[name].codes[rows]), names)
+            for name, names in self.gene_names.items()
+        }
+
+    def joint_codes(self, part: int, field: str, codes: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
+        return np.asarray(self._codes[field][part][codes])
+
+    def take(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return some of the sequences, at rows (n,) counted through all parts, in this order."""
+        part_of = np.searchsorted(self._first_sequence, rows, side="right") - 1
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self._first_sequence[-1]:
+            raise IndexError(f"expected sequences from 0 to {self._first_sequence[-1] - 1}")
+        order = np.argsort(part_of, kind="stable")
+        bounds = np.searchsorted(part_of[order], np.arange(len(self.stores) + 1)).tolist()
+        found = []
+        for part, store in enumerate(self.stores):
+            own = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
+            found.append(store.sequences.take(own).with_genes(self.genes_in(part, own)))
+        together = Sequences.concatenate([each.with_genes({}) for each in found])
+        together = together.with_genes(
+            {
+                name: Categorical(np.concatenate([each.genes[name].codes for each in found]), names)
+                for name, names in self.gene_names.items()
+            }
+        )
+        if np.array_equal(order, np.arange(len(order))):
+            return together
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return together.take(back)
+
+
+class SequencesInParts:
+    """The sequences of a container that names parts, with the genes that count, as compiled code reads them.
+
+    Parameters
+    ----------
+    container
+        The container.
+    fields
+        The genes that count.
+    """
+
+    def __init__(self, container: LinkedContainer, fields: Collection[str]) -> None:
+        self._container, self._fields = container, fields
+        self.bounds = [*(part.first_sequence for part in container.parts), int(container.repertoire_offsets[-1])]
+
+    def view(self, start: int, stop: int) -> SequenceArrays:
+        """Return the sequences from `start` to `stop`, counted through all parts, which must lie in one of them."""
+        index = bisect_right(self.bounds, start, hi=len(self.bounds) - 1) - 1
+        part = self._container.parts[index]
+        rows = slice(start - part.first_sequence, stop - part.first_sequence)
+        sequences = part.store.sequences
+        genes = self._container.genes_in(index, rows) if self._fields else {}
+        v, j = (genes[name].codes if name in self._fields else np.zeros(0, np.uint16) for name in GENE_FIELDS)
+        return SequenceArrays(
+            np.asarray(sequences.residues), np.asarray(sequences.offsets[rows.start : rows.stop + 1]), v, j
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> SequenceArrays:
+        """Return some of the sequences, at rows (n,) counted through all parts, copied."""
+        return self._container.take(rows).arrays(self._fields)
+
+
+StoredContainer = Container | LinkedContainer
+"""A container on the disk: one file that holds its sequences, or one that names the files that do."""
+
+
+def open_container(path: str | os.PathLike[str]) -> StoredContainer:
+    """Open a container of either kind.
+
+    Raises
+    ------
+    InputError
+        If it, or a part that it names, cannot be used.
+    """
+    with naming_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+        linked = read_version(file, Path(path)) == LINKED_VERSION
+    return LinkedContainer(path) if linked else Container(path)
+
+
+def _with_names(calls: Categorical, names: Sequence[str]) -> Categorical:
+    """Return the same calls with a vocabulary that holds these names, too."""
+    return Categorical(calls.codes, tuple(dict.fromkeys((*calls.vocabulary, *names))))
+
+
+def _join_vocabularies(field: str, stores: Sequence[Container]) -> tuple[tuple[str, ...], list[NDArray[np.uint16]]]:
+    """Return the names of a gene in all parts together, and the code of each part's names among them.
+
+    Raises
+    ------
+    InputError
+        If there are more names than codes.
+    """
+    known, tables = {"": 0}, []
+    for store in stores:
+        calls = store.sequences.genes.get(field)
+        tables.append(extend_vocabulary(known, () if calls is None else calls.vocabulary).astype(np.uint16))
+        if len(known) > np.iinfo(np.uint16).max:
+            limit = np.iinfo(np.uint16).max
+            raise InputError(
+                f"{store.path}: {field}: more than {limit:,} different gene names with the parts before it"
+            )
+    return tuple(known), tables
+
+
+def _open_parts(link: Path, names: Sequence[str], checksums: Sequence[str], sizes: Sequence[int]) -> list[Container]:
+    """Open the parts that a container names, each of which must be the file that was linked."""
+    folder = Path(os.path.realpath(link)).parent
+    places = [_place_of(link, folder, name) for name in names]
+    if len(set(places)) != len(places):
+        raise ValueError("/parts: expected different files, found one twice")
+    stores = []
+    for place, checksum, size in zip(places, checksums, sizes, strict=True):
+        check_regular_file(place, expected=f"a part of {link}")
+        changed = f"{place}: is not the part that {link} was made of; run `deeprc join --link` again"
+        if place.stat().st_size != size:
+            raise InputError(changed)
+        store = Container(place)
+        if store.checksum != checksum:
+            raise InputError(changed)
+        stores.append(store)
+    return stores
+
+
+def _place_of(link: Path, folder: Path, name: str) -> Path:
+    """Return where a part is; it must lie in the folder of the file that names it, or below, also behind links."""
+    pure = PurePosixPath(name)
+    is_plain = pure.as_posix() == name and PureWindowsPath(name).parts == pure.parts  # no drive, no backslash
+    if not is_plain or len(name) > _MAX_PATH or pure.is_absolute() or not pure.parts or ".." in pure.parts:
+        raise InputError(f"{link}: /parts: expected a path below the folder of this file, found {quote(name)}")
+    place = Path(os.path.realpath(folder / pure))
+    if not place.is_relative_to(folder) or place == folder:
+        raise InputError(f"{link}: /parts: {quote(name)} leads out of the folder of this file")
+    return place
+
+
+def write_linked(
+    path: Path,
+    parts: Sequence[Container],
+    metadata: pd.DataFrame,
+    *,
+    source: str,
+    preprocessing: Mapping[str, Any],
+    simulation: Mapping[str, Any] | None,
+) -> None:
+    """Write a container that names parts; it appears when it is complete, or not at all.
+
+    Parameters
+    ----------
+    path
+        The file to write.
+    parts
+        The parts, which must lie in the folder of the file or below.
+    metadata
+        One row per repertoire, part after part.
+    source, preprocessing, simulation
+        As in `ContainerWriter.finish`.
+
+    Raises
+    ------
+    InputError
+        If there are too many parts, or one lies elsewhere or is of version 1, which has no checksum.
+    """
+    if len(parts) > MAX_PARTS:
+        raise InputError(
+            f"expected at most {MAX_PARTS:,} parts, found {len(parts):,}; join some of them without `link`"
+        )
+    folder = Path(os.path.realpath(path)).parent
+    names = [_name_of(part, folder, path) for part in parts]
+    for field in GENE_FIELDS:
+        _join_vocabularies(field, parts)
+    with write_atomically(path) as aside:
+        with HDF5Target(aside, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
+            created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
+            write_origin(file, created_by, source, preprocessing, simulation, version=LINKED_VERSION)
+            write_texts(file, "repertoire_ids", [str(name) for part in parts for name in part.repertoire_ids])
+            sizes = np.concatenate([np.diff(part.repertoire_offsets) for part in parts])
+            file.create_dataset("repertoire_offsets", data=offsets_of(sizes))
+            write_metadata(file.create_group("metadata"), metadata)
+            group = file.create_group("parts")
+            write_texts(group, "path", names)
+            write_texts(group, "checksum", [str(part.checksum) for part in parts])
+            group.create_dataset("size", data=np.array([part.stamp.size for part in parts], np.int64))
+            seal_file(file, target, aside)
+        target.check()
+
+
+def _name_of(part: Container, folder: Path, path: Path) -> str:
+    """Return the path of a part as the file at `path`, in `folder`, names it."""
+    if part.checksum is None:
+        raise InputError(
+            f"{part.path}: is of version {part.version}, which has no checksum; join it without `link`, or run "
+            "`deeprc preprocess` again"
+        )
+    place = Path(os.path.realpath(part.path))
+    if not place.is_relative_to(folder):
+        raise InputError(f"{part.path}: is not in the folder of {path} or below; a container names only such parts")
+    return place.relative_to(folder).as_posix()

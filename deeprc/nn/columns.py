@@ -1,0 +1,177 @@
+"""The columns of a container's sequences as tensors: memory-mapped on the CPU, or copied once to another device.
+
+Where a container names parts, the CPU reads each part in its place, and a device holds them end to end.
+Letters: N sequences, R residues, B repertoires of a dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
+from deeprc.datasets.sequences import GENE_FIELDS
+from deeprc.nn.genes import GeneNames
+
+__all__ = ["CPU", "Columns", "Place", "columns_on", "gene_columns", "is_on", "place_of", "size_of"]
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Sequences as tensors: residues (R,), offsets (N + 1,), counts (N,) in the bits of int32.
+
+    `max_length` is None on the CPU, where it is looked up in every batch; on other devices this would make the host
+    wait.
+    """
+
+    residues: Tensor
+    offsets: Tensor
+    counts: Tensor
+    max_length: int | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where each repertoire of a dataset lies among a container's columns.
+
+    Attributes
+    ----------
+    part
+        Index of the columns, (B,) int64.
+    first
+        Its first sequence in these columns, (B,) int64.
+    """
+
+    part: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+
+def place_of(dataset: RepertoireDataset, device: torch.device) -> Place:
+    """Return where a dataset's repertoires lie among what `columns_on` returns."""
+    first = dataset.container.repertoire_offsets[dataset.rows]
+    part = np.zeros(len(first), np.int64)
+    if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
+        part = np.array([dataset.container.part_of(row) for row in dataset.rows.tolist()], np.int64)
+        first = first - np.array([each.first_sequence for each in parts], np.int64)[part]
+    return Place(part, first)
+
+
+_ON_DEVICES: WeakKeyDictionary[StoredContainer, dict[torch.device, list[Columns]]] = WeakKeyDictionary()
+
+
+def is_on(container: StoredContainer, device: torch.device) -> bool:
+    """Return whether the container's sequences were copied to a device."""
+    return device in _ON_DEVICES.get(container, {})
+
+
+def columns_on(container: StoredContainer, device: torch.device) -> list[Columns]:
+    """Return the columns of a container's parts on the CPU, or one set of columns of all parts on another device.
+
+    All collators of a container share them.
+    """
+    known = _ON_DEVICES.setdefault(container, {})
+    if device not in known:
+        known[device] = _map_columns(container) if device.type == "cpu" else [copy_columns(container, device)]
+    return known[device]
+
+
+def _map_columns(container: StoredContainer) -> list[Columns]:
+    found = []
+    for sequences in (part.store.sequences for part in container.parts):
+        arrays = sequences.residues, sequences.offsets, sequences.counts.view(np.int32)
+        residues, offsets, counts = map(torch.from_numpy, arrays)
+        found.append(Columns(residues, offsets, counts, None))
+    return found
+
+
+def copy_columns(container: StoredContainer, device: torch.device) -> Columns:
+    """Return copies of the sequences of all parts of a container, end to end."""
+    stores = [part.store.sequences for part in container.parts]
+    residues = _join([each.residues for each in stores], device)
+    counts = _join([each.counts.view(np.int32) for each in stores], device)
+    offsets = _join([each.offsets if i == 0 else each.offsets[1:] for i, each in enumerate(stores)], device)
+    first, n_residues = len(stores[0]) + 1, len(stores[0].residues)
+    for each in stores[1:]:
+        offsets[first : first + len(each)] += n_residues
+        first, n_residues = first + len(each), n_residues + len(each.residues)
+    return Columns(residues, offsets, counts, int(offsets.diff().max()) if len(counts) else 0)
+
+
+def _join(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
+    """Return arrays end to end on a device, without a copy of all of them on the host."""
+    if len(columns) == 1:
+        return torch.from_numpy(columns[0]).to(device)
+    tensors = [torch.from_numpy(column) for column in columns]
+    joined = torch.empty(sum(map(len, tensors)), dtype=tensors[0].dtype, device=device)
+    start = 0
+    for tensor in tensors:
+        joined[start : start + len(tensor)] = tensor.to(device)
+        start += len(tensor)
+    return joined
+
+
+_CODES_ON_DEVICES: WeakKeyDictionary[StoredContainer, dict[torch.device, list[list[Tensor]]]] = WeakKeyDictionary()
+
+
+def gene_columns(
+    container: StoredContainer, genes: GeneNames, device: torch.device
+) -> list[list[tuple[Tensor, Tensor]]]:
+    """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.
+
+    All collators of a container share the codes. Where a column is missing, the genes are unknown.
+    """
+    known = _CODES_ON_DEVICES.setdefault(container, {})
+    if device not in known:
+        known[device] = _map_codes(container) if device.type == "cpu" else [copy_codes(container, device)]
+    if device.type == "cpu":
+        names = [
+            {field: calls.vocabulary for field, calls in part.store.sequences.genes.items()} for part in container.parts
+        ]
+    else:
+        names = [container.gene_names]
+    return [
+        [
+            (code, torch.from_numpy(genes.indices_of(of_part.get(field, ("",)), field)).to(device))
+            for code, field in zip(codes, GENE_FIELDS, strict=True)
+        ]
+        for codes, of_part in zip(known[device], names, strict=True)
+    ]
+
+
+def _map_codes(container: StoredContainer) -> list[list[Tensor]]:
+    found = []
+    for sequences in (part.store.sequences for part in container.parts):
+        calls = [sequences.genes.get(field) for field in GENE_FIELDS]
+        nothing = np.zeros(len(sequences), np.int16)
+        found.append([torch.from_numpy(nothing if each is None else each.codes.view(np.int16)) for each in calls])
+    return found
+
+
+def copy_codes(container: StoredContainer, device: torch.device) -> list[Tensor]:
+    """Return the codes of V and J of all parts of a container, end to end, with the vocabularies `gene_names`."""
+    copied = []
+    for field in GENE_FIELDS:
+        codes = []
+        for index, sequences in enumerate(part.store.sequences for part in container.parts):
+            calls = sequences.genes.get(field)
+            own = np.zeros(len(sequences), np.uint16)
+            codes.append((own if calls is None else container.joint_codes(index, field, calls.codes)).view(np.int16))
+        copied.append(_join(codes, device))
+    return copied
+
+
+def size_of(container: StoredContainer, *, genes: bool) -> int:
+    """Return how many bytes the copies of a container's sequences take on a device."""
+    stores = [part.store.sequences for part in container.parts]
+    size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)
+    return size + (sum(each.counts.nbytes for each in stores) if genes else 0)  # two codes of 16 bits each

@@ -1,0 +1,145 @@
+"""The repertoires of a container in shares, which workers read with runs: in processes, or on a Dask cluster.
+
+A repertoire's outputs and attention do not depend on the other repertoires of its share.
+Letters: B repertoires, T outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.linked_container import StoredContainer
+from deeprc.errors import InputError
+from deeprc.jobs import Workers, result_of, run_jobs
+from deeprc.progress import open_step
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
+
+__all__ = ["Share", "compute_in_shares", "compute_outputs"]
+
+_Result = TypeVar("_Result")
+
+_MAX_SEQUENCES = 4_000_000
+"""Sequences of a share: seconds of work, beside which it takes little time to open the runs and the container."""
+
+_MIN_SHARES = 16
+"""Into as many shares a small cohort is divided, so that several workers have something to do."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some repertoires that a worker reads.
+
+    Attributes
+    ----------
+    runs
+        Run directories or packed runs, which predict together.
+    cohort
+        The container.
+    device
+        What the worker computes on: `auto`, `cpu`, `cuda` ...
+    rows, ids
+        The rows of the repertoires in the container, and their ids.
+    """
+
+    runs: tuple[Path, ...]
+    cohort: Path
+    device: str
+    rows: tuple[int, ...]
+    ids: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The repertoires, for messages."""
+        return self.ids[0] if len(self.ids) == 1 else f"{self.ids[0]} to {self.ids[-1]}"
+
+    def open(self) -> tuple[RunEnsemble, RepertoireDataset]:
+        """Open the runs, and the repertoires of this share.
+
+        Raises
+        ------
+        InputError
+            If they cannot be used, or the worker finds another container at the path.
+        """
+        whole = open_dataset(self.cohort)
+        if max(self.rows) >= len(whole) or tuple(whole[list(self.rows)].repertoire_ids) != self.ids:
+            raise InputError(f"{self.cohort}: the worker finds another container there")
+        return load_ensemble(self.runs, device=self.device), whole[list(self.rows)]
+
+
+def compute_in_shares(
+    compute: Callable[[Share], Sequence[_Result]],
+    predictor: RunEnsemble,
+    dataset: RepertoireDataset,
+    workers: Workers,
+    *,
+    device: str = "auto",
+) -> Iterator[_Result]:
+    """Yield what workers compute for each repertoire of a dataset, in its order.
+
+    Parameters
+    ----------
+    compute
+        A function of a module, or a partial of one, that returns one result for each repertoire of a share.
+    predictor
+        The runs.
+    dataset
+        Repertoires of a container.
+    workers
+        Where the shares are computed.
+    device
+        What the workers compute on.
+
+    Raises
+    ------
+    InputError
+        If a share fails, the message names its repertoires; or if the workers are lost, see `run_jobs`.
+    """
+    assert isinstance(dataset.container, StoredContainer)
+    runs = tuple(run.source.absolute() for run in predictor.runs)
+    shares = [
+        Share(runs, dataset.container.path, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids))
+        for part in _divide(dataset)
+    ]
+    with (
+        open_step("repertoires on other workers", len(dataset)) as step,
+        closing(run_jobs(compute, shares, workers, in_order=True)) as ended,
+    ):
+        for share, future in ended:
+            yield from result_of(future, share.name)
+            step.advance(len(share.rows))
+
+
+def _divide(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
+    """Yield repertoires that follow each other, about as many sequences at a time."""
+    sizes = dataset.n_sequences.tolist()
+    size = min(_MAX_SEQUENCES, math.ceil(sum(sizes) / _MIN_SHARES))
+    start = n = 0
+    for stop, own in enumerate(sizes, start=1):
+        n += own
+        if n >= size or stop == len(sizes):
+            yield dataset[start:stop]
+            start, n = stop, 0
+
+
+def compute_outputs(
+    predictor: RunEnsemble, dataset: RepertoireDataset, workers: Workers, *, device: str = "auto"
+) -> Tensor:
+    """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
+    found = [*compute_in_shares(_outputs_of, predictor, dataset, workers, device=device)]
+    return torch.from_numpy(np.stack(found)) if found else predictor.model.outputs(dataset)
+
+
+def _outputs_of(share: Share) -> list[NDArray[np.float32]]:
+    predictor, dataset = share.open()
+    return list(predictor.model.outputs(dataset).cpu().numpy())

@@ -1,0 +1,158 @@
+"""Predictions and attention that workers compute in shares are those of one process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from deeprc.cli import main
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.interpretation.attention_files import write_attention
+from deeprc.interpretation.attention_shares import iterate_attention_of_workers
+from deeprc.interpretation.ranking import Ranking
+from deeprc.jobs import HERE
+from deeprc.runs import shares
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
+from deeprc.runs.experiment import train_run
+from deeprc.runs.pack import pack_run
+from deeprc.runs.shares import Share, compute_in_shares, compute_outputs
+
+SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
+
+
+@pytest.fixture(scope="module")
+def folders(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs."""
+    found = [tmp_path_factory.mktemp("runs") / name for name in ("one", "two")]
+    for seed, folder in enumerate(found):
+        split = SplitOptions(folds=3, fold=0, validation_fold=1 + seed)
+        given = {"targets": "status=case", "config": SMALL, "device": "cpu", "seed": seed}
+        train_run(cohort.container.path, folder, split=split, **given)
+    return found
+
+
+@pytest.fixture(scope="module")
+def ensemble(folders: list[Path]) -> RunEnsemble:
+    return load_ensemble(folders, device="cpu")
+
+
+@pytest.mark.parametrize("rows", [slice(None), [7, 2, 2, 11], []])
+def test_outputs_are_those_of_one_process(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, rows: slice | list[int]
+) -> None:
+    asked = cohort[rows]
+    found = compute_outputs(ensemble, asked, HERE, device="cpu")
+    assert torch.equal(found, ensemble.model.outputs(asked))
+    assert ensemble.predict(asked, outputs=found).equals(ensemble.predict(asked))
+
+
+def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Share] = []
+
+    def note(share: Share) -> tuple[int, ...]:
+        seen.append(share)
+        return share.rows
+
+    assert [*compute_in_shares(note, ensemble, cohort, HERE)] == list(range(30))
+    assert len(seen) == 15  # two repertoires of some 60 sequences exceed a sixteenth of all
+    assert seen[0].name == "rep.0 to rep.1"
+    monkeypatch.setattr(shares, "_MAX_SEQUENCES", 1)
+    seen.clear()
+    assert [*compute_in_shares(note, ensemble, cohort[::-1], HERE)] == list(range(30))[::-1]
+    assert len(seen) == 30
+    assert seen[0].name == "rep.29"
+
+
+@pytest.mark.parametrize(
+    ("top", "ranking"), [(None, None), (3, None), (4, Ranking("attention")), (2, Ranking("response", 0, -1.0))]
+)
+def test_attention_is_that_of_one_process(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, top: int | None, ranking: Ranking | None
+) -> None:
+    asked = cohort[[3, 0, 9, 10]]
+    write_attention(tmp_path / "here.tsv", iterate_attention(ensemble.model, asked, top=top, ranking=ranking))
+    there = iterate_attention_of_workers(ensemble, asked, HERE, device="cpu", top=top, ranking=ranking)
+    write_attention(tmp_path / "there.tsv", there)
+    for name in ("{}.tsv", "{}.heads.tsv"):
+        assert (tmp_path / name.format("there")).read_bytes() == (tmp_path / name.format("here")).read_bytes()
+
+
+def test_a_packed_run_is_sent_as_its_file(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
+    pack_run(folders[0], tmp_path / "one.deeprc")
+    packed = load_ensemble([tmp_path / "one.deeprc"], device="cpu")
+    assert torch.equal(compute_outputs(packed, cohort, HERE, device="cpu"), packed.model.outputs(cohort))
+
+
+def test_another_container_on_the_worker_is_refused(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, cohort_factory: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "cohort.h5"
+    shutil.copy(cohort.container.path, path)
+    opened = open_dataset(path)
+    shutil.copy(cohort_factory(n_repertoires=10).container.path, tmp_path / "other.h5")  # type: ignore[operator]
+    (tmp_path / "other.h5").replace(path)
+    with pytest.raises(InputError, match=r"^rep.10 to rep.11: .*cohort.h5: the worker finds another container there$"):
+        compute_outputs(ensemble, opened[10:], HERE, device="cpu")
+
+
+def test_without_a_scheduler_nothing_is_written(
+    folders: list[Path], cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    given = [str(folders[0]), str(cohort.container.path), "-o", str(tmp_path / "o.tsv"), "--scheduler"]
+    for command in ("predict", "attention"):
+        with pytest.raises(SystemExit) as end:
+            main([command, *given, "tcp://127.0.0.1:1"])
+        assert end.value.code == 2
+        assert "--scheduler tcp://127.0.0.1:1: cannot be reached" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["predict", "attention"])
+def test_a_cluster_that_loses_a_worker_gives_the_same(
+    folders: list[Path], cohort: RepertoireDataset, tmp_path: Path, cluster: str, command: str
+) -> None:
+    distributed = pytest.importorskip("distributed")
+
+    def kill_a_worker_that_computes() -> int:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            pids = client.run(os.getpid)
+            while not any((busy := client.processing()).values()):
+                time.sleep(0.01)
+            pid = int(next(pids[address] for address, tasks in busy.items() if tasks))
+            os.kill(pid, signal.SIGKILL)
+            return pid
+
+    given = [*map(str, folders), str(cohort.container.path), "--device", "cpu", "-o"]
+    with pytest.raises(SystemExit):
+        main([command, *given, str(tmp_path / "here.tsv")])
+    with ThreadPoolExecutor(1) as thread:
+        killed = thread.submit(kill_a_worker_that_computes)
+        with pytest.raises(SystemExit) as end:
+            main([command, *given, str(tmp_path / "there.tsv"), "--scheduler", cluster])
+        assert killed.result() > 0
+    assert end.value.code == 0
+    here, there = (pd.read_csv(tmp_path / f"{name}.tsv", sep="\t") for name in ("here", "there"))
+    assert list(here) == list(there)
+    assert len(here) == len(there) > 0
+    for column in here:
+        if here[column].dtype.kind == "f":  # the workers have another number of threads
+            np.testing.assert_allclose(there[column], here[column], atol=1e-4)
+        else:
+            assert there[column].fillna("").tolist() == here[column].fillna("").tolist()
