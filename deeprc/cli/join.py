@@ -25,9 +25,9 @@ def join(containers: tuple[Path, ...], output: Path, link: bool) -> None:
     different repertoires, and the same options of `deeprc preprocess`.
 
     \b
-    Example:
+    Examples:
       deeprc join part1.h5 part2.h5 part3.h5 -o cohort.h5
-      deeprc join parts/*.h5 -o cohort.h5 --link
+      deeprc join part1.h5 part2.h5 -o cohort.h5 --link
     """
     from deeprc.datasets.joining import join as join_containers
 
