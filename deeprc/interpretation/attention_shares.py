@@ -52,7 +52,7 @@ def iterate_attention_of_workers(
 
 def _attention_of(share: Share, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
     """Return all fields but the repertoire, which would be sent with its container."""
-    predictor, dataset = share.open()
+    predictor, dataset = share.load()
     names = [field.name for field in fields(RepertoireAttention)[1:]]
     found = iterate_attention(predictor.model, dataset, top=top, ranking=ranking)
     return [tuple(getattr(each, name) for name in names) for each in found]

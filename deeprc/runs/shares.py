@@ -63,7 +63,7 @@ class Share:
         """The repertoires, for messages."""
         return self.ids[0] if len(self.ids) == 1 else f"{self.ids[0]} to {self.ids[-1]}"
 
-    def open(self) -> tuple[RunEnsemble, RepertoireDataset]:
+    def load(self) -> tuple[RunEnsemble, RepertoireDataset]:
         """Open the runs, and the repertoires of this share.
 
         Raises
@@ -141,5 +141,5 @@ def compute_outputs(
 
 
 def _outputs_of(share: Share) -> list[NDArray[np.float32]]:
-    predictor, dataset = share.open()
+    predictor, dataset = share.load()
     return list(predictor.model.outputs(dataset).cpu().numpy())

@@ -97,9 +97,9 @@ def test_both_encoders_are_trained_on_the_same_folds(
     own = load_run(tmp_path / "runs" / "transformer" / "fold-0", device="cpu").settings.config
     assert (own.network.embedding, own.network.composition, own.network.clones) == ("transformer", False, False)
     mean = found.loc[found["encoder"] == "transformer", "auc"].mean()
-    assert f"{mean:.3f}" in result.output.splitlines()[-1]
+    assert f"{mean:.3f}" in result.stdout.splitlines()[-1]
     again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)  # nothing is trained again
-    assert again.output.splitlines()[-3:] == result.output.splitlines()[-3:]
+    assert again.stdout.splitlines()[-3:] == result.stdout.splitlines()[-3:]
     with pytest.raises(InputError, match="another `config`"):  # runs with other settings are not taken for these
         CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
 
