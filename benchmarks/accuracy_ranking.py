@@ -18,8 +18,8 @@ from deeprc.airr_ml.ranking import ranked_sequences
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import gene_fields, take_sequences
-from deeprc.datasets.container import Container
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
 from deeprc.training.estimator import DeepRCClassifier
@@ -85,7 +85,7 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
 
     A repertoire is positive by its recorded label, and only signals of the positive class count. None if not known.
     """
-    if not isinstance(X.container, Container):
+    if not isinstance(X.container, StoredContainer):
         return None
     indices = []
     for at in np.flatnonzero(y).tolist():
@@ -97,7 +97,7 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
         if source.cohort is not None:
             positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
             carries &= np.isin(witness, positive)
-        indices.append(repertoire.start + np.flatnonzero(carries))
+        indices.append(X.container.repertoire_offsets[X.rows[at]] + np.flatnonzero(carries))
     fields = gene_fields(X)
     sequences = take_sequences(X, np.concatenate([np.zeros(0, np.int64), *indices]), fields)
     return set(_rows(CloneSet(sequences).to_frame()))

@@ -6,6 +6,7 @@ Letters: B repertoires, T outputs.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -50,6 +51,10 @@ class Share:
         What the worker computes on: `auto`, `cpu`, `cuda` ...
     rows, ids
         The rows of the repertoires in the container, and their ids.
+    checksum
+        The checksum of the container; None for version 1, which has none.
+    weights
+        Digests of the weights of the runs, see `_digest_weights`.
     """
 
     runs: tuple[Path, ...]
@@ -57,6 +62,8 @@ class Share:
     device: str
     rows: tuple[int, ...]
     ids: tuple[str, ...]
+    checksum: str | None
+    weights: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -69,12 +76,23 @@ class Share:
         Raises
         ------
         InputError
-            If they cannot be used, or the worker finds another container at the path.
+            If they cannot be used, or the worker finds another container or run at a path.
         """
         whole = open_dataset(self.cohort)
+        if (found := whole.container.checksum) != self.checksum:
+            raise InputError(
+                f"{self.cohort}: the worker finds another container there: expected the checksum {self.checksum}, "
+                f"found {found}"
+            )
         if max(self.rows) >= len(whole) or tuple(whole[list(self.rows)].repertoire_ids) != self.ids:
-            raise InputError(f"{self.cohort}: the worker finds another container there")
-        return load_ensemble(self.runs, device=self.device), whole[list(self.rows)]
+            raise InputError(f"{self.cohort}: the worker finds another container there, with other repertoires")
+        predictor = load_ensemble(self.runs, device=self.device)
+        for path, expected, own in zip(self.runs, self.weights, _digest_weights(predictor), strict=True):
+            if own != expected:
+                raise InputError(
+                    f"{path}: the worker finds another run there: expected weights {expected}, found {own}"
+                )
+        return predictor, whole[list(self.rows)]
 
 
 def compute_in_shares(
@@ -107,8 +125,9 @@ def compute_in_shares(
     """
     assert isinstance(dataset.container, StoredContainer)
     runs = tuple(run.source.absolute() for run in predictor.runs)
+    cohort, checksum, weights = dataset.container.path, dataset.container.checksum, _digest_weights(predictor)
     shares = [
-        Share(runs, dataset.container.path, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids))
+        Share(runs, cohort, device, tuple(part.rows.tolist()), tuple(part.repertoire_ids), checksum, weights)
         for part in _divide(dataset)
     ]
     with (
@@ -123,13 +142,25 @@ def compute_in_shares(
 def _divide(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:
     """Yield repertoires that follow each other, about as many sequences at a time."""
     sizes = dataset.n_sequences.tolist()
-    size = min(_MAX_SEQUENCES, math.ceil(sum(sizes) / _MIN_SHARES))
+    size = min(_MAX_SEQUENCES, max(1, math.ceil(sum(sizes) / _MIN_SHARES)))
     start = n = 0
     for stop, own in enumerate(sizes, start=1):
         n += own
         if n >= size or stop == len(sizes):
             yield dataset[start:stop]
             start, n = stop, 0
+
+
+def _digest_weights(predictor: RunEnsemble) -> tuple[str, ...]:
+    """Return a digest of the weights of each run: equal on all devices."""
+    digests = []
+    for run in predictor.runs:
+        content = hashlib.blake2b(digest_size=8)
+        for name, tensor in sorted(run.model.network.state_dict().items()):
+            content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            content.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        digests.append(content.hexdigest())
+    return tuple(digests)
 
 
 def compute_outputs(

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +17,10 @@ import torch
 
 from deeprc.cli import main
 from deeprc.config import load_config
+from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import iterate_attention
@@ -106,8 +110,62 @@ def test_another_container_on_the_worker_is_refused(
     opened = open_dataset(path)
     shutil.copy(cohort_factory(n_repertoires=10).container.path, tmp_path / "other.h5")  # type: ignore[operator]
     (tmp_path / "other.h5").replace(path)
-    with pytest.raises(InputError, match=r"^rep.10 to rep.11: .*cohort.h5: the worker finds another container there$"):
+    expected, found = opened.container.checksum, open_dataset(path).container.checksum
+    told = f"cohort.h5: the worker finds another container there: expected the checksum {expected}, found {found}$"
+    with pytest.raises(InputError, match=rf"^rep.10 to rep.11: .*{told}"):
         compute_outputs(ensemble, opened[10:], HERE, device="cpu")
+
+
+def test_another_container_with_the_same_ids_is_refused(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "cohort.h5"
+    shutil.copy(cohort.container.path, path)
+    opened = open_dataset(path)
+    shutil.copy(cohort.container.path, tmp_path / "other.h5")
+    with h5py.File(tmp_path / "other.h5", "r+") as file:
+        file["residues"][0] = (file["residues"][0] + 1) % 20
+    seal_container(tmp_path / "other.h5")
+    (tmp_path / "other.h5").replace(path)
+    with pytest.raises(InputError, match=r"^rep.0 to rep.1: .*the worker finds another container there: expected the"):
+        compute_outputs(ensemble, opened, HERE, device="cpu")
+
+
+def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
+    for name, source in (("a", folders[0]), ("b", folders[1])):
+        shutil.copytree(source, tmp_path / name)
+    opened = load_ensemble([tmp_path / "a"], device="cpu")
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "b").rename(tmp_path / "a")
+    told = r"/a: the worker finds another run there: expected weights [0-9a-f]{16}, found [0-9a-f]{16}$"
+    with pytest.raises(InputError, match=rf"^rep.0 to rep.1: .*{told}"):
+        compute_outputs(opened, cohort, HERE, device="cpu")
+
+
+def test_a_share_that_fails_leaves_no_table(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Share.open
+
+    def fail_later(share: Share) -> tuple[RunEnsemble, RepertoireDataset]:
+        if share.rows[0] >= 10:
+            raise InputError("the disk is gone")
+        return whole(share)
+
+    monkeypatch.setattr(Share, "open", fail_later)
+    tables = iterate_attention_of_workers(ensemble, cohort, HERE, device="cpu", top=2)
+    with pytest.raises(InputError, match=r"^rep.10 to rep.11: the disk is gone$"):
+        write_attention(tmp_path / "a.tsv", tables)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_empty_repertoires_are_one_share(ensemble: RunEnsemble, tmp_path: Path) -> None:
+    with ContainerWriter(tmp_path / "empty.h5") as writer:
+        for number in range(40):
+            writer.append(f"e{number}", Sequences.encode([]))
+        writer.finish(pd.DataFrame({"status": ["case"] * 40}), source="")
+    dataset = open_dataset(tmp_path / "empty.h5")
+    assert [len(part) for part in shares._divide(dataset)] == [40]
 
 
 def test_without_a_scheduler_nothing_is_written(
