@@ -162,7 +162,7 @@ def write_origin(
     _write_text(file, "format", FORMAT)
     _write_text(file, "alphabet", AMINO_ACIDS)
     _write_text(file, "created_by", created_by)
-    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source))  # which names files
+    _write_text(file, "source", CONTROL_CHARACTERS.sub("?", source).encode(errors="replace").decode())  # names files
     _write_text(file, "preprocessing", json.dumps(dict(preprocessing)))
     if simulation is not None:
         _write_text(file, "simulation", json.dumps(dict(simulation)))

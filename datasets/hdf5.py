@@ -231,15 +231,17 @@ def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     Raises
     ------
     InputError
-        If one has a control character, or they take too much room, since each takes that of the longest; the message
-        begins with `what`.
+        If one has a control character or is no UTF-8, or they take too much room, since each takes that of the
+        longest; the message begins with `what`.
     """
     texts = [text.replace("\0", "") for text in texts]
     try:
         check_texts(texts, what)
+        encoded = [text.encode() for text in texts]
+    except UnicodeEncodeError as error:  # half of a character, such as a name of a file that is no UTF-8
+        raise InputError(f"{what}: expected UTF-8, found {quote(error.object)}") from error
     except ValueError as error:
         raise InputError(str(error)) from error
-    encoded = [text.encode() for text in texts]
     width = max([1, *map(len, encoded)])
     if width * len(texts) > _MAX_TEXT_BYTES:
         raise InputError(

@@ -15,8 +15,9 @@ import pandas as pd
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.linked_container import write_linked
+from deeprc.datasets.linked_container import open_parts, write_linked
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, name_write_errors
 
@@ -79,12 +80,12 @@ def join(
     """
     paths, target = [Path(path) for path in containers], Path(output)
     _check_paths(paths, target)
-    parts = [Container(path) for path in paths]
+    parts = open_parts(paths, str(target))
     _check_together(parts)
     metadata = _join_metadata(parts)
     recipe = _common_recipe(parts)
     _warn_of_unknown_genes(parts)
-    names = ", ".join(part.path.name for part in parts)
+    names = ", ".join(map(_name, parts))
     source, preprocessing = f"{len(parts)} containers: {names}", _join_reports(parts)
     if link:
         write_linked(target, parts, metadata, source=source, preprocessing=preprocessing, simulation=recipe)
@@ -99,6 +100,11 @@ def join(
                 raise InputError(f"{part.path}: was changed while it was read; try again")
         writer.finish(metadata, source=source, preprocessing=preprocessing, simulation=recipe)
     return Joining(target, len(parts), len(metadata))
+
+
+def _name(part: Container) -> str:
+    """Return the name of a part's file as text that a container can hold: a name may be any bytes."""
+    return CONTROL_CHARACTERS.sub("?", part.path.name).encode(errors="replace").decode()
 
 
 def _without_witness(sequences: Sequences) -> Sequences:
@@ -202,8 +208,7 @@ def _warn_of_unknown_genes(parts: Sequence[Container]) -> None:
 def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:
     """Return the report of preprocessing of all parts together, if each part has one, and the list of the parts."""
     joined = [
-        {"container": part.path.name, "n_repertoires": len(part.repertoire_ids), "source": part.source}
-        for part in parts
+        {"container": _name(part), "n_repertoires": len(part.repertoire_ids), "source": part.source} for part in parts
     ]
     reports = [part.preprocessing for part in parts]
     if not all("rows_read" in report for report in reports):

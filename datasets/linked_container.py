@@ -41,16 +41,19 @@ from deeprc.datasets.container_header import (
 from deeprc.datasets.hdf5 import map_values, members, naming_damage, open_hdf5, read_text, seal
 from deeprc.datasets.parts import Part
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
+from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
-from deeprc.files import FileStamp, check_regular_file, write_atomically
+from deeprc.files import FileStamp, allow_open_files, check_regular_file, write_atomically
 from deeprc.versions import package_version
 
-__all__ = ["LinkedContainer", "SequencesInParts", "StoredContainer", "open_container", "write_linked"]
+__all__ = ["LinkedContainer", "SequencesInParts", "StoredContainer", "open_container", "open_parts", "write_linked"]
 
 MAX_PARTS = 1000
 """Parts of a container: each takes some six memory maps, of which a process of Linux may have 65,530."""
 
 _MAX_PATH = 4096
+_FILES_OF_PART = 6
+"""Files that a part keeps open: one for each memory map."""
 
 
 class LinkedContainer:
@@ -75,7 +78,8 @@ class LinkedContainer:
             self.stamp = FileStamp.of(self.path)
             if read_version(file, self.path) != LINKED_VERSION:
                 raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
-            if seal(file, self.path) != read_text(file, "checksum"):
+            self.checksum = read_text(file, "checksum")
+            if seal(file, self.path) != self.checksum:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
             self._read(file)
         self._complete_parts()
@@ -109,13 +113,15 @@ class LinkedContainer:
     def _check_parts(self) -> None:
         """Raise ValueError unless the parts have the repertoires of which this file has the metadata."""
         ids = [str(name) for store in self.stores for name in store.repertoire_ids]
-        if ids != self.repertoire_ids.tolist():
-            raise ValueError("/repertoire_ids: expected the repertoires of the parts, part after part")
+        offsets = offsets_of(np.concatenate([np.diff(store.repertoire_offsets) for store in self.stores]))
+        _check_same("/repertoire_ids", "the repertoires", ids, self.repertoire_ids.tolist())
         if len(set(ids)) != len(ids):
             raise ValueError("/repertoire_ids: expected different ids, found one twice")
-        sizes = [np.diff(store.repertoire_offsets) for store in self.stores]
-        if not np.array_equal(self.repertoire_offsets, offsets_of(np.concatenate(sizes))):
-            raise ValueError("/repertoire_offsets: expected those of the parts, part after part")
+        _check_same("/repertoire_offsets", "those", offsets.tolist(), self.repertoire_offsets.tolist())
+        if self.simulation is not None:  # the parts' witnesses are checked with the parts' own signals
+            for store in self.stores:
+                if store.simulation is None or store.simulation["signals"] != self.simulation["signals"]:
+                    raise ValueError(f"/: attribute 'simulation': expected the signals of {store.path}, found others")
 
     def _complete_parts(self) -> None:
         """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
@@ -237,6 +243,18 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     return LinkedContainer(path) if linked else Container(path)
 
 
+def _check_same(place: str, what: str, expected: Sequence[str | int], found: Sequence[str | int]) -> None:
+    """Raise ValueError, with the first difference, unless values of a file are those of its parts, end to end."""
+    first = next((pair for pair in zip(expected, found, strict=False) if pair[0] != pair[1]), None)
+    if first is not None:
+        told = ", found ".join(quote(value) if isinstance(value, str) else f"{value:,}" for value in first)
+    elif len(expected) != len(found):
+        told = f"{len(expected):,} values, found {len(found):,}"
+    else:
+        return
+    raise ValueError(f"{place}: expected {what} of the parts, part after part: {told}")
+
+
 def _with_names(calls: Categorical, names: Sequence[str]) -> Categorical:
     """Return the same calls with a vocabulary that holds these names, too."""
     return Categorical(calls.codes, tuple(dict.fromkeys((*calls.vocabulary, *names))))
@@ -268,26 +286,50 @@ def _open_parts(link: Path, names: Sequence[str], checksums: Sequence[str], size
     places = [_place_of(link, folder, name) for name in names]
     if len(set(places)) != len(places):
         raise ValueError("/parts: expected different files, found one twice")
+    allow_open_files(_FILES_OF_PART * len(places), str(link))
     stores = []
     for place, checksum, size in zip(places, checksums, sizes, strict=True):
         check_regular_file(place, expected=f"a part of {link}")
-        changed = f"{place}: is not the part that {link} was made of; run `deeprc join --link` again"
-        if place.stat().st_size != size:
-            raise InputError(changed)
+        if (found := place.stat().st_size) != size:
+            raise _changed(place, link, f"{size:,} bytes, found {found:,}")
         store = Container(place)
         if store.checksum != checksum:
-            raise InputError(changed)
+            raise _changed(place, link, f"the checksum {quote(checksum)}, found {quote(store.checksum or 'none')}")
         stores.append(store)
     return stores
 
 
+def _changed(place: Path, link: Path, difference: str) -> InputError:
+    return InputError(
+        f"{place}: is not the part that {link} was made of: expected {difference}; run `deeprc join --link` again"
+    )
+
+
+def open_parts(paths: Sequence[Path], what: str) -> list[Container]:
+    """Open several containers at a time, also if they are more than the files that a process may open at first.
+
+    Raises
+    ------
+    InputError
+        If one cannot be used; or if the system does not allow so many open files: this message begins with `what`.
+    """
+    allow_open_files(_FILES_OF_PART * len(paths), what)
+    return [Container(path) for path in paths]
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a path leads below a folder, and says the same on all systems: no drive and no backslash."""
+    pure = PurePosixPath(name)
+    if pure.as_posix() != name or PureWindowsPath(name).parts != pure.parts or pure.is_absolute():
+        return False
+    return 0 < len(name) <= _MAX_PATH and len(pure.parts) > 0 and ".." not in pure.parts
+
+
 def _place_of(link: Path, folder: Path, name: str) -> Path:
     """Return where a part is; it must lie in the folder of the file that names it, or below, also behind links."""
-    pure = PurePosixPath(name)
-    is_plain = pure.as_posix() == name and PureWindowsPath(name).parts == pure.parts  # no drive, no backslash
-    if not is_plain or len(name) > _MAX_PATH or pure.is_absolute() or not pure.parts or ".." in pure.parts:
+    if not _is_plain(name):
         raise InputError(f"{link}: /parts: expected a path below the folder of this file, found {quote(name)}")
-    place = Path(os.path.realpath(folder / pure))
+    place = Path(os.path.realpath(folder / name))
     if not place.is_relative_to(folder) or place == folder:
         raise InputError(f"{link}: /parts: {quote(name)} leads out of the folder of this file")
     return place
@@ -354,4 +396,10 @@ def _name_of(part: Container, folder: Path, path: Path) -> str:
     place = Path(os.path.realpath(part.path))
     if not place.is_relative_to(folder):
         raise InputError(f"{part.path}: is not in the folder of {path} or below; a container names only such parts")
-    return place.relative_to(folder).as_posix()
+    name = place.relative_to(folder).as_posix()
+    is_text = name == name.encode(errors="replace").decode() and not CONTROL_CHARACTERS.search(name)
+    if not is_text or not _is_plain(name):
+        raise InputError(
+            f"{path}: expected names of parts that all systems can read, found {quote(name)}; rename the file or folder"
+        )
+    return name

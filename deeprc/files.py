@@ -27,6 +27,7 @@ from deeprc.locks import is_same_file, take_lock
 __all__ = [
     "WRITE_ERROR_CODES",
     "FileStamp",
+    "allow_open_files",
     "check_new_folder",
     "check_output_path",
     "check_regular_file",
@@ -45,6 +46,8 @@ _MAX_PREFIX = 60
 """Number of letters of a file's name that the name of its hidden folder repeats; names have at most 255 bytes."""
 
 _MAX_LINKS = 40
+_OTHER_FILES = 256
+"""Number of files that a process may open besides those that it has asked for, see `allow_open_files`."""
 _MAX_HEADER = 1 << 20
 WRITE_ERROR_CODES = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS})
 """Error codes of the system that only writing can cause."""
@@ -110,6 +113,33 @@ def check_regular_file(path: Path, *, expected: str = "a regular file") -> None:
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
         hint = "; write its content to a file first" if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) else ""
         raise InputError(f"{path}: is {kind}; expected {expected}{hint}")
+
+
+def allow_open_files(n: int, what: str) -> None:
+    """Raise this process's limit of open files, if it is too low to open `n` more.
+
+    A memory map keeps its file open. Many systems let a process open 1,024 files, and more if it asks for them.
+
+    Raises
+    ------
+    InputError
+        If the system allows fewer; the message begins with `what`.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + n + _OTHER_FILES
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, highest))
+    except (OSError, ValueError) as error:
+        allowed = limit if highest == resource.RLIM_INFINITY else highest
+        raise InputError(
+            f"{what}: expected a limit of at least {needed:,} open files, found {allowed:,}; raise it (`ulimit -Hn`)"
+        ) from error
 
 
 def read_limited(path: Path, *, limit: int, expected: str) -> bytes:

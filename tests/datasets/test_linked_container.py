@@ -6,9 +6,13 @@ clear line.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -295,7 +299,7 @@ def test_a_part_that_is_missing_changed_or_foreign(both, tmp_path):
     part.mkdir()
     assert f"{part}: is a folder; expected a part of {path}" in open_fails(path)
     part.rmdir()
-    changed = f"{part}: is not the part that {path} was made of; run `deeprc join --link` again"
+    changed = f"{part}: is not the part that {path} was made of: expected "
     part.write_bytes(whole)
     with h5py.File(part, "r+") as file:
         file["counts"][0] += 1
@@ -304,13 +308,17 @@ def test_a_part_that_is_missing_changed_or_foreign(both, tmp_path):
     link = path.read_bytes()
     with h5py.File(path) as file:
         sizes = file["parts/size"][()].tolist()
+        sums = [each.decode() for each in file["parts/checksum"][()]]
+    with h5py.File(part) as file:
+        found = file.attrs["checksum"].decode()
     edit(path, size=[sizes[0], part.stat().st_size, sizes[2]])  # only the checksum differs
-    assert changed in open_fails(path)
+    told = open_fails(path)
+    assert told == f"{changed}the checksum {sums[1]!r}, found {found!r}; run `deeprc join --link` again"
     path.write_bytes(link)
     shutil.copyfile(tmp_path / "three.h5", part)
     assert changed in open_fails(path)
     part.write_bytes(whole[:-1])
-    assert changed in open_fails(path)
+    assert f"{changed}{len(whole):,} bytes, found {len(whole) - 1:,}; run `deeprc join" in open_fails(path)
     damaged = bytearray(whole)
     damaged[whole.index(b"TRBV9")] ^= 1
     part.write_bytes(damaged)
@@ -367,7 +375,8 @@ def test_a_file_that_contradicts_its_parts(both, tmp_path):
 
     in_order = ["x/one.h5", "two.h5", "three.h5"]
     swapped = {"path": in_order[::-1], "checksum": sums[::-1], "size": sizes[::-1]}
-    assert "/repertoire_ids: expected the repertoires of the parts, part after part" in told(**swapped)
+    wrong = "/repertoire_ids: expected the repertoires of the parts, part after part: 'three.0', found 'one.0'"
+    assert wrong in told(**swapped)
     twice = {"path": ["two.h5", "two.h5"], "checksum": [sums[1]] * 2, "size": [sizes[1]] * 2}
     assert "/parts: expected different files, found one twice" in told(**twice)
     assert "as many checksums and sizes" in told(size=sizes[:2])
@@ -378,11 +387,70 @@ def test_a_file_that_contradicts_its_parts(both, tmp_path):
         file["repertoire_offsets"][1] = 59
     assert "its content is not what its checksum says" in open_fails(path)
     seal_container(path)
-    assert "/repertoire_offsets: expected those of the parts" in open_fails(path)
+    assert "/repertoire_offsets: expected those of the parts, part after part: 60, found 59" in open_fails(path)
     path.write_bytes(whole)
     with h5py.File(path, "r+") as file:
         file["parts/more"] = h5py.ExternalLink("two.h5", "/residues")
     assert "found a link to another place" in open_fails(path)
+
+
+def test_witnesses_are_of_signals_that_the_file_names(tmp_path):
+    """A part's witnesses are checked with the part's own recipe, so the file that names it must have the same."""
+    signal = {"name": "a", "status": "positive", "motifs": [{"pattern": "ASG"}], "witness_rate": 0.1}
+    recipe = {**RECIPE, "signals": [signal]}
+    parts = [write_part(tmp_path / f"{name}.h5", [3], recipe=recipe) for name in ("one", "two")]
+    path = tmp_path / "linked.h5"
+    join(parts, path, link=True)
+    assert open_dataset(path).container.simulation == recipe
+    with h5py.File(path, "r+") as file:
+        text = json.dumps(RECIPE).encode()
+        file.attrs.create("simulation", text, dtype=h5py.string_dtype("utf-8", len(text)))
+    seal_container(path)
+    told = f"attribute 'simulation': expected the signals of {parts[0]}, found others"
+    assert told in open_fails(path)
+
+
+@pytest.mark.parametrize("name", ["x\\y.h5", "C:z.h5", "a\n.h5", b"\xff.h5".decode(errors="surrogateescape")])
+def test_a_name_that_could_not_be_read_is_not_written(both, tmp_path, capsys, name):
+    try:
+        shutil.copyfile(write_part(tmp_path / "four.h5", [3, 2]), tmp_path / name)
+    except (OSError, UnicodeError):
+        pytest.skip("no such name on this system")
+    with pytest.raises(SystemExit) as end:
+        main(["join", str(tmp_path / name), str(tmp_path / "three.h5"), "-o", str(tmp_path / "c.h5"), "--link"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err.splitlines()
+    assert f"c.h5: expected names of parts that all systems can read, found {name!r}" in told[-1]
+    assert not (tmp_path / "c.h5").exists()
+    assert len(open_dataset(join([tmp_path / name, tmp_path / "three.h5"], tmp_path / "copied.h5").path)) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+def test_a_low_limit_of_open_files_is_raised_or_one_clear_line(tmp_path):
+    parts = [write_part(tmp_path / f"{number}.h5", [2], seed=number) for number in range(12)]
+    join(parts, tmp_path / "linked.h5", link=True)
+    code = (
+        "import resource, sys\n"
+        "soft, hard = map(int, sys.argv[2:])\n"
+        "from deeprc import files\nfrom deeprc.errors import InputError\n"
+        "files._OTHER_FILES = 20\n"
+        "from deeprc.datasets.dataset import open_dataset\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))\n"
+        "try:\n    print(open_dataset(sys.argv[1]).n_sequences.sum())\n"
+        "except InputError as error:\n    print(error)\n"
+    )
+
+    def opened(soft: int, hard: int) -> str:
+        given = [sys.executable, "-c", code, str(tmp_path / "linked.h5"), str(soft), str(hard)]
+        return subprocess.run(given, capture_output=True, text=True, check=True).stdout
+
+    assert opened(60, 300) == "24\n"
+    told = opened(60, 80)
+    assert re.fullmatch(
+        rf"{re.escape(str(tmp_path))}/linked.h5: expected a limit of at least (9|10)\d open files, found 80; "
+        r"raise it \(`ulimit -Hn`\)\n",
+        told,
+    )
 
 
 def test_what_cannot_be_linked(both, tmp_path, monkeypatch):
