@@ -145,14 +145,14 @@ def test_another_run_on_the_worker_is_refused(folders: list[Path], cohort: Reper
 def test_a_share_that_fails_leaves_no_table(
     ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = Share.open
+    whole = Share.load
 
     def fail_later(share: Share) -> tuple[RunEnsemble, RepertoireDataset]:
         if share.rows[0] >= 10:
             raise InputError("the disk is gone")
         return whole(share)
 
-    monkeypatch.setattr(Share, "open", fail_later)
+    monkeypatch.setattr(Share, "load", fail_later)
     tables = iterate_attention_of_workers(ensemble, cohort, HERE, device="cpu", top=2)
     with pytest.raises(InputError, match=r"^rep.10 to rep.11: the disk is gone$"):
         write_attention(tmp_path / "a.tsv", tables)
