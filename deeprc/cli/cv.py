@@ -147,8 +147,12 @@ def cv(
 
 
 def _motifs_line(motifs: pd.DataFrame) -> str:
-    """Return the motifs that most runs found, as a sentence."""
-    shown = [f"{row.motif} ({row.n_runs} of {row.n_all_runs})" for row in motifs.head(_MAX_MOTIFS).itertuples()]
+    """Return the motifs that most runs found, as a sentence; it names the outputs if motifs are of several."""
+    several = len(set(motifs["output"])) > 1
+    shown = [
+        f"{row.motif} {f'for {row.output} ' if several else ''}({row.n_runs} of {row.n_all_runs})"
+        for row in motifs.head(_MAX_MOTIFS).itertuples()
+    ]
     others = len(motifs) - len(shown)
     more = f", and {others:,} others in motifs.tsv" if others else ""
     return f"motifs, and how many runs found each: {', '.join(shown)}{more}"

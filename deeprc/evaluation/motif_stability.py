@@ -1,7 +1,7 @@
 """Count in how many runs, test folds and repeats of a cross-validation the search finds a motif.
 
 Each run searches its own training repertoires, and confirms what is doubtful on its validation repertoires. Motifs of
-different runs that are alike, such as LDR.F and LDR, are one motif.
+different runs that are alike and have the same sign of correlation, such as LDR.F and LDR, are one motif.
 
 Letters: M motifs of all runs, W positions of one.
 """
@@ -50,10 +50,10 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
     parts = [
         table.assign(repeat=repeat, fold=fold, run=run) for run, ((repeat, fold, _), table) in enumerate(seeds.items())
     ]
-    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": []})
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [
         _describe(output, alike) | n_all
-        for output, own in found.groupby("output", sort=False)
+        for (output, _), own in found.groupby(["output", found["correlation"] > 0], sort=False)
         for _, alike in own.groupby(cluster_motifs([_letter_heights(each) for each in own["motif"]]))
     ]
     table = pd.DataFrame(rows, columns=list(_COLUMNS))

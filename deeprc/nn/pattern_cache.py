@@ -5,16 +5,20 @@ Letters: N sequences, R residues of all sequences end to end, W numbers of a pat
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from deeprc.files import name_write_errors
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["PatternCache", "shared_cache"]
@@ -24,6 +28,8 @@ _MAX_BYTES = 16 << 30
 
 class PatternCache:
     """Patterns of the sequences that were asked for so far, in 16 bits, in a file that ends with the process.
+
+    Several threads may use a cache: they find patterns one after the other.
 
     Parameters
     ----------
@@ -37,6 +43,7 @@ class PatternCache:
         self.width, self.max_bytes = width, max_bytes
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as the cache
         weakref.finalize(self, self._file.close)
+        self._lock = threading.Lock()
         self._first: dict[bytes, int] = {}  # of each sequence: the position of its first pattern in the file
         self._n_patterns = 0
         self._patterns = np.zeros((0, width), np.float16)
@@ -47,8 +54,13 @@ class PatternCache:
     def find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
         """Return the patterns of all residues, (R, W) float32; `compute` returns those of new sequences.
 
-        New patterns are rounded to 16 bits, too, so that the result does not depend on what was asked for before.
+        New patterns are rounded to 16 bits, too, like those that were stored before. Which sequences are computed
+        together changes sums by rounding, and so the last of the 16 bits of about one number in 3,000.
         """
+        with self._lock:
+            return self._find(sequences, compute)
+
+    def _find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
         if 2 * self.width * self._n_patterns > self.max_bytes:
             self._empty()
         sequences = sequences.compact()
@@ -63,9 +75,10 @@ class PatternCache:
         return torch.from_numpy(self._patterns[rows]).float()
 
     def _add(self, keys: dict[bytes, int], patterns: Tensor) -> None:
-        self._file.seek(2 * self.width * self._n_patterns)
-        self._file.write(patterns.half().numpy().tobytes())
-        self._file.flush()
+        with name_write_errors(Path(tempfile.gettempdir())):
+            self._file.seek(2 * self.width * self._n_patterns)
+            self._file.write(patterns.half().numpy().tobytes())
+            self._file.flush()
         for key in keys:
             self._first[key] = self._n_patterns
             self._n_patterns += len(key)
@@ -76,7 +89,14 @@ class PatternCache:
         self._file.truncate(0)
 
 
+def shared_cache(digest: bytes, width: int) -> PatternCache:
+    """Return the cache of an encoder whose weights have this digest: all runs of a process share it.
+
+    A forked process has caches of its own, because two processes that write to one file would mix their patterns.
+    """
+    return _cache_of(digest, width, os.getpid())
+
+
 @lru_cache(maxsize=1)
-def shared_cache(digest: bytes, width: int) -> PatternCache:  # noqa: ARG001  # the digest is the key
-    """Return the cache of an encoder whose weights have this digest: all runs of a process share it."""
+def _cache_of(digest: bytes, width: int, process: int) -> PatternCache:  # noqa: ARG001  # digest and process are keys
     return PatternCache(width)

@@ -9,12 +9,12 @@ import hashlib
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deeprc.errors import InputError
+from deeprc.files import check_regular_file
 from deeprc.hopfield.transformer import HopfieldEncoderLayer
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.features import N_AMINO_ACIDS
@@ -59,14 +59,29 @@ class TransformerEncoder(SequenceEncoder):
 
     def load_weights(self, path: Path) -> None:
         """Take over the weights of trained layers from a safetensors file."""
+        check_regular_file(path, expected="a safetensors file")
+        own = self.trained_weights()
         try:
-            found = load_file(path)
+            with safe_open(path, framework="pt") as file:
+                shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118  # no mapping
+                if shapes != {name: list(tensor.shape) for name, tensor in own.items()}:
+                    raise InputError(f"{path}: expected the weights that `TransformerEncoder.trained_weights` returns")
+                found = {name: file.get_tensor(name) for name in own}
         except (OSError, SafetensorError) as error:
             raise InputError(f"{path}: expected a safetensors file: {str(error).splitlines()[0]}") from error
-        own = self.trained_weights()
-        if found.keys() != own.keys() or any(found[name].shape != own[name].shape for name in own):
-            raise InputError(f"{path}: expected the weights that `TransformerEncoder.trained_weights` returns")
+        for name, tensor in found.items():
+            if not tensor.is_floating_point() or not tensor.to(own[name].dtype).isfinite().all():
+                raise InputError(f"{path}: {name}: expected finite floating-point numbers")
         self.load_state_dict(found, strict=False)
+        if not self._has_finite_patterns():
+            raise InputError(f"{path}: the weights are too large: patterns of residues are not finite in 16 bits")
+
+    @torch.no_grad()
+    def _has_finite_patterns(self) -> bool:
+        """Return whether the patterns of a sequence of all amino acids are finite in 16 bits."""
+        one_hot = torch.eye(N_AMINO_ACIDS, device=self.embed.weight.device)[None]  # (1, L, 20)
+        patterns = self.patterns(one_hot, torch.tensor([N_AMINO_ACIDS], device=one_hot.device))
+        return bool(patterns.half().isfinite().all())
 
     def patterns(self, one_hot: Tensor, lengths: Tensor, weights: list[Tensor] | None = None) -> Tensor:
         """Return the last layer's patterns, (N, L, W), from residues (N, L, 20) and lengths (N,).

@@ -88,7 +88,7 @@ def count_kmers_of(kmer_offsets: Sequence[int]) -> int:
 
 
 def count_flagged(flags: Flags, starts: Codes) -> Codes:
-    """Return the number of flagged sequences of each repertoire, (B,); `starts`, (B + 1,), are its offsets."""
+    """Return the number of flagged sequences of each repertoire, (B,); `starts`, (B + 1,), are their offsets."""
     return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
 
 

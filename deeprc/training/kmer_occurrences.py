@@ -23,7 +23,7 @@ __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
-_MAX_BEGINNINGS = 0.1  # if more of the 400 pairs of first residues begin a k-mer, pairs are not checked first
+_MAX_BEGINNINGS = 0.1  # if a larger share of the 400 pairs of residues begin a k-mer, first pairs are not checked
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Occurrences:
     which
         Index of the k-mer of each occurrence, (m,) int32.
     looked_for
-        Whether each k-mer was searched, (n,).
+        Whether each k-mer was searched for, (n,).
     """
 
     repertoire: NDArray[np.int32]
@@ -78,7 +78,7 @@ def find_occurrences(
     *,
     max_occurrences: int | None = None,
 ) -> Occurrences:
-    """Return all occurrences of some k-mers; a k-mer with more occurrences than still fit is not searched.
+    """Return all occurrences of some k-mers; a k-mer with more occurrences than still fit is left out.
 
     Parameters
     ----------

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from deeprc.cli.cv import _motifs_line
 from deeprc.datasets.dataset import RepertoireDataset
 
 Call = Callable[..., tuple[int, str, str]]
@@ -24,6 +26,12 @@ def test_a_cross_validation_and_its_answer(deeprc: Call, cohort: RepertoireDatas
     assert "Note: One repeat" in out
     assert "The same call with --repeats 3 adds two repeats." in out
     assert out.endswith(f"Wrote {tmp_path / 'cv'}\n")
+
+
+def test_motifs_of_several_outputs_are_told_apart() -> None:
+    motifs = pd.DataFrame({"motif": ["LDR", "LDR"], "output": ["CMV", "age"], "n_runs": [4, 1], "n_all_runs": 6})
+    assert _motifs_line(motifs) == "motifs, and how many runs found each: LDR for CMV (4 of 6), LDR for age (1 of 6)"
+    assert _motifs_line(motifs[:1]) == "motifs, and how many runs found each: LDR (4 of 6)"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,17 @@ def test_motifs_by_hand() -> None:
     assert found.loc[found["output"] == "age", ["n_runs", "correlation"]].to_numpy().tolist() == [[1, -0.2]]
 
 
+def test_motifs_of_opposite_signs_are_not_one() -> None:
+    """LDR of positive repertoires and LDK of negative ones have two of three residues in common."""
+    runs = {
+        (0, 0, 1): seeds(("LDR", "CMV", 0.6, 0.001), ("LDK", "CMV", -0.4, 0.03)),
+        (0, 1, 0): seeds(("LDK", "CMV", -0.2, 0.02)),
+    }
+    columns = ["motif", "forms", "n_runs", "correlation", "max_p_value"]
+    found = count_motifs(runs)[columns].to_numpy().tolist()
+    assert found == [["LDK", "LDK", 2, pytest.approx(-0.3), 0.03], ["LDR", "LDR", 1, 0.6, 0.001]]
+
+
 def test_the_order_of_the_runs_is_irrelevant() -> None:
     pd.testing.assert_frame_equal(count_motifs(dict(reversed(FOUND.items()))), count_motifs(FOUND))
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor
 
-from deeprc.nn.pattern_cache import PatternCache
+from deeprc.errors import WriteError
+from deeprc.nn.pattern_cache import PatternCache, shared_cache
 from deeprc.nn.sequences import SequenceBatch
 
 WIDTH = 3
@@ -67,3 +72,45 @@ def test_a_failed_write_leaves_the_cache_as_it_was() -> None:
     with pytest.raises(MemoryError):
         cache.find(make_batch([3, 4]), fail)
     torch.testing.assert_close(cache.find(make_batch([3, 4], [1, 2]), computed), expected(3, 4, 1, 2), rtol=0, atol=0)
+
+
+def test_threads_find_one_after_the_other() -> None:
+    """While one thread computes new patterns, no other may choose the same place in the file."""
+    cache, begun, inside = PatternCache(WIDTH), threading.Event(), []
+
+    def compute(sequences: SequenceBatch) -> Tensor:
+        inside.append(1)
+        begun.set()
+        threading.Event().wait(0.05)  # the other thread would begin now
+        assert len(inside) == 1
+        inside.pop()
+        return Computed()(sequences)
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(cache.find, make_batch([1, 2], [3]), compute)
+        begun.wait()
+        second = threads.submit(cache.find, make_batch([3], [7, 8]), compute)
+    torch.testing.assert_close(first.result(), expected(1, 2, 3), rtol=0, atol=0)
+    torch.testing.assert_close(second.result(), expected(3, 7, 8), rtol=0, atol=0)
+    assert len(cache) == 3
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = PatternCache(WIDTH)
+    monkeypatch.setattr("tempfile.tempdir", "/full")
+
+    class Full:
+        def seek(self, _: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache, "_file", Full())
+    with pytest.raises(WriteError, match="/full"):
+        cache.find(make_batch([1]), Computed())
+    assert len(cache) == 0
+
+
+def test_a_forked_process_has_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = shared_cache(b"one", WIDTH)
+    assert shared_cache(b"one", WIDTH) is own
+    monkeypatch.setattr("os.getpid", lambda: -1)  # as in a child, which has a copy of this memory
+    assert shared_cache(b"one", WIDTH) is not own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +94,38 @@ def test_without_trained_weights_every_layer_learns(batch: SequenceBatch) -> Non
     encoder(batch).sum().backward()
     assert encoder.layers[0].linear1.weight.grad is not None
     assert encoder.layers[0].linear1.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensor: tensor * torch.nan, r"safetensors: [a-z0-9_.]+: expected finite floating-point numbers"),
+        (lambda tensor: tensor.double() * 1e300, "expected finite floating-point numbers"),  # not finite in 32 bits
+        (lambda tensor: tensor.to(torch.int32), "expected finite floating-point numbers"),
+        (lambda tensor: tensor * 1e20, "the weights are too large: patterns of residues are not finite"),
+        (lambda tensor: tensor[:1].clone(), r"that `TransformerEncoder\.trained_weights` returns"),
+    ],
+)
+def test_weights_of_which_no_pattern_can_be_computed(
+    weights: Path, change: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    save_file({name: change(tensor) for name, tensor in load_file(weights).items()}, weights)
+    with pytest.raises(InputError, match=message):
+        make_encoder(weights)
+
+
+def test_weights_in_64_bits_are_rounded(weights: Path, tmp_path: Path) -> None:
+    save_file({name: tensor.double() for name, tensor in load_file(weights).items()}, tmp_path / "double.safetensors")
+    encoder = make_encoder(tmp_path / "double.safetensors")
+    assert encoder.embed.weight.dtype == torch.float32
+    torch.testing.assert_close(encoder.embed.weight.data, load_file(weights)["embed.weight"], rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_a_pipe_is_refused_without_opening_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is a pipe; expected a safetensors file"):
+        make_encoder(tmp_path / "pipe")
 
 
 SETTINGS = [
