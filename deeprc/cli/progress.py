@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from deeprc.training.state import TrainingState
 
+    _StreamHandler = logging.StreamHandler[Any]
+else:
+    _StreamHandler = logging.StreamHandler  # Python 3.10 cannot subscript it
+
 __all__ = ["Bars", "LineHandler", "counting", "evaluation_lines"]
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
@@ -61,7 +65,7 @@ class Bars:
         self._bars.pop(step).close()
 
 
-class LineHandler(logging.StreamHandler[Any]):
+class LineHandler(_StreamHandler):
     """A log handler that writes lines above the bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
