@@ -213,7 +213,7 @@ class _Tally:
     Parameters
     ----------
     step
-        Of the other sequences, one in so many is kept.
+        Number of other sequences of which one is kept.
     """
 
     def __init__(self, step: int) -> None:

@@ -48,7 +48,7 @@ class Share:
     cohort
         The container.
     device
-        What the worker computes on: `auto`, `cpu`, `cuda` ...
+        Device on which the worker computes: `auto`, `cpu`, `cuda` ...
     rows, ids
         The rows of the repertoires in the container, and their ids.
     checksum
@@ -116,7 +116,7 @@ def compute_in_shares(
     workers
         Where the shares are computed.
     device
-        What the workers compute on.
+        Device on which the workers compute.
 
     Raises
     ------
