@@ -64,6 +64,22 @@ def test_a_repository_that_is_called_deeprc_does_not_hide_the_package(tmp_path: 
     assert f"deeprc is not installed; install it with: pip install -e {tmp_path / 'deeprc'}" in done.stderr
 
 
+def packages_without_deeprc(folder: Path) -> list[str]:
+    """Folders of installed packages; where deeprc is installed, too, a folder of links to all others."""
+    found = []
+    for number, entry in enumerate(entry for entry in sys.path if entry.endswith("-packages")):
+        if not list(Path(entry).glob("deeprc-*.dist-info")):
+            found.append(entry)
+            continue
+        links = folder / str(number)
+        links.mkdir(parents=True)
+        for path in Path(entry).iterdir():
+            if not path.name.startswith(("deeprc", "__editable__", "__pycache__")) and path.suffix != ".pth":
+                (links / path.name).symlink_to(path)
+        found.append(str(links))
+    return found
+
+
 @pytest.mark.slow
 def test_an_editable_install_is_found_beside_its_repository(tmp_path: Path) -> None:
     """As `git clone .../deeprc; pip install -e deeprc; python -c "import deeprc"`; also under pytest and mypy."""
@@ -74,8 +90,7 @@ def test_an_editable_install_is_found_beside_its_repository(tmp_path: Path) -> N
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")], check=True)
     python = str(tmp_path / "v" / "bin" / "python")
     (packages,) = (tmp_path / "v").glob("lib/python*/site-packages")
-    known = [entry for entry in sys.path if entry.endswith("-packages") and not list(Path(entry).glob("__editable__*"))]
-    (packages / "others.pth").write_text("\n".join(known))
+    (packages / "others.pth").write_text("\n".join(packages_without_deeprc(tmp_path / "others")))
     (tmp_path / "test_it.py").write_text("import deeprc\n\ndef test_it() -> None:\n    assert deeprc.open\n")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-build-isolation"]
     for command in (

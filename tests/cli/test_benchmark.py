@@ -310,8 +310,11 @@ def test_a_stopped_comparison_continues(
     (tmp_path / "log").unlink()
     (tmp_path / "log.slow").write_text("0.5")
     command = [sys.executable, "-m", "deeprc", *arguments, *methods, "-o", str(tmp_path / "out")]
+    # A shell starts its background jobs with SIGINT ignored, and a process would inherit that from the tests.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(tmp_path / "out.txt", "wb") as out, open(tmp_path / "err.txt", "wb") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
+    signal.signal(signal.SIGINT, inherited)
     while len(list((tmp_path / "out").rglob("search-*.json"))) < 2:
         assert process.poll() is None
         time.sleep(0.01)
