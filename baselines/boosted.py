@@ -24,7 +24,8 @@ from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
-from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, canonical_order
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
+from deeprc.labels import canonical_order
 from deeprc.threads import one_blas_thread
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]

@@ -22,8 +22,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.datasets.sequences import Sequences
-from deeprc.estimators import BinaryClassifier, canonical_order, encode_two_classes
+from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
+from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["BurdenTest"]
 

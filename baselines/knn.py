@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, encode_two_classes
+from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["KNN", "KNNRegressor", "mean_of_nearest"]
 

@@ -17,7 +17,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import VirtualContainer
 from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, validate_dataset
+from deeprc.estimators import BinaryClassifier
+from deeprc.labels import validate_dataset
 
 __all__ = ["KnownTruth", "recipe_of"]
 

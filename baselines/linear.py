@@ -19,13 +19,8 @@ from deeprc.baselines.parameters import check_choice
 from deeprc.baselines.ridge import ridge_path
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import (
-    BinaryClassifier,
-    RepertoireEstimator,
-    RepertoireRegressor,
-    canonical_order,
-    encode_two_classes,
-)
+from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
+from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
 

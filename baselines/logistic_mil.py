@@ -19,7 +19,8 @@ from deeprc.baselines.kmer_abundance import kmer_abundances
 from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import BinaryClassifier, canonical_order
+from deeprc.estimators import BinaryClassifier
+from deeprc.labels import canonical_order
 
 __all__ = ["LogisticMIL"]
 

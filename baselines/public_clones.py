@@ -22,8 +22,9 @@ from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
-from deeprc.estimators import BinaryClassifier, canonical_order
+from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
+from deeprc.labels import canonical_order
 
 __all__ = ["THRESHOLDS", "PublicClones"]
 

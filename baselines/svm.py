@@ -19,7 +19,7 @@ from sklearn.svm import SVC, SVR
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order, encode_two_classes
+from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["SVM", "SVMRegressor", "path_scores"]
 

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.drop_reasons import DROP_REASONS, IS_DROPPED, KEPT, OTHER_LOCUS, find_drop_reasons
 from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
 from deeprc.datasets.raw_texts import RawTexts
-from deeprc.datasets.readers import RawRows, SequenceKind, Status
+from deeprc.datasets.readers import RawRows, SequenceKind
 from deeprc.datasets.readers.columns import factorize, first_of_each
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = [
-    "DROP_REASONS",
     "CleanedTable",
     "Cleaning",
     "Merge",
@@ -38,42 +38,8 @@ __all__ = [
     "split",
 ]
 
-DROP_REASONS = (
-    "out_of_frame",
-    "stop_codon",
-    "unproductive",
-    "low_confidence",
-    "empty",
-    "ambiguous_residue",
-    "too_short",
-    "too_long",
-    "other_locus",
-)
-"""The reasons for which a row is dropped.
-
-Where several reasons apply, the first of these counts: what the file says, empty, out of frame, stop codon, ambiguous
-residue, length, locus. If the file calls a row unproductive and gives no reason, the reason that its residues show
-counts.
-"""
-
 Merge = Literal["genes", "junction", "none"]
 """The rows that become one sequence: those with the same junction, V and J gene; with the same junction; none."""
-
-_STATUS_REASONS = {
-    Status.OUT_OF_FRAME: "out_of_frame",
-    Status.STOP_CODON: "stop_codon",
-    Status.UNPRODUCTIVE: "unproductive",
-    Status.LOW_CONFIDENCE: "low_confidence",
-}
-_IS_BAD = np.isin(np.arange(256), [int(status) for status in _STATUS_REASONS])
-_KEPT = len(DROP_REASONS)
-_OTHER_LOCUS = DROP_REASONS.index("other_locus")
-_IS_EXPLAINED = np.isin(np.arange(256), [DROP_REASONS.index("stop_codon"), DROP_REASONS.index("out_of_frame")])
-_MARKS = tuple(
-    (np.isin(np.arange(256), list(marks)), DROP_REASONS.index(name))
-    for marks, name in ((b"*", "stop_codon"), (b"_~#", "out_of_frame"))
-)
-"""Masks of the bytes that are letters with a reason, and the index of the reason; later entries count more."""
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
@@ -178,7 +144,7 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
     if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
-    counted = is_cdr3 & (rows.sequences.lengths > 0) & ~_IS_BAD[rows.status]
+    counted = is_cdr3 & (rows.sequences.lengths > 0) & ~IS_DROPPED[rows.status]
     counted[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
     n = int(counted.sum())
     if n < _MIN_CDR3S:
@@ -226,11 +192,11 @@ def clean(
     """
     how = Cleaning() if how is None else how
     found = _examine(rows, how, cdr3s_are_junctions, of_mice)
-    rows, keep = found.rows, found.reason == _KEPT
+    rows, keep = found.rows, found.reason == KEPT
     encoded = Sequences(found.residues, rows.sequences.offsets, rows.counts)
     sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), found.genes, how.merge)
     sources = np.bincount(rows.count_source[keep], minlength=len(rows.count_sources))
-    of_chain = keep | (found.reason == _OTHER_LOCUS)
+    of_chain = keep | (found.reason == OTHER_LOCUS)
     return CleanedTable(
         sequences,
         rows_read=len(rows),
@@ -250,7 +216,7 @@ def find_kept_rows(
 ) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
     found = _examine(rows, how, cdr3s_are_junctions, of_mice)
-    kept = np.flatnonzero(found.reason == _KEPT)
+    kept = np.flatnonzero(found.reason == KEPT)
     return kept, found.rows.sequences.take(kept)
 
 
@@ -274,10 +240,10 @@ def _examine(rows: RawRows, how: Cleaning, cdr3s_are_junctions: bool, of_mice: f
     loci, locus_codes = _loci(rows)
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
-    reason = _find_drop_reasons(rows, residues, how)
+    reason = find_drop_reasons(rows, residues, min_length=how.min_length, max_length=how.max_length)
     if how.locus is not None:
         others = [code for code, name in enumerate(loci) if name not in ("", how.locus)]
-        reason[(reason == _KEPT) & np.isin(locus_codes, others)] = _OTHER_LOCUS
+        reason[(reason == KEPT) & np.isin(locus_codes, others)] = OTHER_LOCUS
     return _Examined(rows, residues, reason, genes, loci, locus_codes, sequences_from)
 
 
@@ -344,27 +310,6 @@ def _complete_junctions(
     letters[first] = _C
     letters[last] = np.where(ends_with_w[is_cdr3], _W, _F)
     return replace(rows, sequences=RawTexts(letters, offsets)), names
-
-
-def _find_drop_reasons(rows: RawRows, residues: NDArray[np.uint8], how: Cleaning) -> NDArray[np.uint8]:
-    """Return the reason of each row, (N,) uint8, as an index of `DROP_REASONS` or `_KEPT`; the last assignment wins."""
-    lengths = rows.sequences.lengths
-    reason = np.full(len(lengths), _KEPT, np.uint8)
-    reason[lengths > how.max_length] = DROP_REASONS.index("too_long")
-    reason[lengths < how.min_length] = DROP_REASONS.index("too_short")
-    invalid = np.flatnonzero(residues == INVALID)
-    if len(invalid):
-        row_of_invalid = rows.sequences.rows_of(invalid)
-        reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
-        for is_mark, code in _MARKS:
-            reason[row_of_invalid[is_mark[rows.sequences.letters[invalid]]]] = code
-    reason[lengths == 0] = DROP_REASONS.index("empty")
-    of_residues = reason.copy()
-    for value, name in _STATUS_REASONS.items():
-        reason[rows.status == value] = DROP_REASONS.index(name)
-    bare = (rows.status == Status.UNPRODUCTIVE) & _IS_EXPLAINED[of_residues]  # the residues say why
-    reason[bare] = of_residues[bare]
-    return reason
 
 
 def _merge(

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any
 
-from deeprc.datasets.cleaning import DROP_REASONS, CleanedTable, Cleaning
+from deeprc.datasets.cleaning import CleanedTable, Cleaning
+from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 from deeprc.errors import group_errors
 

@@ -20,7 +20,8 @@ from deeprc.baselines.svm import SVM
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import BinaryClassifier, canonical_order
+from deeprc.estimators import BinaryClassifier
+from deeprc.labels import canonical_order
 
 N = 60
 Y = (np.arange(N) // 2 % 2).astype(np.int64)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deeprc.checks.findings import Finding, Severity, name_few
 from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
-from deeprc.datasets.cleaning import DROP_REASONS
+from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 
 __all__ = ["check_contents"]

@@ -24,14 +24,9 @@ from deeprc.datasets.cache import repertoire_digests
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.estimators import (
-    BinaryClassifier,
-    canonical_order,
-    collect_fitted_state,
-    encode_two_classes,
-    validate_dataset,
-)
+from deeprc.estimators import BinaryClassifier, collect_fitted_state
 from deeprc.groups import validate_groups
+from deeprc.labels import canonical_order, encode_two_classes, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member

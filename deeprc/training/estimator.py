@@ -18,16 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
-from deeprc.estimators import (
-    RepertoireClassifier,
-    RepertoireEstimator,
-    RepertoireRegressor,
-    collect_fitted_state,
-    encode_labels,
-    validate_dataset,
-    validate_numbers,
-)
+from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import validate_groups
+from deeprc.labels import encode_labels, validate_dataset, validate_numbers
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, with_calibration

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.estimators import canonical_order
 from deeprc.groups import number_groups
+from deeprc.labels import canonical_order
 
 __all__ = ["Fold"]
 

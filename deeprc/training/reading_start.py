@@ -12,7 +12,7 @@ import numpy as np
 
 from deeprc import ranks
 from deeprc.config import NetworkConfig
-from deeprc.estimators import canonical_order
+from deeprc.labels import canonical_order
 from deeprc.nn.network import DeepRC
 from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.fit import describe_fits, fit_readings

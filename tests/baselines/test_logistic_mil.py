@@ -27,7 +27,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import kmer_names
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.estimators import canonical_order
+from deeprc.labels import canonical_order
 
 NAMES = kmer_names(4)
 CODES = {name: code for code, name in enumerate(NAMES)}

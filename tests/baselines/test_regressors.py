@@ -25,7 +25,8 @@ from deeprc.baselines.svm import SVMRegressor
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.estimators import RepertoireRegressor, canonical_order
+from deeprc.estimators import RepertoireRegressor
+from deeprc.labels import canonical_order
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCRegressor

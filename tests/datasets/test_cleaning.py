@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import DROP_REASONS, Cleaning, cdr3s_are_junctions, clean, split
+from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean, split
+from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers import RawRows, SequenceKind, Status
 from deeprc.errors import InputError
