@@ -94,7 +94,15 @@ def _show_code(*arguments: Any) -> None:
         lines[i] = re.sub(r"(?<!`)`([^`\n]+)`(?!`|_)", r"``\1``", line)
 
 
+def _show_addresses(*arguments: Any) -> None:
+    """Show the address of a scheduler in an option's help as code; it would become a link that leads nowhere."""
+    lines: list[str] = arguments[-1]
+    for i, line in enumerate(lines):
+        lines[i] = re.sub(r"tcp://[\w:]+\w", r"``\g<0>``", line)
+
+
 def setup(app: Any) -> None:
     """Connect the functions of this file to Sphinx."""
+    app.connect("sphinx-click-process-options", _show_addresses)
     app.connect("source-read", _adapt_links)
     app.connect("autodoc-process-docstring", _show_code, priority=100)  # before napoleon

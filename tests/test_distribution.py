@@ -56,6 +56,7 @@ def test_all_name_the_version() -> None:
     assert galaxy.findtext("macros/token") == version
     assert f"deeprc:{version}" in (module / "main.nf").read_text()
     assert f"deeprc={version}" in (module / "environment.yml").read_text()
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
 
 
 @pytest.mark.parametrize("path", ["packaging/galaxy/deeprc_predict.xml", "packaging/nextflow/deeprc/predict/main.nf"])

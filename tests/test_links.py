@@ -1,0 +1,51 @@
+"""Links among the Markdown files of the repository lead to files and headings that exist.
+
+`sphinx-build -W` finds the broken links of the site. README, CONTRIBUTING and others are no pages of it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(page for folder in (".", "docs", "benchmarks", "packaging") for page in (ROOT / folder).glob("*.md"))
+
+
+def broken_links(page: Path) -> list[str]:
+    text = without_code(page.read_text(encoding="utf-8"))
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
+    return [link for link in links if not leads_somewhere(page, link)]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    return not anchor or target.suffix != ".md" or anchor in anchors(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings as GitHub and myst-parser make them."""
+    headings = re.findall(r"^#+ (.*)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# The `first` step: files\n\n```sh\n# no heading\n```\n")
+    page = tmp_path / "page.md"
+    good = "[a](other.md) [b](other.md#the-first-step-files) [c](https://example.org/#x) [d](#here)"
+    page.write_text(f"# Here\n\n{good}\n[e](none.md) [f](other.md#no-heading) [g](#there)\n")
+    assert broken_links(page) == ["none.md", "other.md#no-heading", "#there"]
