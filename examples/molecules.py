@@ -176,10 +176,10 @@ def run(features: dict[str, Array], labels: Array, repeat: int, methods: list[st
 @click.option("--repeats", default=5, show_default=True, help="Random splits of each set.")
 def main(data: Path, output: Path, sets: str, repeats: int) -> None:
     """Compare methods on drug design data sets. Features are kept beside the output, as SET-DIGEST.npz."""
-    if importlib.util.find_spec("rdkit") is None:
-        raise click.UsageError("fingerprints need RDKit: pip install 'deeprc[molecules]'")
     if wrong := [name for name in sets.split(",") if not (data / FILES.get(name, "")).is_file()]:
         raise click.UsageError(f"--sets: expected some of {','.join(FILES)} with a file in {data}, found {wrong[0]}")
+    if importlib.util.find_spec("rdkit") is None:
+        raise click.UsageError("fingerprints need RDKit: pip install 'deeprc[molecules]'")
     torch.set_num_threads(1)
     threadpool_limits(1)
     results = pd.read_csv(output, sep="\t") if output.exists() else pd.DataFrame(columns=["set", "repeat", "method"])

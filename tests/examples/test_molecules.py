@@ -80,8 +80,9 @@ def test_the_auc_is_the_mean_of_the_tasks_that_have_both_classes(molecules: Modu
 def test_without_rdkit_one_line_says_what_to_install(
     molecules: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_toy(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    result = CliRunner().invoke(molecules.main, ["--data", str(tmp_path)])
+    result = CliRunner().invoke(molecules.main, ["--data", str(tmp_path), "--sets", "bbbp"])
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == "Error: fingerprints need RDKit: pip install 'deeprc[molecules]'"
 
