@@ -179,12 +179,14 @@ def merge_heads(result: Tensor) -> Tensor:
 
 def normalise_all(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
     """Normalise the raw patterns of each pair by its map; equal work is done once."""
-    known: dict[tuple[int, bool], Tensor] = {}
-    for pattern_map, raw in pairs:
-        key = (id(raw), pattern_map.normalise_inputs)
-        if key not in known:
-            known[key] = pattern_map.normalise(raw)
-    return [known[id(raw), pattern_map.normalise_inputs] for pattern_map, raw in pairs]
+    results: list[Tensor] = []
+    for i, (pattern_map, raw) in enumerate(pairs):
+        result = None
+        for (other_map, other), known in zip(pairs[:i], results, strict=True):
+            if other is raw and other_map.normalise_inputs == pattern_map.normalise_inputs:
+                result = known  # a search by `is`: torch.compile of PyTorch 2.5 knows no `id`
+        results.append(pattern_map.normalise(raw) if result is None else result)
+    return results
 
 
 def choose_head_dim(name: str, given: int | None, total: int, n_heads: int) -> int:
