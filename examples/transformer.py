@@ -141,11 +141,21 @@ def learn(data: Path, output: Path, updates: int, seed: int) -> None:
 @click.option("--group-by", help="Column of the donors.")
 @click.option("--weights", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--output", type=click.Path(path_type=Path), default="runs", show_default=True, help="Of the runs.")
+@click.option("--folds", "n_folds", type=click.IntRange(1, FOLDS), help="Train only so many folds, the first ones.")
 @click.argument("settings", nargs=-1)
-def compare(cohort: Path, target: str, group_by: str | None, weights: Path, output: Path, settings: tuple[str]) -> None:
+def compare(
+    cohort: Path,
+    target: str,
+    group_by: str | None,
+    weights: Path,
+    output: Path,
+    n_folds: int | None,
+    settings: tuple[str],
+) -> None:
     """Train DeepRC with each encoder on five folds: OUTPUT/compare.tsv. SETTINGS are those of deeprc train."""
     torch.set_num_threads(1)
-    plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=FOLDS, fold=fold, group_by=group_by)) for fold in range(FOLDS)}
+    folds = range(n_folds or FOLDS)
+    plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=FOLDS, fold=fold, group_by=group_by)) for fold in folds}
     encoders = {
         "convolution": ["embedding=convolution"],
         "convolution-random": ["embedding=convolution", "seeded_start=0"],

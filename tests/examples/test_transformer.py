@@ -100,6 +100,10 @@ def test_both_encoders_are_trained_on_the_same_folds(
     assert f"{mean:.3f}" in result.stdout.splitlines()[-1]
     again = CliRunner().invoke(transformer.main, command, catch_exceptions=False)  # nothing is trained again
     assert again.stdout.splitlines()[-3:] == result.stdout.splitlines()[-3:]
+    fewer = CliRunner().invoke(transformer.main, [*command, "--folds", "1"], catch_exceptions=False)
+    assert fewer.exit_code == 0
+    of_first = pd.read_csv(tmp_path / "runs" / "compare.tsv", sep="\t")
+    assert of_first["auc"].tolist() == found.loc[found["fold"] == "fold-0", "auc"].tolist()
     with pytest.raises(InputError, match="another `config`"):  # runs with other settings are not taken for these
         CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
 
