@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
+from accuracy_intervals import mean_interval
 from accuracy_jobs import JUDGED, METHODS, Entry, Results, count_kmers, entries_of, measure
 from accuracy_looks import check_seeds, record_look
 from accuracy_ranking import MEASURES
@@ -38,11 +39,11 @@ from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.recipe import recipes
 from deeprc.device import resolve_device
 from deeprc.errors import InputError, Terminated
-from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.files import write_text
 
 _KNOWN = "known-motif"
 _WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN, "known-recipe")
+_HIDDEN = ("entry", "tested", "members")  # columns that results.tsv does not have
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes", "stack")
 _logger = logging.getLogger(__name__)
 
@@ -179,7 +180,9 @@ class _Work:
         ]
 
     def _known(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
-        return self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
+        found = self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
+        # older versions did not store the predictions from which the interval of a container is computed
+        return None if found is not None and source.path is not None and "tested" not in found else found
 
     def _measured(self, entry: Entry, source: Source, dataset: RepertoireDataset, fold: int) -> dict[str, Any] | None:
         title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
@@ -200,10 +203,13 @@ class _Work:
 def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the row of the table, and for a stack also a row for each member."""
     shared = {name: row[name] for name in ("cohort", "seed", "fold", "n_train", "n_positive", "n_negative")}
+    tested = row.get("tested")
     rows = [row]
     for name, found in row.get("members", {}).items():
         title = {"entry": f"{row['entry']}/{name}", "method": f"{row['method']}: {name}"}
-        measured = {key: value for key, value in found.items() if key != "test_auc"}
+        measured = {key: value for key, value in found.items() if key not in ("test_auc", "scores")}
+        if tested is not None:
+            measured["tested"] = {**tested, "score": found["scores"]}
         rows.append({**shared, **title, **measured, "validation_auc": found["auc"], "auc": found["test_auc"]})
     return rows
 
@@ -219,7 +225,7 @@ def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
     jobs = jobs.assign(to_known_motif=jobs["auc"].to_numpy() - truth.reindex(places).to_numpy(np.float64))
     rows = []
     for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
-        low, high = auc_interval(part["auc"].mean(), part["n_positive"], part["n_negative"])
+        low, high = mean_interval(part)
         optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # columns that not every method has
         rows.append(
             {
@@ -267,7 +273,8 @@ def _tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
     """Write `results.tsv` and `table.md`, and print the tables and their JSON lines."""
     summary = _summary(jobs)
     means = _means(summary)
-    write_text(output / "results.tsv", jobs.drop(columns="entry").to_csv(sep="\t", index=False))
+    shown = jobs.drop(columns=[name for name in _HIDDEN if name in jobs])
+    write_text(output / "results.tsv", shown.to_csv(sep="\t", index=False))
     write_text(output / "table.md", _markdown(summary) + "\n" + _markdown(means))
     report("accuracy", _plain(summary), device)
     report("accuracy, means over cohorts", _plain(means), device)

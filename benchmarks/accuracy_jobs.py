@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy_cohorts import N_FOLDS, Source, file_name
+from accuracy_intervals import add_interval
 from accuracy_ranking import as_classifier, measure_ranking
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -31,7 +32,6 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import kmer_matrix
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
-from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
 from deeprc.files import write_text
@@ -204,9 +204,8 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
     else:
         scores, found = _trained_alone(entry.config, source, dataset, split, device)
     auc = float(midrank_aucs(label, scores[None])[0])
-    low, high = auc_interval(auc, n_positive, n_negative)
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
-    return {"auc": auc, "ci_low": low, "ci_high": high, **counts, **found}
+    return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
 
 
 @dataclass(frozen=True)
@@ -307,9 +306,9 @@ def _judge_stack(
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold by a stack, (B,), and measures of the stack and of each of its members.
 
-    `members` has for each member its row in `Stack.member_table`, its AUC on the test fold (`test_auc`) and, if it
-    ranks sequences, the keys of `measure_ranking`. For DeepRC, the networks of all folds predict together, and the
-    first one ranks.
+    `members` has for each member its row in `Stack.member_table`, its AUC on the test fold (`test_auc`), its `scores`,
+    (B,), and, if it ranks sequences, the keys of `measure_ranking`. For DeepRC, the networks of all folds predict
+    together, and the first one ranks.
     """
     rows = _learned_rows(source, split)
     X, positive = dataset[rows], source.labels[rows, 0] == 1
@@ -317,10 +316,10 @@ def _judge_stack(
     log_odds = stack.combination_.log_odds(member_scores)
     aucs = midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
     described: dict[str, Outcome] = stack.member_table().to_dict("index")
-    for (member, _), auc in zip(stack.shares(), aucs.tolist(), strict=True):
+    for (member, _), auc, own in zip(stack.shares(), aucs.tolist(), member_scores.T.tolist(), strict=True):
         model = member.models[0]
         ranking = measure_ranking(model, source, X, positive) if can_rank(model) else {}
-        described[member.name] |= {"test_auc": auc, **ranking}
+        described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
     found = {"members": described, **_judged(source, split, log_odds), **measure_ranking(stack, source, X, positive)}
     return np.asarray(log_odds, np.float64), found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml, to_plain
-from deeprc.encoders import list_encoders
+from deeprc.encoders import list_encoders, may_have_weights
 from deeprc.errors import InputError
 
 __all__ = [
@@ -282,6 +282,7 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
 
 def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> Config:
     built: dict[str, Any] = {}
+    invalid: set[str] = set()  # keys whose value cannot be used, in whose place `config` has the default
     unknown = sorted(settings.keys() - SECTIONS.keys())
     problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
     for name, section in SECTIONS.items():
@@ -299,29 +300,37 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:
                 problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
-            values[key] = converted
+                invalid.add(key)
+            else:
+                values[key] = converted
         built[name] = values
+    config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
+    problems += [message for keys, message in _contradictions(config) if not invalid.intersection(keys)]
     if not problems:
-        config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
-        problems = _contradictions(config)
-        if not problems:
-            return config
+        return config
     raise InputError(f"configuration {source}: " + "; ".join(problems))
 
 
-def _contradictions(config: Config) -> list[str]:
-    """Return a message for each combination of values that is not possible, although each value alone is."""
+def _contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
+    """Return the keys and a message for each combination of values that is not possible, although each alone is."""
     problems = []
     network, training = config.network, config.training
     n_values = network.n_kernels + 2 * network.gene_units
     if network.n_key_layers == 0 and network.key_units != n_values:
         expected = f"expected n_kernels + 2 gene_units, {n_values}, where n_key_layers is 0"
-        problems.append(f"network.key_units: {expected}, found {network.key_units}")
+        keys = ("n_key_layers", "key_units", "n_kernels", "gene_units")
+        problems.append((keys, f"network.key_units: {expected}, found {network.key_units}"))
     if network.embedding == "transformer" and network.abundance != "none":
-        problems.append(f"network.abundance: expected none beside embedding=transformer, found {network.abundance}")
+        expected = "expected none beside embedding=transformer"
+        problems.append((("embedding", "abundance"), f"network.abundance: {expected}, found {network.abundance}"))
+    if network.embedding_weights is not None and not may_have_weights(network.embedding):
+        expected = f"expected null beside embedding={network.embedding}, which cannot take over weights"
+        message = f"network.embedding_weights: {expected}, found {abbreviate(network.embedding_weights)}"
+        problems.append((("embedding", "embedding_weights"), message))
     if training.top_number is not None and training.unattended == "dropped":
         expected = "expected unattended=constant beside it, because predictions do not know a number"
-        problems.append(f"training.top_number: {expected}, found unattended=dropped")
+        keys = ("top_number", "unattended")
+        problems.append((keys, f"training.top_number: {expected}, found unattended=dropped"))
     return problems
 
 

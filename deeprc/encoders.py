@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     EncoderFactory = Callable[[EncoderSettings], SequenceEncoder]
 
-__all__ = ["find_encoder", "list_encoders", "register_encoder"]
+__all__ = ["find_encoder", "list_encoders", "may_have_weights", "register_encoder"]
 
 _GROUP = "deeprc.encoders"
 _FACTORIES: dict[str, str | EncoderFactory] = {
@@ -25,6 +25,7 @@ _FACTORIES: dict[str, str | EncoderFactory] = {
     "lstm": "deeprc.nn.encoders:LstmEncoder",
     "transformer": "deeprc.nn.transformer:TransformerEncoder",
 }
+_WITHOUT_WEIGHTS = ("convolution", "lstm")
 
 
 def register_encoder(name: str, factory: EncoderFactory) -> None:
@@ -51,6 +52,15 @@ def register_encoder(name: str, factory: EncoderFactory) -> None:
 def list_encoders() -> list[str]:
     """Return the names of all encoders, those of this package first."""
     return list(dict.fromkeys([*_FACTORIES, *entry_points(group=_GROUP).names]))
+
+
+def may_have_weights(name: str) -> bool:
+    """Return whether the setting `embedding_weights` is possible beside an encoder.
+
+    This is known of the encoders of this package. Another one is asked when the network is built, by its method
+    `load_weights`.
+    """
+    return name not in _WITHOUT_WEIGHTS
 
 
 def find_encoder(name: str) -> EncoderFactory:

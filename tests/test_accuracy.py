@@ -18,11 +18,13 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
+from deeprc.evaluation.auc_intervals import auc_interval, fold_aucs_interval
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
 from deeprc.training.estimator import DeepRCClassifier
+from tests.conftest import random_sequences, write_cohort
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1"]
@@ -366,6 +368,29 @@ def test_a_container_takes_the_place_of_recipes(call: Call, cohort_factory: Call
     assert [name for name, _, _ in result.ran] == ["svm", "burden"]
     assert "known-motif is left out" in result.stderr
     assert all(row["to_known_motif"] is None for row in result.rows)
+
+
+def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_path: Path) -> None:
+    sheet = pd.DataFrame({"status": ["a", "a", "b", "b"] * 15, "subject_id": np.arange(60) // 2})
+    rng = np.random.default_rng(0)
+    write_cohort(tmp_path / "donors.h5", [random_sequences(rng, 20) for _ in range(60)], sheet)
+    path = str(tmp_path / "donors.h5")
+    method = ["--methods", "v-genes", "--folds", "all", "--seeds", "2"]
+    result = call("--container", path, "--target", "status=b", *method, recipe=None, overrides=[])
+    assert result.exit_code == 0, result.output
+    (row,) = result.rows
+    jobs = [json.loads(each.read_text())["outcome"] for each in sorted((tmp_path / "out").rglob("*-seed-*.json"))]
+    tested = [{name: np.array(values) for name, values in job["tested"].items()} for job in jobs]
+    arrays = [[each[name] for each in tested] for name in ("label", "score", "donor")]
+    found = fold_aucs_interval(*arrays, repeats=[0] * 5 + [1] * 5)
+    assert [row["ci_low"], row["ci_high"]] == pytest.approx([found.low, found.high])
+    sizes = [[job[name] for job in jobs] for name in ("n_positive", "n_negative")]
+    low, high = auc_interval(row["auc"], *sizes)
+    assert found.high - found.low > 1.3 * (high - low)
+    assert {donor for each in tested for donor in each["donor"]} == set(range(30))
+    simulated = pd.DataFrame({"seed": [0, 0, 1, 1], "auc": 0.8, "n_positive": 10, "n_negative": 12})
+    expected = auc_interval(0.8, [10] * 4, [12] * 4, variance_factor=3)  # 1 + 2 / (2 - 1) for two folds of each cohort
+    assert sys.modules["accuracy_intervals"].mean_interval(simulated) == pytest.approx(expected)
 
 
 def test_means_over_cohorts(call: Call) -> None:

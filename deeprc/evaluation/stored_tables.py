@@ -39,6 +39,7 @@ _RUN_PREDICTIONS = {
     "label": _NUMBER_OR_NONE,
     "probability": _SHARE_OR_NONE,
     "prediction": Column("number", may_be_empty=True, optional=True),
+    "donor": Column("whole", low=0, optional=True),
 }
 _OUT_OF_FOLD = {
     "repertoire_id": Column(),

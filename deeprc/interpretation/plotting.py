@@ -116,10 +116,15 @@ class _Request:
         read_settings(self.path)  # raises an error if the folder is no run
         return read_run_predictions(self.path / "predictions.tsv")
 
-    def donors(self) -> dict[str, int] | None:
-        """Return the index of the donor of each repertoire, by its id; None without a cohort that has donors."""
+    def donors(self, predictions: pd.DataFrame) -> dict[str, int] | None:
+        """Return the index of the donor of each repertoire, by its id; None if the metadata sheet did not name donors.
+
+        Without a cohort, the donors are those that the run has stored with its predictions.
+        """
         if self.cohort is None:
-            return None
+            if "donor" not in predictions:
+                return None
+            return dict(zip(predictions["repertoire_id"], predictions["donor"].astype(int), strict=True))
         from deeprc.evaluation.splits import donors_by_id
 
         return donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
@@ -133,7 +138,8 @@ class _Request:
 def _roc(request: _Request) -> Figure:
     from deeprc.interpretation.figures import roc_figure
 
-    return roc_figure(request.predictions(), target=request.target, donors=request.donors())
+    predictions = request.predictions()
+    return roc_figure(predictions, target=request.target, donors=request.donors(predictions))
 
 
 def _precision_recall(request: _Request) -> Figure:

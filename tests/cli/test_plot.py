@@ -10,9 +10,13 @@ import pandas as pd
 import pytest
 
 from deeprc.cli import main
+from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.splits import SplitOptions
+from deeprc.interpretation.figures import roc_figure
 from deeprc.interpretation.plotting import KINDS, FigureOptions, class_names, figure_of
+from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.conftest import write_cohort
 
@@ -233,3 +237,18 @@ def test_a_cohort_before_training(
     assert ("case: 15" in text) == bool(options)
     code, _, err = deeprc("plot", "cohort", cohort.container.path, "-o", tmp_path / "a.svg", "--class", "case")
     assert (code, err) == (2, "Error: cohort has no --class\n")
+
+
+def test_intervals_of_a_run_alone_know_its_donors(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    sheet = cohort.metadata.assign(subject_id=[f"person {i // 4}" for i in range(len(cohort))])
+    donors = dict(zip(cohort.repertoire_ids, (np.arange(len(cohort)) // 4).tolist(), strict=True))
+    own = write_cohort(tmp_path / "own.h5", [each.sequences.decode() for each in cohort], sheet).container.path
+    split = SplitOptions(folds=3)
+    train_run(own, tmp_path / "run", targets="status", split=split, config=load_config("deeprc", SMALL), device="cpu")
+    stored = pd.read_csv(tmp_path / "run" / "predictions.tsv", sep="\t")
+    assert stored["donor"].tolist() == [donors[name] for name in stored["repertoire_id"]]
+    alone = figure_of("roc", tmp_path / "run").axes[0].get_legend().get_texts()[0].get_text()
+    low, high = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["status"]["auc_ci"]
+    assert f"({low:.3f} to {high:.3f})" in alone
+    without = roc_figure(stored).axes[0].get_legend().get_texts()[0].get_text()
+    assert without != alone  # these intervals are narrower

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from deeprc import encoders
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -19,6 +20,7 @@ from deeprc.errors import InputError
 from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
 from deeprc.nn import EncoderSettings, SequenceBatch
+from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.transformer import TransformerEncoder
 from deeprc.runs.bundle import CARD
@@ -192,7 +194,6 @@ def test_an_interrupted_run_goes_on_without_the_file(weights: Path, cohort: Repe
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["embedding=convolution", "embedding_weights=none.safetensors"], "expected null, because this encoder"),
         (["embedding=transformer", "embedding_weights=none.safetensors"], "expected a safetensors file"),
         (["embedding=transformer", "embedding_weights=text.safetensors"], "expected a safetensors file"),
         (["embedding=transformer", "embedding_weights=other.safetensors"], "that `TransformerEncoder.trained_weights`"),
@@ -207,6 +208,33 @@ def test_unusable_weights_are_said_before_anything_is_written(
     with pytest.raises(InputError, match=message):
         train_run(cohort.container.path, "run", targets="status=case", config=load_config("deeprc", settings))
     assert not Path("run").exists()
+
+
+def test_encoders_without_trained_weights_are_refused_with_all_other_errors() -> None:
+    settings = ["embedding_weights=w.safetensors", "n_updates=0", "top_number=3", "n_kernel=4"]
+    with pytest.raises(InputError) as caught:
+        load_config("deeprc", settings)
+    for part in (
+        "network.embedding_weights: expected null beside embedding=convolution, which cannot take over weights, found",
+        "training.n_updates: expected at least 1",
+        "training.top_number: expected unattended=constant",
+        "did you mean 'n_kernels'",
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(InputError, match="expected null beside embedding=lstm"):
+        load_config("deeprc", ["embedding=lstm", "embedding_weights=w.safetensors"])
+    with pytest.raises(InputError, match="embedding: expected one of") as caught:  # nothing is said of the default
+        load_config("deeprc", ["embedding=lstn", "embedding_weights=w.safetensors"])
+    assert "expected null" not in str(caught.value)
+
+
+def test_encoders_of_other_packages_refuse_weights_themselves(
+    cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(encoders._FACTORIES, "plain-convolution", ConvolutionEncoder)
+    config = load_config("deeprc", ["embedding=plain-convolution", "embedding_weights=w.safetensors"])
+    with pytest.raises(InputError, match="expected null, because this encoder"):
+        train_run(cohort.container.path, tmp_path / "run", targets="status=case", config=config)
 
 
 def test_settings_that_do_not_fit_are_named() -> None:

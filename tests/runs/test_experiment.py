@@ -62,7 +62,7 @@ def test_the_run_directory_is_complete(run: Run) -> None:
 def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
     columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
-    assert table.columns.tolist() == [*columns, "prediction", "shift", "shift_reason", "resembles"]
+    assert table.columns.tolist() == [*columns, "prediction", "shift", "shift_reason", "resembles", "donor"]
     named = table.dropna(subset="positive_class")[["target", "positive_class"]].drop_duplicates()
     assert dict(named.to_numpy()) == {
         "status=case": "case", "grade=high": "high", "grade=low": "low", "grade=mid": "mid",
