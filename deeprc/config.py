@@ -313,7 +313,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
 
 def _contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
     """Return the keys and a message for each combination of values that is not possible, although each alone is."""
-    problems = []
+    problems: list[tuple[tuple[str, ...], str]] = []
     network, training = config.network, config.training
     n_values = network.n_kernels + 2 * network.gene_units
     if network.n_key_layers == 0 and network.key_units != n_values:

@@ -12,8 +12,9 @@ the motif fits into a sequence of this length. For a pool of clones, the likelih
 repertoire. If it is not known which signals a repertoire carries, the likelihood is a mean over the sets that it may
 carry.
 
-It is exact for the background `independent`. For other backgrounds, the residues are taken as independent given the
-sequence's length and their position, with frequencies of sequences that are drawn from the background.
+For motifs it is exact with the background `independent`. With other backgrounds, the residues are taken as independent
+given the sequence's length and their position, with frequencies of sequences that are drawn from the background. For
+clones it looks at which junctions are present. `docs/simulation.md` has a table of all kinds of signals.
 
 Letters: n sequences, R residues, S signals of motifs, V variants of all motifs, L residues of a sequence or a motif,
 P clones of a pool, Z values of a normal number.
