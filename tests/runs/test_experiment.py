@@ -59,6 +59,17 @@ def test_the_run_directory_is_complete(run: Run) -> None:
     assert packages["torch"] == torch.__version__.partition("+")[0] or packages["torch"] == torch.__version__
 
 
+def test_only_repertoires_that_the_run_has_not_used_have_intervals(run: Run, cohort: RepertoireDataset) -> None:
+    """The run was fitted to the training repertoires, and chosen by the validation repertoires."""
+    stored = json.loads((run.path / "metrics.json").read_text())
+    for metrics in (stored, run.evaluate(cohort)):
+        for split in ("train", "validation"):
+            assert set(metrics[split]) == {"status=case", "grade", "age"}
+            assert "_ci" not in json.dumps(metrics[split])
+        test = metrics["test"]
+        assert {len(test[name]["auc_ci"]) for name in ("status=case", "grade")} | {len(test["age"]["mae_ci"])} == {2}
+
+
 def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) -> None:
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t")
     columns = ["repertoire_id", "split", "target", "label", "probability", "positive_class", "called_class"]
