@@ -329,8 +329,7 @@ def _contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
         problems.append((("embedding", "embedding_weights"), message))
     if training.top_number is not None and training.unattended == "dropped":
         expected = "expected unattended=constant beside it, because predictions do not know a number"
-        keys = ("top_number", "unattended")
-        problems.append((keys, f"training.top_number: {expected}, found unattended=dropped"))
+        problems.append((("top_number", "unattended"), f"training.top_number: {expected}, found unattended=dropped"))
     return problems
 
 
