@@ -34,6 +34,7 @@ _Result = TypeVar("_Result")
 _Table = tuple[SequenceArrays, NDArray[np.int32]]
 _ALL_BITS = 2**64 - 1
 _SPARE = 8  # slots of the hash table for each clone
+_MAX_TABLES = 8  # number of tables that are kept; one of 20,000 clones with their neighbours takes 10 MB
 
 
 class CloneSet:
@@ -137,7 +138,10 @@ class CloneSet:
 
 
 class CloneTables(Generic[_T]):
-    """Tables of the same clones for several containers, one table for each vocabulary of genes.
+    """Tables of the same clones for several containers, one table for each order of the genes in the vocabularies.
+
+    The eight tables that were used last are kept, because a cohort of hundreds of parts may have as many orders. The
+    repertoires of a part usually follow each other, so few tables are made twice.
 
     Parameters
     ----------
@@ -165,10 +169,14 @@ class CloneTables(Generic[_T]):
         fields = list(self._clones.sequences.genes)
         vocabularies = tuple(store.genes[field].vocabulary for field in fields)
         with self._lock:
-            if vocabularies not in self._known:
-                coded = self._clones.coded(dict(zip(fields, vocabularies, strict=True)))
-                self._known[vocabularies] = self._make_table(*coded)
-            return store.arrays(fields), self._known[vocabularies]
+            if vocabularies in self._known:
+                table = self._known.pop(vocabularies)
+            else:
+                table = self._make_table(*self._clones.coded(dict(zip(fields, vocabularies, strict=True))))
+            self._known[vocabularies] = table  # the last one is the one that was used last
+            if len(self._known) > _MAX_TABLES:
+                del self._known[next(iter(self._known))]
+            return store.arrays(fields), table
 
 
 def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, mask: Any) -> _Table:
