@@ -25,13 +25,13 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.cache import Arrays, cached
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.distinct import count_distinct
+from deeprc.datasets.distinct import count_distinct_in_all
 from deeprc.datasets.linked_container import LinkedContainer, SequencesInParts, StoredContainer
 from deeprc.datasets.parts import OneStore
 from deeprc.datasets.sequence_hash import are_equal, hash_row, hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError
-from deeprc.progress import open_step, track
+from deeprc.progress import open_step
 
 __all__ = [
     "Clones",
@@ -85,9 +85,10 @@ def gene_fields(dataset: RepertoireDataset) -> list[str]:
 def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
     """Find the clones that at least two repertoires of the container carry.
 
-    All repertoires of the container are searched, not only those of `dataset`; the result is cached. It takes about 0.4
-    GB of memory, and 40 bytes per shared clone and 8 per carrier, besides the container's pages, which the system may
-    drop at any time. A simulated cohort, which is on no disk, is made in memory as a whole.
+    All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
+    this work, because equal sequences meet in sorted pieces of all hashes. It takes about 0.4 GB of memory, and 40
+    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
+    simulated cohort, which is on no disk, is made in memory as a whole.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clo
 def distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
     """Return the number of different clones of each repertoire, (B,), shared or not; see `shared_clones`."""
     found = _check_fields(dataset, fields)
-    arrays = cached(dataset, "distinct-clones", {"fields": found}, partial(_count_all_distinct, fields=found))
+    arrays = cached(dataset, "distinct-clones", {"fields": found}, partial(count_distinct_in_all, fields=found))
     return np.asarray(arrays["counts"][dataset.rows])
 
 
@@ -166,14 +167,7 @@ def _all_sequences(dataset: RepertoireDataset, fields: list[str]) -> SequenceArr
 
 
 def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
-    sequences = _all_sequences(whole, fields)
-    return vars(group_clones(sequences, np.asarray(whole.container.repertoire_offsets)))
-
-
-def _count_all_distinct(whole: RepertoireDataset, fields: list[str]) -> Arrays:
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        counts = threads.map(partial(count_distinct, fields=fields), whole)
-        return {"counts": np.array(list(track(counts, "counting different clones", len(whole))), np.int64)}
+    return vars(group_clones(_all_sequences(whole, fields), np.asarray(whole.container.repertoire_offsets)))
 
 
 class _KeyLayout(NamedTuple):

@@ -4,24 +4,29 @@
 be counted. Otherwise, sequences with equal hashes are compared letter by letter, so that the result does not depend on
 the hash.
 
-Letters: N sequences, M different clones.
+Letters: B repertoires, N sequences, M different clones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import in_blocks, njit
-from deeprc.datasets.dataset import Repertoire
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
+from deeprc.progress import track
+from deeprc.rank_calls import compute_parts, count_parts, split_by_size
 
-__all__ = ["clone_abundances", "count_distinct", "has_merged_clones"]
+__all__ = ["clone_abundances", "count_distinct", "count_distinct_in_all", "has_merged_clones"]
 
 _BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a time
 
@@ -51,6 +56,19 @@ def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDAr
         hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))
     keys, bits = _group(hashes, repertoire.start)
     return len(keys) - int(sum(in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
+
+
+def count_distinct_in_all(dataset: RepertoireDataset, fields: Collection[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the number of different clones in each repertoire, (B,), as `counts`; ranks divide the repertoires."""
+    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
+    return {"counts": np.concatenate(compute_parts(partial(_count_part, fields=fields), parts))}
+
+
+def _count_part(dataset: RepertoireDataset, fields: Collection[str]) -> NDArray[np.int64]:
+    """Return the number of different clones of some repertoires, (B,)."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        counts = threads.map(partial(count_distinct, fields=fields), dataset)
+        return np.array(list(track(counts, "counting different clones", len(dataset))), np.int64)
 
 
 def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:

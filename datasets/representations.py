@@ -6,20 +6,24 @@ Letters: B repertoires, M k-mers, G genes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.datasets.cache import Arrays, cached
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
-from deeprc.progress import track
+from deeprc.progress import open_step, track
+from deeprc.rank_calls import compute_parts, count_parts, split_by_size
 
 __all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
 
 _MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
+_AT_ONCE = 32  # number of repertoires whose counts a rank sends in one message
+_MIN_DIVIDED = 100_000  # sequences of a repertoire, on average, below which ranks send counts no faster than one counts
 
 
 def kmer_matrix(
@@ -85,23 +89,39 @@ def kmer_frequencies(
     return rows
 
 
-def _counts(dataset: RepertoireDataset, index: int, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
-    repertoire = dataset[index]
+def _counts(repertoire: Repertoire, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
     weights = repertoire.counts if weighted else None
     return count_kmers(repertoire.residues, repertoire.lengths, kmer_offsets, weights=weights)
 
 
 def _dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    for index in track(range(len(dataset)), "counting k-mers", len(dataset)):
-        counts[index] = _counts(dataset, index, kmer_offsets, weighted)
+    work = partial(_count_part, kmer_offsets=tuple(kmer_offsets), weighted=weighted)
+    n_parts = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
+    with open_step("counting k-mers", len(dataset)) as step:
+        for start in range(0, len(dataset), _AT_ONCE * n_parts):
+            some = dataset[start : start + _AT_ONCE * n_parts]
+            rows = split_by_size(some.n_sequences, n_parts)
+            parts = [some[own] for own in rows]
+            counted = [work(some)] if n_parts == 1 else compute_parts(work, parts)
+            for own, of_part in zip(rows, counted, strict=True):
+                counts[start:][own] = of_part
+            step.advance(len(some))
     return {"counts": counts}
+
+
+def _count_part(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.float32]:
+    """Return the counts of the k-mers in some repertoires, (B, M), on one of the ranks."""
+    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
+    for row, repertoire in zip(counts, dataset, strict=True):
+        row[:] = _counts(repertoire, kmer_offsets, weighted)
+    return counts
 
 
 def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     columns, values = [], []
-    for index in track(range(len(dataset)), "counting k-mers", len(dataset)):
-        counts = _counts(dataset, index, kmer_offsets, weighted)
+    for repertoire in track(dataset, "counting k-mers", len(dataset)):
+        counts = _counts(repertoire, kmer_offsets, weighted)
         columns.append(np.flatnonzero(counts).astype(np.int32))
         values.append(counts[columns[-1]].astype(np.float32))
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)

@@ -7,11 +7,14 @@ joined others (`joined`), there is one rank, and every function returns its own 
 
 from __future__ import annotations
 
+import io
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import count as count_up
 from typing import Any, TypeVar
 
@@ -24,6 +27,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from deeprc.errors import InputError
+from deeprc.rank_calls import calling, split_by_size
 from deeprc.torchrun import Launch, read_launch
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "are_joined",
     "compute_once",
     "count",
+    "count_local",
     "gather",
     "is_main",
     "joined",
@@ -45,9 +50,11 @@ __all__ = [
 
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
+_Answer = tuple[Any, Exception | None]  # the result of a function, or an error
 
 _MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `compute_once` waits without a limit
-_LOOK_SECONDS = 0.02  # pause between two checks whether rank 0 has ended `compute_once`
+_LOOK_SECONDS = 0.02  # pause between two checks whether rank 0 has sent a message in `compute_once`
+_CALL, _END = b"call", b"end"  # the kinds of these messages
 
 
 class LostRank(InputError):
@@ -66,14 +73,18 @@ class _Group:
         torch's store of keys and values that all ranks share; it also works if one of them has ended.
     n_threads
         Number of threads of this rank while all ranks compute.
-    n_computed
-        Counter of calls of `compute_once`, from which their keys in the store are made.
+    n_messages
+        Counter of the messages of rank 0 in `compute_once`, from which their keys in the store are made.
     """
 
     launch: Launch
     store: Any
     n_threads: int
-    n_computed: Iterator[int] = field(default_factory=count_up)
+    n_messages: Iterator[int] = field(default_factory=count_up)
+
+    def next_key(self) -> str:
+        """Return the key in the store that announces the next message of rank 0; all ranks count alike."""
+        return f"deeprc/computed/{next(self.n_messages)}"
 
 
 _group: _Group | None = None
@@ -128,6 +139,11 @@ def count() -> int:
     return 1 if _group is None else _group.launch.size
 
 
+def count_local() -> int:
+    """Return the number of ranks on this machine."""
+    return 1 if _group is None else _group.launch.local_size
+
+
 def are_joined() -> bool:
     """Return whether this process has joined others."""
     return _group is not None
@@ -160,38 +176,115 @@ def share(n: int) -> slice:
 def share_by_size(sizes: NDArray[np.int64]) -> slice:
     """Return the slice of items that is this rank's share; the shares have similar sums of `sizes`, (n,)."""
     rank, size = (0, 1) if _group is None else (_group.launch.rank, _group.launch.size)
-    middles = np.cumsum(sizes) - np.asarray(sizes) / 2
-    bounds = np.searchsorted(middles, np.sum(sizes) * np.arange(1, size) / size).tolist()
-    bounds = [0, *bounds, len(sizes)]
-    return slice(bounds[rank], bounds[rank + 1])
+    return split_by_size(sizes, size)[rank]
 
 
-def compute_once(function: Callable[[], _Result]) -> _Result:
+def compute_once(function: Callable[[], _Result], *, shared: Sequence[object] = ()) -> _Result:
     """Call a function on rank 0, and return its result or raise its error on all ranks.
 
     The other ranks wait meanwhile. So within the function, rank 0 is the only rank, and it also uses the cores of the
-    waiting ranks on its machine.
+    waiting ranks on its machine. The function may call the waiting ranks by `deeprc.rank_calls.compute_parts`.
+
+    Parameters
+    ----------
+    function
+        Function without arguments; the other ranks do not call it.
+    shared
+        Objects that every rank has, in this order, such as an open container: they are not sent with a call.
     """
     if _group is None:
         return function()
-    found: list[Any] = [None, None]  # the result, and an error
-    key = f"deeprc/computed/{next(_group.n_computed)}"
-    if is_main():
-        with _alone(_group):
-            try:
-                found[0] = function()
-            except (InputError, OSError, MemoryError) as error:
-                found[1] = error
+    result, error = _compute_alone(_group, function, shared) if is_main() else _follow(_group, shared)
+    if error is not None:
+        raise error
+    found: _Result = result
+    return found
+
+
+def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[object]) -> _Answer:
+    """Call a function as the only rank, and give the other ranks its result."""
+    with _alone(group), calling(partial(_call, group, shared), group.launch.size):
+        answer = _answer(function)
     with _naming_lost_ranks():
-        if is_main():
-            _group.store.set(key, "")
-        while not _group.store.check([key]):  # in Python, so that signals work, and without torch's time limit
-            time.sleep(_LOOK_SECONDS)
-        dist.broadcast_object_list(found, src=0)
-    if found[1] is not None:
-        raise found[1]
-    result: _Result = found[0]
-    return result
+        group.store.set(group.next_key(), _END)
+        dist.broadcast_object_list([answer], src=0)
+    return answer
+
+
+def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
+    """Answer the calls of rank 0 until it has a result, and return that."""
+    while True:
+        key = group.next_key()
+        with _naming_lost_ranks():
+            while not group.store.check([key]):  # in Python, so that signals work, and without torch's time limit
+                time.sleep(_LOOK_SECONDS)
+            if group.store.get(key) == _END:
+                found: list[Any] = [None]
+                dist.broadcast_object_list(found, src=0)
+                return found[0][0], found[0][1]
+        _take_part(group, shared, None)
+
+
+def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
+    """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
+    messages = [_dumps((function, part), shared) for part in parts]
+    with _joined_again(group), calling(None, 1):
+        with _naming_lost_ranks():
+            group.store.set(group.next_key(), _CALL)
+        answers = _take_part(group, shared, messages)
+    for _, error in answers:
+        if error is not None:
+            raise error
+    return [result for result, _ in answers]
+
+
+def _take_part(group: _Group, shared: Sequence[object], messages: list[bytes] | None) -> list[_Answer]:
+    """Receive a function and a part from rank 0, compute, and send the answer; rank 0 gets the answers of all ranks."""
+    received: list[Any] = [None]
+    with _naming_lost_ranks():
+        dist.scatter_object_list(received, messages, src=0)
+    function, part = _Unpickler(received[0], shared).load()
+    answer = _answer(partial(function, part))
+    answers: list[Any] | None = [None] * group.launch.size if is_main() else None
+    with _naming_lost_ranks():
+        dist.gather_object(answer, answers, dst=0)
+    return answers or []
+
+
+def _answer(function: Callable[[], Any]) -> _Answer:
+    """Return the result of a function and None, or None and an error that every rank reports in the same way."""
+    try:
+        return function(), None
+    except (InputError, OSError, MemoryError) as error:
+        return None, error
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that writes the index of an object that every rank has, instead of the object."""
+
+    def __init__(self, file: io.BytesIO, shared: Sequence[object]) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._shared = shared
+
+    def persistent_id(self, obj: object) -> int | None:
+        return next((index for index, each in enumerate(self._shared) if each is obj), None)
+
+
+class _Unpickler(pickle.Unpickler):
+    """The reader of what a `_Pickler` wrote."""
+
+    def __init__(self, message: bytes, shared: Sequence[object]) -> None:
+        super().__init__(io.BytesIO(message))
+        self._shared = shared
+
+    def persistent_load(self, index: int) -> object:
+        return self._shared[index]
+
+
+def _dumps(value: object, shared: Sequence[object]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, shared).dump(value)
+    return file.getvalue()
 
 
 @contextmanager
@@ -205,6 +298,19 @@ def _alone(group: _Group) -> Iterator[None]:
     finally:
         _use_threads(group.n_threads)
         _group = group
+
+
+@contextmanager
+def _joined_again(group: _Group) -> Iterator[None]:
+    """Let this process be one of the ranks again, within a context in which it is the only one."""
+    global _group
+    _group = group
+    _use_threads(group.n_threads)
+    try:
+        yield
+    finally:
+        _use_threads(group.n_threads * group.launch.local_size)
+        _group = None
 
 
 def gather(items: Sequence[_Item]) -> list[_Item]:

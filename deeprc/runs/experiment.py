@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,8 @@ def train_run(
         config=config,
     )
     _trainer(settings, dataset, made, where, None)  # raises its errors here, before anything is written
-    ranks.compute_once(lambda: _begin(folder, settings, dataset, made, where, keep_sketches))
+    begin = partial(_begin, folder, settings, dataset, made, where, keep_sketches)
+    ranks.compute_once(begin, shared=[dataset.container])
     return _train(folder, settings, dataset, made, where, logger, progress)
 
 

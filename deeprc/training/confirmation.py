@@ -1,32 +1,76 @@
-"""Tests of motifs in other repertoires than those in which they were found.
+"""The motifs from which a training starts, with a test of doubtful ones in other repertoires.
 
 Letters: B repertoires, n of them with a label, P permutations.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc import ranks
+from deeprc.config import Config
 from deeprc.datasets.alphabet import offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.draws import Purpose, make_generator
+from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
+from deeprc.training.motif_start import find_start_motifs
 from deeprc.training.search_targets import make_target
 
-__all__ = ["confirm_motifs"]
+__all__ = ["confirm_motifs", "find_confirmed_motifs"]
+
+logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
 _N_PERMUTATIONS = 999
 _LEVEL = 0.05
+
+
+def find_confirmed_motifs(
+    config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
+) -> list[EnrichedMotif]:
+    """Return the motifs of `find_start_motifs`; doubtful ones only if the validation repertoires confirm them.
+
+    Rank 0 decides; the other ranks count their parts of each pass over the repertoires, so the result is the same with
+    any number of ranks.
+
+    Parameters
+    ----------
+    config, tasks
+        Configuration, and tasks of the labels.
+    train, validation
+        Training and validation repertoires with their labels and donors.
+    seed
+        Seed of the training.
+    """
+    shared = [train.dataset.container, validation.dataset.container]
+    return ranks.compute_once(partial(_find_confirmed, config, tasks, train, validation, seed), shared=shared)
+
+
+def _find_confirmed(
+    config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, seed: int
+) -> list[EnrichedMotif]:
+    own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
+    motifs = find_start_motifs(config, tasks, train, seed=own_seed)
+    if all(motif.p_value <= LEVEL for motif in motifs):
+        return motifs
+    confirmed = confirm_motifs(motifs, validation, tasks, seed=own_seed)
+    refused = [motif for motif in motifs if motif not in confirmed]
+    if refused:
+        names = ", ".join(motif.pattern for motif in refused)
+        logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
+    return confirmed
 
 
 def confirm_motifs(

@@ -19,10 +19,11 @@ from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIO
 from deeprc.training.discoveries import FalseDiscoveries
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY, Candidates
-from deeprc.training.kmer_correlations import correlate, standardise
+from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
+from deeprc.training.kmer_summaries import StrongestKmers, summarise_patterns
 from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull
 from deeprc.training.search_targets import SearchTarget, iterate_targets
 
@@ -41,7 +42,6 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_CANDIDATES = 500  # candidates of one output that are compared with each other
-_MAX_NOTED = 2000  # k-mers of each pattern that are kept as candidates, those with the strongest correlations
 
 
 @dataclass(frozen=True)
@@ -183,12 +183,11 @@ def _searches(
     searches = [_Search(target.take([i]), patterns, level) for i in range(len(target.outputs))]
     weights = target.weigh()
     dispersion = Dispersion(patterns, weights, target.dataset.n_sequences, target.donors)
-    for statistics in correlate(target.dataset, patterns, columns.reshape(len(columns), -1), weights):
-        dispersion.note(statistics)
-        by_output = statistics.r.reshape(len(searches), columns.shape[2], -1)
-        for search, (observed, *permuted) in zip(searches, by_output, strict=True):
-            search.null.add(len(patterns[statistics.pattern]), permuted)
-            search.note_strongest(statistics.pattern, observed)
+    for summary in summarise_patterns(target.dataset, patterns, columns, weights, with_moments=True):
+        dispersion.note(summary.pattern, summary.mean, summary.variance)
+        for search, strongest in zip(searches, summary.by_output, strict=True):
+            search.null.add(len(patterns[summary.pattern]), strongest.largest)
+            search.note_strongest(summary.pattern, strongest)
     overdispersed = dispersion.find_overdispersed(target.dataset)
     if len(overdispersed):
         for search in searches:
@@ -230,12 +229,10 @@ class _Search:
         self._discoveries: FalseDiscoveries | None = None
         self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, target.n_donors)
 
-    def note_strongest(self, index: int, r: NDArray[np.float32]) -> None:
-        """Keep the k-mers of a pattern with the strongest correlations; `r` has those of all k-mers, (M,)."""
-        size = np.abs(r)
-        kept = min(_MAX_NOTED, len(size))
-        code = np.argpartition(size, len(size) - kept)[len(size) - kept :]
-        self._noted.append(Candidates(np.full(kept, index), code, r[code].astype(np.float64), np.zeros(kept, np.bool_)))
+    def note_strongest(self, pattern: int, kmers: StrongestKmers) -> None:
+        """Keep the k-mers of a pattern, given by its index, with the strongest correlations."""
+        n = len(kmers.code)
+        self._noted.append(Candidates(np.full(n, pattern), kmers.code, kmers.correlation, np.zeros(n, np.bool_)))
 
     def test_overdispersed(self, kmers: OverdispersedKmers, rng: np.random.Generator) -> None:
         """Test overdispersed k-mers alone; this test and the test of all k-mers get half of the level each.
@@ -270,8 +267,9 @@ class _Search:
             weights = self._target.weigh(sizes - count_flagged(explained, starts))
             if not weights.any():
                 return chosen
-            for statistics in correlate(self._dataset, self._patterns, self._values, weights, explained):
-                self.note_strongest(statistics.pattern, statistics.r[0])
+            labels = self._values[:, :, None]  # (B, 1, 1), without permutations
+            for summary in summarise_patterns(self._dataset, self._patterns, labels, weights, left_out=explained):
+                self.note_strongest(summary.pattern, summary.by_output[0])
 
     def _take_candidates(self) -> Candidates:
         """Return the kept k-mers with a p-value of at most the level, strongest first, and forget all kept ones."""

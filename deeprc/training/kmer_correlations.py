@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc import ranks
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
@@ -30,7 +31,9 @@ __all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 Floats = NDArray[np.float64]
 
 _CONSTANT = 1e-12  # a column with a smaller length is constant
-_MEMORY = 400_000_000  # bytes of the sums of products with labels in one pass; the peak of memory is about twice that
+_MEMORY = (
+    400_000_000  # bytes of the sums of products in one pass, on one machine; the peak of memory is about twice that
+)
 
 
 class KmerStatistics(NamedTuple):
@@ -77,7 +80,7 @@ def correlate(
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in patterns]
-    passes = _plan_passes(sizes, _MEMORY // (4 * n_columns))
+    passes = _plan_passes(sizes, _MEMORY // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.training.kmer_correlations import KmerStatistics
 from deeprc.training.kmer_frequencies import Codes, Flags
 from deeprc.training.kmer_occurrences import Occurrences, find_occurrences
 
@@ -139,9 +138,9 @@ class Dispersion:
         self._sampling = Sampling.of(weights, sizes, donors)
         self._moments: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
 
-    def note(self, statistics: KmerStatistics) -> None:
-        """Store the variation of the k-mers of one pattern."""
-        self._moments[tuple(self._patterns[statistics.pattern])] = statistics.mean, statistics.variance
+    def note(self, pattern: int, mean: Floats, variance: Floats) -> None:
+        """Store mean and variance of the frequencies of the k-mers of one pattern, (M,) each, by its index."""
+        self._moments[tuple(self._patterns[pattern])] = mean, variance
 
     def find_overdispersed(self, dataset: RepertoireDataset) -> OverdispersedKmers:
         """Return the k-mers of all patterns that vary more than counting and their parts explain.

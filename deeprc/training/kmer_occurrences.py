@@ -1,4 +1,4 @@
-"""Search for the sequences in which given gapped k-mers occur.
+"""Search for the sequences in which given gapped k-mers occur; several ranks divide the repertoires among them.
 
 Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (one tuple of offsets).
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,7 +18,8 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import kmer_code
-from deeprc.progress import Step, open_step
+from deeprc.progress import open_step
+from deeprc.rank_calls import PackedFlags, compute_parts, count_parts, split_by_size
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
@@ -93,19 +96,95 @@ def find_occurrences(
     max_occurrences
         Largest number of occurrences of all k-mers together; None is ten million.
     """
-    starts = offsets_of(dataset.n_sequences)
-    with open_step("search for motifs: where candidates occur, 2 passes", 2 * int(starts[-1])) as step:
-        counts, holding = _count_occurrences(dataset, patterns, pattern, code, step)
-        looked_for = _fit(counts.sum(axis=0), _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    kmers = _Kmers(patterns, pattern, code)
+    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
+    found = compute_parts(partial(_count_part, kmers), parts)
+    total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(code), np.int64))
+    looked_for = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    for counts, _ in found:
         counts[:, ~looked_for] = 0
-        n = int(counts.sum())
-        repertoire, which = np.empty((2, n), np.int32)
-        sequence = np.empty(n, np.int64)
-        first = 0
+    searched = [_Searched(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
+    kmers = _Kmers(patterns, np.where(looked_for, pattern, -1), code)
+    return _join(parts, compute_parts(partial(_find_part, kmers), searched), looked_for)
+
+
+@dataclass(frozen=True)
+class _Kmers:
+    """The n given k-mers; see `find_occurrences`. A pattern of -1 leaves a k-mer out."""
+
+    patterns: Sequence[Sequence[int]]
+    pattern: Codes
+    code: Codes
+
+    def tables(self) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
+        """Yield the offsets of each used pattern, and for each code the index of the k-mer or -1, (M,)."""
+        for index in np.unique(self.pattern[self.pattern >= 0]):
+            table = np.full(count_kmers_of(self.patterns[index]), -1, np.int32)
+            table[self.code[self.pattern == index]] = np.flatnonzero(self.pattern == index)
+            yield tuple(self.patterns[index]), table
+
+
+class _Searched(NamedTuple):
+    """Some repertoires after the first pass.
+
+    Attributes
+    ----------
+    dataset
+        The repertoires.
+    counts
+        Count of each k-mer in each repertoire, (B, n).
+    holding
+        Whether each sequence has any k-mer, (N,).
+    """
+
+    dataset: RepertoireDataset
+    counts: Codes
+    holding: PackedFlags
+
+
+def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, PackedFlags]:
+    """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
+    counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
+    starts = offsets_of(dataset.n_sequences)
+    holding = np.zeros(int(starts[-1]), np.bool_)
+    with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
+        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
+            some = holding[starts[rows.start] : starts[rows.stop]]
+            for kmer_offsets, table in kmers.tables():
+                _tally(residues, offsets, bounds, kmer_offsets, table, _beginnings(table), counts[rows], some)
+    return counts, PackedFlags(holding)
+
+
+_Found = tuple[NDArray[np.int32], Codes, NDArray[np.int32]]
+
+
+def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], looked_for: Flags) -> Occurrences:
+    """Join the occurrences in consecutive parts of the repertoires."""
+    if len(found) == 1:
+        return Occurrences(*found[0], looked_for)
+    firsts = offsets_of(np.array([len(part) for part in parts], np.int64))
+    starts = offsets_of(np.array([part.n_sequences.sum() for part in parts], np.int64))
+    moved = [
+        (repertoire + np.int32(first), sequence + start, which)
+        for (repertoire, sequence, which), first, start in zip(found, firsts[:-1], starts[:-1], strict=True)
+    ]
+    repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
+    return Occurrences(repertoire, sequence, which, looked_for)
+
+
+def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
+    """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
+    dataset, counts, holding = searched.dataset, searched.counts, searched.holding.flags
+    starts = offsets_of(dataset.n_sequences)
+    n = int(counts.sum())
+    repertoire, which = np.empty((2, n), np.int32)
+    sequence = np.empty(n, np.int64)
+    first = 0
+    with open_step("search for motifs: where candidates occur, pass 2 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
             bounds_of_some = np.searchsorted(sequences, bounds)
-            for kmer_offsets, table in _tables(patterns, np.where(looked_for, pattern, -1), code):
+            for kmer_offsets, table in kmers.tables():
                 found = counts[rows][:, table[table >= 0]].sum(axis=1)
                 ends = first + offsets_of(found)
                 _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
@@ -113,31 +192,24 @@ def find_occurrences(
                 sequence[part] += starts[rows.start]
                 repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
                 first = part.stop
-    return Occurrences(repertoire, sequence, which, looked_for)
-
-
-def _count_occurrences(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes, step: Step
-) -> tuple[Codes, Flags]:
-    """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
-    counts = np.zeros((len(dataset), len(code)), np.int64)
-    starts = offsets_of(dataset.n_sequences)
-    holding = np.zeros(int(starts[-1]), np.bool_)
-    for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-        some = holding[starts[rows.start] : starts[rows.stop]]
-        for kmer_offsets, table in _tables(patterns, pattern, code):
-            _tally(residues, offsets, bounds, kmer_offsets, table, _beginnings(table), counts[rows], some)
-    return counts, holding
+    return repertoire, sequence, which
 
 
 def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
     """Return whether each sequence of all repertoires has a k-mer."""
+    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
+    found = compute_parts(partial(_mark_part, tuple(kmer_offsets), code), parts)
+    return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])
+
+
+def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireDataset) -> PackedFlags:
+    """Return whether each sequence of some repertoires has a k-mer."""
     starts = offsets_of(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
         for rows, residues, offsets, _ in iterate_blocks(dataset, step):
-            _mark(residues, offsets, tuple(kmer_offsets), code, carrying[starts[rows.start] : starts[rows.stop]])
-    return carrying
+            _mark(residues, offsets, kmer_offsets, code, carrying[starts[rows.start] : starts[rows.stop]])
+    return PackedFlags(carrying)
 
 
 def _fit(counts: Codes, room: int) -> Flags:
@@ -148,16 +220,6 @@ def _fit(counts: Codes, room: int) -> Flags:
             fitting[i] = True
             room -= count
     return fitting
-
-
-def _tables(
-    patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes
-) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
-    """Yield the offsets of each used pattern, and for each code the index of the k-mer or -1, (M,)."""
-    for index in np.unique(pattern[pattern >= 0]):
-        table = np.full(count_kmers_of(patterns[index]), -1, np.int32)
-        table[code[pattern == index]] = np.flatnonzero(pattern == index)
-        yield tuple(patterns[index]), table
 
 
 def _beginnings(table: NDArray[np.int32]) -> Flags:

@@ -9,7 +9,7 @@ the label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -132,10 +132,9 @@ class PermutationNull:
         self._root = n_donors**0.5
         self.highest = {k: np.zeros(N_PERMUTATIONS) for k in sizes}
 
-    def add(self, size: int, permuted: Sequence[NDArray[np.float32]]) -> None:
-        """Add the correlations of k-mers of `size` residues with each of the P permuted labels, (M,) each."""
-        highest = [self._root * max(r.max(), -r.min()) for r in permuted]
-        self.highest[size] = np.maximum(self.highest[size], highest)
+    def add(self, size: int, largest: NDArray[np.float32]) -> None:
+        """Add the largest absolute correlation of k-mers of `size` residues with each of the permuted labels, (P,)."""
+        self.highest[size] = np.maximum(self.highest[size], [self._root * each for each in largest])
 
     def p_value(self, size: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).

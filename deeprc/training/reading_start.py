@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
     """Fit the readings, and attach those to the network that predict held-out repertoires; there may be none.
 
+    Several ranks divide what they count in each repertoire. Rank 0 alone finds shared clones and fits the readings:
+    inner products and regressions are rounded, so their digits would depend on how they were divided.
+
     Parameters
     ----------
     network
@@ -41,7 +44,7 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     cohort = Fold.join(folds)
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
     training = TrainingCohort(**vars(ordered), tasks=tasks)
-    fitted = ranks.compute_once(lambda: fit_readings(config, training))
+    fitted = ranks.compute_once(lambda: fit_readings(config, training), shared=[training.dataset.container])
     logger.info("%s", describe_fits(fitted, config, tasks))
     if not fitted:
         return

@@ -38,11 +38,11 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
-from deeprc.training.confirmation import confirm_motifs
+from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
-from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
+from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
@@ -208,7 +208,7 @@ class Trainer:
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
         motifs: list[EnrichedMotif] = []
         if self.config.training.seeded_start > 0 and may_start:
-            motifs = ranks.compute_once(self._find_motifs)
+            motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
             logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
@@ -227,17 +227,6 @@ class Trainer:
         self.step = Step(self.network, self.tasks, self.config.training)
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
         self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
-
-    def _find_motifs(self) -> list[EnrichedMotif]:
-        seed = int(make_generator(self.seed, Purpose.MOTIFS).integers(2**62))
-        motifs = find_start_motifs(self.config, self.tasks, self.train, seed=seed)
-        if any(motif.p_value > LEVEL for motif in motifs):
-            found, motifs = motifs, confirm_motifs(motifs, self.validation, self.tasks, seed=seed)
-            refused = [motif for motif in found if motif not in motifs]
-            if refused:
-                names = ", ".join(motif.pattern for motif in refused)
-                logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
-        return motifs
 
     def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""

@@ -153,7 +153,7 @@ def test_a_start_from_motifs_reads_the_kernels_alone(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "deeprc.training.trainer.find_start_motifs", lambda *_, **__: [EnrichedMotif((0, 1, 2), 0, 0.5, 0.01)]
+        "deeprc.training.confirmation.find_start_motifs", lambda *_, **__: [EnrichedMotif((0, 1, 2), 0, 0.5, 0.01)]
     )
     trainer = make(cohort, config(seeded_start=0.5), n=240)
     trainer.start()

@@ -23,7 +23,7 @@ def find_overdispersed(cohort: RepertoireDataset, donors: NDArray[np.int64] | No
     weights = weigh_by_size(sizes, sizes, donors)
     dispersion = Dispersion(PATTERNS, weights, sizes, donors)
     for statistics in correlate(cohort, PATTERNS, np.zeros((len(cohort), 1)), weights):
-        dispersion.note(statistics)
+        dispersion.note(statistics.pattern, statistics.mean, statistics.variance)
     return dispersion.find_overdispersed(cohort)
 
 

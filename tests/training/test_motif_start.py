@@ -15,8 +15,7 @@ from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
-from deeprc.training import motif_start
-from deeprc.training import trainer as trainer_module
+from deeprc.training import confirmation, motif_start
 from deeprc.training.building import build_network
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
@@ -144,7 +143,7 @@ def test_a_doubtful_motif_must_be_confirmed_by_the_validation_fold(
     histories = {}
     for pattern, p_value in (("WWHW", 0.3), ("CYFC", 0.3), ("CYFC", 0.01), ("", 0.0)):
         found = [motif(pattern, p_value=p_value)] if pattern else []  # CYFC is in neither class
-        monkeypatch.setattr(trainer_module, "find_start_motifs", lambda *args, found=found, **options: found)
+        monkeypatch.setattr(confirmation, "find_start_motifs", lambda *args, found=found, **options: found)
         trainer = make(cohort, config())
         history = trainer.fit().history
         assert trainer.start_motifs == (found if (pattern, p_value) != ("CYFC", 0.3) else [])
@@ -320,7 +319,7 @@ def test_a_kill_after_the_search_does_not_lose_it(
     def refuse(*arguments: object, **options: object) -> list[EnrichedMotif]:
         raise AssertionError("sought again")
 
-    monkeypatch.setattr(trainer_module, "find_start_motifs", refuse)
+    monkeypatch.setattr(confirmation, "find_start_motifs", refuse)
     resumed = make(cohort, config(), path)
     resumed.fit()
     assert resumed.start_motifs == whole.start_motifs

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -21,23 +18,10 @@ from deeprc import ranks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.torchrun import Launch, read_launch, share_cores
 from tests.conftest import random_sequences, write_cohort
+from tests.toys.rank_processes import start_ranks
 from tests.training.trained_by_ranks import OPTIONS, finish, interrupt, make, train_all
 
-
-def start(n: int, *arguments: object) -> None:
-    """Run `trained_by_ranks.py` in n processes, as torchrun does."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = [sys.executable, str(Path(__file__).with_name("trained_by_ranks.py")), *map(str, arguments)]
-    processes = []
-    for rank in range(n):
-        numbers = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
-        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", **{name: str(n) for name, n in numbers.items()}}
-        process = subprocess.Popen(program, env=environment, stderr=subprocess.PIPE, text=True)
-        processes.append(process)
-    said = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * n, "\n".join(said)
+PROGRAM = Path(__file__).with_name("trained_by_ranks.py")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +54,7 @@ def alone(cohort: RepertoireDataset) -> dict[str, dict[str, Tensor]]:
 def two(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which two ranks have written what they trained."""
     folder = tmp_path_factory.mktemp("two")
-    start(2, cohort.container.path, folder)
+    start_ranks(2, PROGRAM, cohort.container.path, folder)
     return folder
 
 
@@ -80,7 +64,7 @@ def three(cohort: RepertoireDataset, two: Path, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("three")
     interrupt(cohort, folder / "of one.safetensors")
     shutil.copy(two / "last.safetensors", folder / "of two.safetensors")
-    start(3, cohort.container.path, folder, folder / "of one.safetensors", folder / "of two.safetensors")
+    start_ranks(3, PROGRAM, cohort.container.path, folder, folder / "of one.safetensors", folder / "of two.safetensors")
     return folder
 
 

@@ -1,0 +1,73 @@
+"""Work that rank 0 divides among all ranks while it decides alone; without torch.
+
+While the other ranks wait for rank 0 (`deeprc.ranks.compute_once`), rank 0 may call them: `compute_parts` gives a part
+of the work to each rank. In one process, and if nobody waits, this process computes the only part. So code that uses
+this module is the same for one process and for several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PackedFlags", "calling", "compute_parts", "count_parts", "split_by_size"]
+
+_Part = TypeVar("_Part")
+_Result = TypeVar("_Result")
+_Caller = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+_caller: _Caller | None = None
+_n_parts = 1
+
+
+@dataclass(frozen=True)
+class PackedFlags:
+    """Truth values, (n,), of which a rank sends eight as one byte; in one process nothing is packed."""
+
+    flags: NDArray[np.bool_]
+
+    def __reduce__(self) -> tuple[Callable[..., PackedFlags], tuple[NDArray[np.uint8], int]]:
+        return _unpack, (np.packbits(self.flags), len(self.flags))
+
+
+def _unpack(packed: NDArray[np.uint8], n: int) -> PackedFlags:
+    return PackedFlags(np.unpackbits(packed, count=n).view(np.bool_))
+
+
+@contextmanager
+def calling(caller: _Caller | None, n_parts: int) -> Iterator[None]:
+    """Let `compute_parts` pass its arguments on to a function, which needs `n_parts` parts; None: compute here."""
+    global _caller, _n_parts  # a process is only one rank, so this is global
+    before = _caller, _n_parts
+    _caller, _n_parts = caller, n_parts
+    try:
+        yield
+    finally:
+        _caller, _n_parts = before
+
+
+def count_parts() -> int:
+    """Return into how many parts work is divided: the number of ranks that compute them."""
+    return _n_parts
+
+
+def compute_parts(function: Callable[[_Part], _Result], parts: Sequence[_Part]) -> list[_Result]:
+    """Return the results of a function for `count_parts()` parts, in their order; each rank computes one.
+
+    Function, parts and results are pickled. A container that all ranks have open is not sent with the datasets that
+    show it.
+    """
+    assert len(parts) == _n_parts
+    return [function(part) for part in parts] if _caller is None else _caller(function, parts)
+
+
+def split_by_size(sizes: NDArray[np.int64], n_parts: int) -> list[slice]:
+    """Return slices of items, one for each part; the parts have similar sums of `sizes`, (n,), and may be empty."""
+    middles = np.cumsum(sizes) - np.asarray(sizes) / 2
+    bounds = np.searchsorted(middles, np.sum(sizes) * np.arange(1, n_parts) / n_parts).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *bounds], [*bounds, len(sizes)], strict=True)]

@@ -1,0 +1,25 @@
+"""Start of a program in several processes that join each other, as `torchrun` starts it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+
+def start_ranks(n: int, program: Path, *arguments: object) -> None:
+    """Run a program in n processes; each must end without an error."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(program), *map(str, arguments)]
+    processes = []
+    for rank in range(n):
+        numbers = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n, "MASTER_PORT": port}
+        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", **{name: str(n) for name, n in numbers.items()}}
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * n, "\n".join(said)
