@@ -6,6 +6,7 @@ import click
 
 from deeprc.cli.options import device_option, host_option
 from deeprc.cli.paths import runs_and_container
+from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["report"]
 
@@ -30,6 +31,7 @@ __all__ = ["report"]
 )
 @host_option
 @click.option("--open", "is_opened", is_flag=True, help="Open the file in the browser when it is written.")
+@scheduler_option
 @device_option
 def report(
     paths: tuple[str, ...],
@@ -38,6 +40,7 @@ def report(
     databases: tuple[str, ...],
     host: str | None,
     is_opened: bool,
+    scheduler: str | None,
     device: str,
 ) -> None:
     """Write a report of RUN on CONTAINER, of the folder of `deeprc cv`, or of a BENCHMARK, as one HTML file.
@@ -48,6 +51,9 @@ def report(
     curves. The report of a benchmark shows all methods in one table, and their curves.
 
     Several runs predict together, as in `deeprc predict`, and get one report.
+
+    With --scheduler, the workers of a Dask cluster read the repertoires of a run, some at a time; controls, motifs
+    and checks are computed here. --device is then the device of the workers.
 
     \b
     Examples:
@@ -60,7 +66,16 @@ def report(
     from deeprc.interpretation.report import write_any_report
 
     folders, container = runs_and_container(paths)
-    write_any_report(folders, container, output=output, top=top, databases=databases, host=host, device=device)
+    write_any_report(
+        folders,
+        container,
+        output=output,
+        top=top,
+        databases=databases,
+        host=host,
+        device=device,
+        scheduler=scheduler,
+    )
     click.echo(f"Wrote {output}")
     if is_opened:
         click.launch(output)

@@ -63,6 +63,18 @@ class HighestScores:
         if self._n > 2 * self.max_scores:
             self.sort()
 
+    def join(self, other: HighestScores, start: int) -> None:
+        """Add the scores of repertoires that follow, whose positions in the other collector count from `start` here.
+
+        A score that the other collector has dropped is not above its limit, so it would not be kept here either.
+        """
+        scores, positions = other.sort()
+        self._scores.append(scores)
+        self._positions.append(positions + start)
+        self._n += len(scores)
+        if self._n > 2 * self.max_scores or other.limit > -np.inf:
+            self.sort()
+
     def sort(self) -> tuple[Floats, Integers]:
         """Return the kept scores, highest first, and the positions of their repertoires, (m,) each."""
         scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
@@ -112,6 +112,12 @@ class BestRows:
         if len(self._keys) > 2 * self.max_rows:
             self._shrink()
 
+    def join(self, other: BestRows, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+        """Keep those rows that may be among the best of a table that follows; `change` makes its rows those here."""
+        if other._frames:
+            other._shrink()
+            self.offer(other._keys, lambda rows: change(other._frames[0].iloc[rows]))
+
     def _shrink(self) -> None:
         best, table = np.argsort(-self._keys, kind="stable"), pd.concat(self._frames, ignore_index=True)
         columns = [name for name in self.once if name in table]
@@ -160,10 +166,15 @@ def witness_ranking(
         If the container does not know which sequences carry the signal.
     """
     chosen = list(range(len(dataset)) if positions is None else positions)
-    ranking = WitnessRanking(dataset, chosen, output=output, sign=sign)
+    ranking = WitnessRanking(witness_step(dataset, chosen), output=output, sign=sign)
     for position in chosen:
-        ranking.add(position, model.score_sequences(dataset, position))
+        ranking.add(dataset[position], model.score_sequences(dataset, position))
     return ranking.table()
+
+
+def witness_step(dataset: RepertoireDataset, positions: Sequence[int]) -> int:
+    """Return the number of sequences without a signal of which a `WitnessRanking` of some repertoires keeps one."""
+    return max(1, -(-int(dataset.n_sequences[list(positions)].sum()) // _MAX_OTHERS))
 
 
 class WitnessRanking:
@@ -171,40 +182,39 @@ class WitnessRanking:
 
     Parameters
     ----------
-    dataset, positions
-        Simulated cohort, and positions of the repertoires to use.
+    step
+        See `witness_step`.
     output, sign
         Direction of the signal, see `witness_ranking`.
     """
 
-    def __init__(self, dataset: RepertoireDataset, positions: Sequence[int], *, output: int = 0, sign: int = 1) -> None:
-        self._dataset = dataset
+    def __init__(self, step: int, *, output: int = 0, sign: int = 1) -> None:
         self._rankings = [Ranking(name, output, sign) for name in RANKINGS]
-        self._positions = frozenset(positions)
-        n_sequences = int(dataset.n_sequences[list(positions)].sum())
-        step = max(1, -(-n_sequences // _MAX_OTHERS))
         self._tallies = [_Tally(step) for _ in RANKINGS]
 
-    def add(self, position: int, scores: SequenceScores) -> None:
-        """Add the scores of the sequences of a repertoire, if it is one of those to use.
+    def add(self, repertoire: Repertoire, scores: SequenceScores) -> None:
+        """Add the scores of the sequences of a repertoire.
 
         Raises
         ------
         InputError
             If the container does not know which sequences carry the signal.
         """
-        if position not in self._positions:
-            return
-        witness = self._dataset[position].witness
+        witness = repertoire.witness
         if witness is None:
-            raise InputError(f"{self._dataset.container.path}: does not say which sequences carry a signal (/witness)")
+            raise InputError(f"{repertoire.container.path}: does not say which sequences carry a signal (/witness)")
         for ranking, tally in zip(self._rankings, self._tallies, strict=True):
             tally.add(np.asarray(witness) > 0, ranking.keys(scores))
 
+    def join(self, other: WitnessRanking) -> None:
+        """Add the scores that another collector has of the repertoires that follow."""
+        for own, of_other in zip(self._tallies, other._tallies, strict=True):
+            own.join(of_other)
+
     def table(self) -> pd.DataFrame:
         """Return the table of `witness_ranking`."""
-        tallied = zip(RANKINGS, self._tallies, strict=True) if self._positions else ()
-        return pd.DataFrame([{"score": name, **tally.found()} for name, tally in tallied])
+        tallied = zip(RANKINGS, self._tallies, strict=True)
+        return pd.DataFrame([{"score": name, **tally.found()} for name, tally in tallied if tally.has_any])
 
 
 class _Tally:
@@ -232,6 +242,19 @@ class _Tally:
         self._carriers.append(carrier[kept])
         self._n += len(carrier)
         self._total += int(carrier.sum())
+
+    def join(self, other: _Tally) -> None:
+        """Add the sequences of another collector, whose repertoires follow."""
+        self._best.join(other._best, lambda table: table)
+        self._keys += other._keys
+        self._carriers += other._carriers
+        self._n += other._n
+        self._total += other._total
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any repertoire was added."""
+        return bool(self._keys)
 
     def found(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""

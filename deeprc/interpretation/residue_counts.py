@@ -26,6 +26,10 @@ class ResidueCounts:
         for first in range(0, len(residues), _PIECE):
             self._counts += np.bincount(residues[first : first + _PIECE], minlength=len(AMINO_ACIDS))
 
+    def join(self, other: ResidueCounts) -> None:
+        """Add the counts of another collector."""
+        self._counts += other._counts
+
     def frequencies(self) -> NDArray[np.float64]:
         """Return the frequencies, (20,), in the order of `AMINO_ACIDS`; each is 1 / 20 if there are no residues."""
         n = len(self._counts)

@@ -1,11 +1,10 @@
 """Survey of a cohort with a trained network, in one pass, for figures, motifs and the report.
 
-Letters: N sequences of one repertoire, B repertoires, H heads, T outputs, G genes.
+Letters: B repertoires, T outputs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,19 +12,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.categorical import extend_vocabulary
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.errors import InputError
-from deeprc.interpretation.attention import HEADS_COLUMNS, RepertoireAttention, iterate_attention
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.attention import HEADS_COLUMNS, iterate_attention
+from deeprc.interpretation.directions import Direction, directions_of, find_direction
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
-from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking
-from deeprc.interpretation.residue_counts import ResidueCounts
 from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
 from deeprc.nn.contributions import OutputParts
-from deeprc.readings.clones import CloneReading
 from deeprc.runs.performance import held_out_split
 from deeprc.runs.predictor import Predictor
-from deeprc.tasks import Task
 from deeprc.training.model import Model
 
 __all__ = [
@@ -38,37 +33,6 @@ __all__ = [
     "held_out_sequences",
     "survey",
 ]
-
-_SHARES = np.logspace(-6, 0, 61)
-_UNKNOWN = "unknown"
-_FIELDS = ("v_call", "j_call")
-_CLONE = ("junction_aa", *_FIELDS)
-_POSITION, _ROW = "position in the dataset", "row in the repertoire"  # columns that are removed again
-
-
-@dataclass(frozen=True)
-class Direction:
-    """A direction of an output, up or down.
-
-    Attributes
-    ----------
-    name
-        Unique name of the direction: its label, with the target if there are several.
-    label
-        Class that sequences of this direction contribute to, or "higher" or "lower" for a number.
-    output
-        Index of the output.
-    sign
-        1 for the direction in which sequences raise the output, -1 for that in which they lower it.
-    target
-        Name of the target.
-    """
-
-    name: str
-    label: str
-    output: int
-    sign: int
-    target: str
 
 
 @dataclass(frozen=True)
@@ -139,42 +103,24 @@ class Survey:
     highest: dict[str, HighestScores]
     witnesses: list[pd.DataFrame]
 
-
-def directions_of(tasks: Sequence[Task]) -> list[Direction]:
-    """Return the directions of the outputs of all targets, each with a unique name."""
-    directions, output = [], 0
-    columns = Counter(task.column for task in tasks)
-    for task in tasks:
-        if task.kind == "binary":
-            labelled = [(task.positive, 0, 1), (task.negative, 0, -1)]
-        elif task.kind == "multiclass":
-            labelled = [(label, c, 1) for c, label in enumerate(task.classes)]
-        else:
-            labelled = [("higher", 0, 1), ("lower", 0, -1)]
-        target = task.column if columns[task.column] == 1 else task.name
-        prefix = f"{target}: " if len(tasks) > 1 or task.kind == "regression" else ""
-        directions += [
-            Direction(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled
-        ]
-        output += task.n_outputs
-    return directions
-
-
-def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
-    """Return the direction with a name; None is the positive class, first class, or "higher", of the first target.
-
-    Raises
-    ------
-    InputError
-        If there is no direction with this name.
-    """
-    directions = directions_of(tasks)
-    chosen = (
-        directions[0] if name is None else next((direction for direction in directions if direction.name == name), None)
-    )
-    if chosen is None:
-        raise InputError(f"expected one of {', '.join(direction.name for direction in directions)}, found {name!r}")
-    return chosen
+    @classmethod
+    def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
+        """Return what a collector has of all repertoires."""
+        top, by_residues = collector.best()
+        found = {name: _top_sequences(table) for name, table in top.items()}
+        same = by_residues is top
+        return cls(
+            outputs=OutputParts.stack(collector.outputs, model.n_outputs),
+            heads=pd.DataFrame(collector.head_rows, columns=HEADS_COLUMNS),
+            curves=collector.curves(),
+            genes=collector.genes(),
+            residue_frequencies=collector.residues.frequencies(),
+            directions=list(plan.directions),
+            top=found,
+            by_residues=found if same else {name: _top_sequences(table) for name, table in by_residues.items()},
+            highest=collector.highest,
+            witnesses=collector.witnesses(),
+        )
 
 
 def survey(
@@ -200,38 +146,12 @@ def survey(
     witnesses_among
         Positions of the repertoires of a simulated cohort in which witnesses are searched.
     """
-    directions = directions_of(model.tasks)
-    best = _Best(directions, top, has_readings=bool(model.reading_names))
-    rankings = [
-        WitnessRanking(dataset, witnesses_among, output=direction.output, sign=direction.sign)
-        for direction in (directions if len(witnesses_among) else ())
-    ]
-    known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
-    usage, residues = {field: _GeneUsage(known.get(field, ())) for field in _FIELDS}, ResidueCounts()
-    outputs: list[OutputParts] = []
-    curves = []
-    heads: list[tuple[str, int, int, int, str]] = []
+    plan, among = SurveyPlan.of(model, dataset, top, witnesses_among), frozenset(witnesses_among)
+    collector = SurveyCollector(plan)
     for position, one in enumerate(iterate_attention(model, dataset)):
-        outputs.append(one.scores.output_parts)
-        heads += one.head_rows
-        curves.append(_curve(one))
-        residues.add(one.repertoire)
-        for field, genes in usage.items():
-            genes.add(one.repertoire, field, one.scores.weight)
-        for ranking in rankings:
-            ranking.add(position, one.scores)
-        best.offer(one, position, None if splits is None else splits[position])
-    return Survey(
-        OutputParts.stack(outputs, model.n_outputs),
-        pd.DataFrame(heads, columns=HEADS_COLUMNS),
-        _joined(curves, ["repertoire_id", "share", "attention"]),
-        _joined([usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]),
-        residues.frequencies(),
-        directions,
-        *best.found(),
-        best.highest,
-        [ranking.table() for ranking in rankings],
-    )
+        split = None if splits is None else splits[position]
+        collector.add(one, position, split=split, has_witnesses=position in among)
+    return Survey.of(collector, plan, model)
 
 
 def held_out_sequences(
@@ -279,103 +199,8 @@ def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset
             top.table["q_value"] = q_values
 
 
-class _Best:
-    """Collector of the sequences that contribute most to each direction, in total and by their residues."""
-
-    def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
-        self._directions = directions
-        once = _CLONE if has_readings else ()
-        self._top = [BestRows(top, once) for _ in directions]
-        self._by_residues = [BestRows(top, once) for _ in directions] if has_readings else []
-        self.highest = {direction.name: HighestScores() for direction in directions}
-
-    def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
-        """Add the sequences of a repertoire."""
-        for d, direction in enumerate(self._directions):
-            rows = _Rows(one, direction, position, split)
-            ranking = Ranking("contribution", direction.output, direction.sign)
-            keys = ranking.keys(one.scores)
-            speaks = ranking.drop_silent(keys)
-            self._top[d].offer(speaks, rows)
-            self.highest[direction.name].offer(position, speaks)
-            if self._by_residues:
-                retrieved = one.scores.through_readings.get(CloneReading.name)
-                if retrieved is not None:
-                    keys = keys - direction.sign * retrieved[:, direction.output]
-                self._by_residues[d].offer(ranking.drop_silent(keys), rows)
-
-    def found(self) -> tuple[dict[str, TopSequences], dict[str, TopSequences]]:
-        """Return the best sequences by the name of the direction, in total and by their residues."""
-        names = [direction.name for direction in self._directions]
-        top = dict(zip(names, map(_top_sequences, self._top), strict=True))
-        if not self._by_residues:
-            return top, top
-        return top, dict(zip(names, map(_top_sequences, self._by_residues), strict=True))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A function that makes the table of some sequences of a repertoire for one direction, with their indices."""
-
-    attention: RepertoireAttention
-    direction: Direction
-    position: int
-    split: str | None
-
-    def __call__(self, rows: NDArray[np.int64]) -> pd.DataFrame:
-        found = self.attention.frame(rows, self.direction.output)
-        if self.split is not None:
-            found["split"] = self.split
-        found[_POSITION], found[_ROW] = self.position, self.attention.rows[rows]
-        return found
-
-
-def _top_sequences(best: BestRows) -> TopSequences:
-    table = best.table()
+def _top_sequences(table: pd.DataFrame) -> TopSequences:
     if table.empty:
         return TopSequences(table, SequenceIndex(np.zeros(0, np.int64), np.zeros(0, np.int64)))
-    positions, rows = (table.pop(name).to_numpy(np.int64) for name in (_POSITION, _ROW))
+    positions, rows = (table.pop(name).to_numpy(np.int64) for name in (POSITION, ROW))
     return TopSequences(table, SequenceIndex(positions, rows))
-
-
-def _curve(one: RepertoireAttention) -> pd.DataFrame:
-    """Return the sum of weights of the most attended share of the sequences, for shares from one sequence to all."""
-    N = len(one.scores)
-    if N == 0:
-        return pd.DataFrame({"repertoire_id": [], "share": [], "attention": []})
-    cumulated = np.cumsum(-np.sort(-one.scores.weight))
-    shares = np.unique(np.concatenate([[1 / N], _SHARES[_SHARES > 1 / N]]))
-    attention = np.interp(shares * N, np.arange(1, N + 1), cumulated)
-    return pd.DataFrame({"repertoire_id": one.scores.repertoire_id, "share": shares, "attention": attention})
-
-
-class _GeneUsage:
-    """Shares of genes among all sequences and in the attention, as means over repertoires that have sequences."""
-
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        self.code_of = {name: code for code, name in enumerate(names)}
-        self.sums: NDArray[np.float64] = np.zeros((2, len(names)))
-        self.n = 0
-
-    def add(self, repertoire: Repertoire, field: str, weight: NDArray[np.float64]) -> None:
-        genes = repertoire.genes.get(field)
-        if genes is None or len(repertoire) == 0:
-            return
-        own = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
-        size = len(self.code_of)
-        self.sums = np.pad(self.sums, ((0, 0), (0, size - self.sums.shape[1])))
-        codes = own[genes.codes]
-        self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
-        self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
-        self.n += 1
-
-    def table(self, field: str) -> pd.DataFrame:
-        names = [name or _UNKNOWN for name in self.code_of]
-        shares = self.sums / max(self.n, 1)
-        frame = pd.DataFrame({"field": field, "name": names, "all": shares[0], "attended": shares[1]})
-        return frame[frame["all"] > 0]
-
-
-def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    kept = [part for part in parts if len(part)]
-    return pd.concat(kept, ignore_index=True)[columns] if kept else pd.DataFrame(columns=columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from deeprc.jobs import Workers, result_of, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 
-__all__ = ["Share", "compute_in_shares", "compute_outputs"]
+__all__ = ["Share", "compute_in_shares", "compute_outputs", "iterate_shares"]
 
 _Result = TypeVar("_Result")
 
@@ -95,20 +95,20 @@ class Share:
         return predictor, whole[list(self.rows)]
 
 
-def compute_in_shares(
-    compute: Callable[[Share], Sequence[_Result]],
+def iterate_shares(
+    compute: Callable[[Share], _Result],
     predictor: RunEnsemble,
     dataset: RepertoireDataset,
     workers: Workers,
     *,
     device: str = "auto",
-) -> Iterator[_Result]:
-    """Yield what workers compute for each repertoire of a dataset, in its order.
+) -> Generator[tuple[Share, _Result], None, None]:
+    """Yield the shares of a dataset, in its order, and what workers compute for each.
 
     Parameters
     ----------
     compute
-        A function of a module, or a partial of one, that returns one result for each repertoire of a share.
+        A function of a module, or a partial of one.
     predictor
         The runs.
     dataset
@@ -135,8 +135,26 @@ def compute_in_shares(
         closing(run_jobs(compute, shares, workers, in_order=True)) as ended,
     ):
         for share, future in ended:
-            yield from result_of(future, share.name)
+            yield share, result_of(future, share.name)
             step.advance(len(share.rows))
+
+
+def compute_in_shares(
+    compute: Callable[[Share], Sequence[_Result]],
+    predictor: RunEnsemble,
+    dataset: RepertoireDataset,
+    workers: Workers,
+    *,
+    device: str = "auto",
+) -> Iterator[_Result]:
+    """Yield what workers compute for each repertoire of a dataset, in its order.
+
+    `compute` returns one result for each repertoire of a share. The other parameters and the errors are those of
+    `iterate_shares`.
+    """
+    with closing(iterate_shares(compute, predictor, dataset, workers, device=device)) as shares:
+        for _, results in shares:
+            yield from results
 
 
 def _divide(dataset: RepertoireDataset) -> Iterator[RepertoireDataset]:

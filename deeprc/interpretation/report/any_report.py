@@ -15,6 +15,7 @@ from deeprc.interpretation.report.benchmark_report import write_benchmark_report
 from deeprc.interpretation.report.cv_report import write_cv_report
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.interpretation.report.written import Report
+from deeprc.jobs import Workers, check_scheduler
 from deeprc.runs.cross_plan import holds_cross_validation
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.fitted import FittedModel, with_labels
@@ -38,6 +39,7 @@ def write_any_report(
     databases: Sequence[Folder] = (),
     host: str | None = "human",
     device: str = "auto",
+    scheduler: str | None = None,
 ) -> Report:
     """Write the report of a model on a cohort, of a cross-validation, or of a benchmark, as one HTML file.
 
@@ -63,6 +65,9 @@ def write_any_report(
         receptors: `human`, `mouse` or None for all; see `deeprc.specificity.read_database`.
     device
         Name of the device: `auto`, `cpu`, `cuda` ...
+    scheduler
+        Only for runs from files: address of a Dask scheduler whose workers read the repertoires, on this device; None
+        reads them here.
 
     Raises
     ------
@@ -72,6 +77,8 @@ def write_any_report(
     """
     if not isinstance(source, DeepRCEstimator) and (target is not None or labels is not None):
         raise InputError("target and labels are those of a model that was fitted in Python: a run knows its own")
+    if scheduler is not None:
+        check_scheduler(scheduler)
     if isinstance(source, DeepRCEstimator | Run | RunEnsemble):
         if cohort is None:
             raise InputError("expected a cohort to report on, found None")
@@ -83,13 +90,16 @@ def write_any_report(
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
         whole = _find_whole(folders, cohort)
         if whole is not None:
-            if databases:
-                raise InputError(f"{folders[0]}: only the report of a run takes databases; leave out `database`")
+            for name, given in (("database", databases), ("scheduler", scheduler)):
+                if given:
+                    raise InputError(f"{folders[0]}: only the report of a run takes it; leave out `{name}`")
             whole(folders[0], output)
             return Report(Path(output))
         assert cohort is not None
-        predictor, dataset = load_ensemble(folders, device=device), _dataset(cohort)
-    write_report(predictor, dataset, output, top=top, databases=databases, host=host)
+        own_device = device if scheduler is None else "cpu"
+        predictor, dataset = load_ensemble(folders, device=own_device), _dataset(cohort)
+    workers = None if scheduler is None else Workers(scheduler=scheduler)
+    write_report(predictor, dataset, output, top=top, databases=databases, host=host, workers=workers, device=device)
     return Report(Path(output))
 
 

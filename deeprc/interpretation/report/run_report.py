@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.checks.of_run import RunChecks
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
@@ -41,10 +43,13 @@ from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_
 from deeprc.interpretation.report.sequences import legend
 from deeprc.interpretation.report.summary import summary
 from deeprc.interpretation.survey import Survey, add_q_values, survey
+from deeprc.interpretation.survey_shares import survey_by_workers
+from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
 from deeprc.readings.clones import CloneReading
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
+from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.performance import SPLIT_NAMES, Performance, held_out_split
 from deeprc.runs.predictor import Predictor
 from deeprc.specificity import read_databases
@@ -85,6 +90,8 @@ def write_report(
     top: int = 1000,
     databases: Sequence[str | os.PathLike[str]] = (),
     host: str | None = "human",
+    workers: Workers | None = None,
+    device: str = "auto",
 ) -> None:
     """Write the report of a model on a cohort, usually that of its training, as one HTML file.
 
@@ -101,6 +108,9 @@ def write_report(
     databases, host
         Paths of files of receptors with known antigens, which are searched among these sequences, and host of the
         receptors; see `deeprc.specificity.read_databases`.
+    workers, device
+        Where the repertoires are read with the runs, and on what device; None reads them here, on the device of the
+        model. Only runs from files can be sent to workers.
 
     Raises
     ------
@@ -117,7 +127,12 @@ def write_report(
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
     known = read_databases(databases, host=host) if databases else None
-    found = _find(predictor, dataset, top, known)
+    there = None
+    if workers is not None:
+        if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
+            raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
+        there = partial(survey_by_workers, predictor, dataset, workers, device=device)
+    found = _find(predictor, dataset, top, known, there or partial(survey, predictor.model, dataset))
     files = list(map(str, databases))
     reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
     write_page(Path(output), "report.html.j2", **_content(found), **reproduce)
@@ -166,13 +181,19 @@ class _Findings:
         return self.predictor.model.tasks
 
 
-def _find(predictor: Predictor, dataset: RepertoireDataset, top: int, known: pd.DataFrame | None) -> _Findings:
-    """Compute all results of the report; the sequences of the cohort pass through the network once."""
+def _find(
+    predictor: Predictor,
+    dataset: RepertoireDataset,
+    top: int,
+    known: pd.DataFrame | None,
+    read: Callable[..., Survey],
+) -> _Findings:
+    """Compute all results of the report; `read` passes the sequences of the cohort through the network once."""
     model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
     witnesses_among = _witnesses_among(dataset, splits, model.labels(dataset))
-    found = survey(model, dataset, top=top, splits=splits, witnesses_among=witnesses_among)
+    found = read(top=top, splits=splits, witnesses_among=witnesses_among)
     logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, found.outputs)
     performance = assessment.performance

@@ -1,0 +1,74 @@
+"""Directions of outputs: up or down, towards a class or a higher or lower number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deeprc.errors import InputError
+from deeprc.tasks import Task
+
+__all__ = ["Direction", "directions_of", "find_direction"]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A direction of an output, up or down.
+
+    Attributes
+    ----------
+    name
+        Unique name of the direction: its label, with the target if there are several.
+    label
+        Class that sequences of this direction contribute to, or "higher" or "lower" for a number.
+    output
+        Index of the output.
+    sign
+        1 for the direction in which sequences raise the output, -1 for that in which they lower it.
+    target
+        Name of the target.
+    """
+
+    name: str
+    label: str
+    output: int
+    sign: int
+    target: str
+
+
+def directions_of(tasks: Sequence[Task]) -> list[Direction]:
+    """Return the directions of the outputs of all targets, each with a unique name."""
+    directions, output = [], 0
+    columns = Counter(task.column for task in tasks)
+    for task in tasks:
+        if task.kind == "binary":
+            labelled = [(task.positive, 0, 1), (task.negative, 0, -1)]
+        elif task.kind == "multiclass":
+            labelled = [(label, c, 1) for c, label in enumerate(task.classes)]
+        else:
+            labelled = [("higher", 0, 1), ("lower", 0, -1)]
+        target = task.column if columns[task.column] == 1 else task.name
+        prefix = f"{target}: " if len(tasks) > 1 or task.kind == "regression" else ""
+        directions += [
+            Direction(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled
+        ]
+        output += task.n_outputs
+    return directions
+
+
+def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
+    """Return the direction with a name; None is the positive class, first class, or "higher", of the first target.
+
+    Raises
+    ------
+    InputError
+        If there is no direction with this name.
+    """
+    directions = directions_of(tasks)
+    chosen = (
+        directions[0] if name is None else next((direction for direction in directions if direction.name == name), None)
+    )
+    if chosen is None:
+        raise InputError(f"expected one of {', '.join(direction.name for direction in directions)}, found {name!r}")
+    return chosen

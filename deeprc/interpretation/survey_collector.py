@@ -1,0 +1,272 @@
+"""What a survey collects of a cohort, repertoire by repertoire; what several workers collected can be joined.
+
+Letters: N sequences of one repertoire, B repertoires, G genes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeprc.datasets.categorical import extend_vocabulary
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.interpretation.attention import RepertoireAttention
+from deeprc.interpretation.directions import Direction, directions_of
+from deeprc.interpretation.false_sequences import HighestScores
+from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
+from deeprc.interpretation.residue_counts import ResidueCounts
+from deeprc.nn.contributions import OutputParts
+from deeprc.readings.clones import CloneReading
+from deeprc.training.model import Model
+
+__all__ = ["POSITION", "ROW", "SurveyCollector", "SurveyPlan"]
+
+POSITION, ROW = "position in the dataset", "row in the repertoire"
+"""Columns of the tables of the best sequences that are removed again."""
+
+_SHARES = np.logspace(-6, 0, 61)
+_UNKNOWN = "unknown"
+_FIELDS = ("v_call", "j_call")
+_CLONE = ("junction_aa", *_FIELDS)
+
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """What a survey collects.
+
+    Attributes
+    ----------
+    directions
+        Directions of the outputs.
+    top
+        Number of sequences to keep for each direction.
+    has_readings
+        Whether the model has readings.
+    genes
+        Names of the genes of the container, by field.
+    witness_step
+        Number of sequences without a signal of which one is kept for the ranking of witnesses; None: no ranking.
+    """
+
+    directions: Sequence[Direction]
+    top: int
+    has_readings: bool
+    genes: Mapping[str, Sequence[str]]
+    witness_step: int | None
+
+    @classmethod
+    def of(cls, model: Model, dataset: RepertoireDataset, top: int, witnesses_among: Sequence[int]) -> SurveyPlan:
+        """Return the plan of `deeprc.interpretation.survey.survey`, whose parameters these are."""
+        known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
+        step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
+        return cls(directions_of(model.tasks), top, bool(model.reading_names), dict(known), step)
+
+
+class SurveyCollector:
+    """What a survey has collected.
+
+    Parameters
+    ----------
+    plan
+        What is collected.
+
+    Attributes
+    ----------
+    outputs
+        Outputs of each repertoire.
+    residues
+        Counts of the residues.
+    highest
+        Highest contributions to each direction, by its name.
+    """
+
+    def __init__(self, plan: SurveyPlan) -> None:
+        self.outputs: list[OutputParts] = []
+        self.residues = ResidueCounts()
+        self._best = _Best(plan.directions, plan.top, has_readings=plan.has_readings)
+        self.highest = self._best.highest
+        self._usage = {field: _GeneUsage(plan.genes.get(field, ())) for field in _FIELDS}
+        self._curves: list[pd.DataFrame] = []
+        self.head_rows: list[tuple[str, int, int, int, str]] = []
+        step, chosen = plan.witness_step, plan.directions if plan.witness_step else ()
+        self._witnesses = [WitnessRanking(step or 1, output=each.output, sign=each.sign) for each in chosen]
+
+    def add(self, one: RepertoireAttention, position: int, *, split: str | None, has_witnesses: bool) -> None:
+        """Add a repertoire.
+
+        Parameters
+        ----------
+        one
+            The attention on its sequences.
+        position
+            Position of the repertoire in the dataset.
+        split
+            Its part of the split in training; None leaves it out.
+        has_witnesses
+            Whether witnesses are searched among its sequences.
+        """
+        self.outputs.append(one.scores.output_parts)
+        self.head_rows += one.head_rows
+        self._curves.append(_curve(one))
+        self.residues.add(one.repertoire)
+        for field, genes in self._usage.items():
+            genes.add(one.repertoire, field, one.scores.weight)
+        for ranking in self._witnesses if has_witnesses else ():
+            ranking.add(one.repertoire, one.scores)
+        self._best.offer(one, position, split)
+
+    def join(self, other: SurveyCollector, start: int, splits: Sequence[str] | None) -> None:
+        """Add what another collector has of the repertoires that follow those of this one.
+
+        Parameters
+        ----------
+        other
+            Collector whose positions count from 0.
+        start
+            Position of its first repertoire in the dataset.
+        splits
+            Part of the split of each repertoire of the dataset, (B,); None leaves it out.
+        """
+        self.outputs += other.outputs
+        self.head_rows += other.head_rows
+        self._curves += other._curves
+        self.residues.join(other.residues)
+        for field, genes in self._usage.items():
+            genes.join(other._usage[field])
+        for ranking, of_other in zip(self._witnesses, other._witnesses, strict=True):
+            ranking.join(of_other)
+        self._best.join(other._best, start, splits)
+
+    def best(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+        """Return tables of the best sequences by the name of the direction: in total, and by their residues."""
+        return self._best.tables()
+
+    def curves(self) -> pd.DataFrame:
+        """Return the table of the concentration of attention."""
+        return _joined(self._curves, ["repertoire_id", "share", "attention"])
+
+    def genes(self) -> pd.DataFrame:
+        """Return the table of genes."""
+        return _joined([self._usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"])
+
+    def witnesses(self) -> list[pd.DataFrame]:
+        """Return the tables of `witness_ranking` for each direction; empty if witnesses were not searched."""
+        return [ranking.table() for ranking in self._witnesses]
+
+
+class _Best:
+    """Collector of the sequences that contribute most to each direction, in total and by their residues."""
+
+    def __init__(self, directions: Sequence[Direction], top: int, *, has_readings: bool) -> None:
+        self._directions = directions
+        once = _CLONE if has_readings else ()
+        self._top = [BestRows(top, once) for _ in directions]
+        self._by_residues = [BestRows(top, once) for _ in directions] if has_readings else []
+        self.highest = {direction.name: HighestScores() for direction in directions}
+
+    def offer(self, one: RepertoireAttention, position: int, split: str | None) -> None:
+        """Add the sequences of a repertoire."""
+        for d, direction in enumerate(self._directions):
+            rows = _Rows(one, direction, position, split)
+            ranking = Ranking("contribution", direction.output, direction.sign)
+            keys = ranking.keys(one.scores)
+            speaks = ranking.drop_silent(keys)
+            self._top[d].offer(speaks, rows)
+            self.highest[direction.name].offer(position, speaks)
+            if self._by_residues:
+                retrieved = one.scores.through_readings.get(CloneReading.name)
+                if retrieved is not None:
+                    keys = keys - direction.sign * retrieved[:, direction.output]
+                self._by_residues[d].offer(ranking.drop_silent(keys), rows)
+
+    def join(self, other: _Best, start: int, splits: Sequence[str] | None) -> None:
+        """Add the best sequences of another collector; see `SurveyCollector.join`."""
+
+        def moved(table: pd.DataFrame) -> pd.DataFrame:
+            positions = table[POSITION] + start
+            place = {} if splits is None else {"split": [splits[position] for position in positions]}
+            return table.assign(**place, **{POSITION: positions})
+
+        for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
+            own.join(of_other, moved)
+        for name, highest in self.highest.items():
+            highest.join(other.highest[name], start)
+
+    def tables(self) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+        """Return tables of the best sequences by the name of the direction, in total and by their residues."""
+        names = [direction.name for direction in self._directions]
+        top = dict(zip(names, (best.table() for best in self._top), strict=True))
+        if not self._by_residues:
+            return top, top
+        return top, dict(zip(names, (best.table() for best in self._by_residues), strict=True))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A function that makes the table of some sequences of a repertoire for one direction, with their indices."""
+
+    attention: RepertoireAttention
+    direction: Direction
+    position: int
+    split: str | None
+
+    def __call__(self, rows: NDArray[np.int64]) -> pd.DataFrame:
+        found = self.attention.frame(rows, self.direction.output)
+        if self.split is not None:
+            found["split"] = self.split
+        found[POSITION], found[ROW] = self.position, self.attention.rows[rows]
+        return found
+
+
+def _curve(one: RepertoireAttention) -> pd.DataFrame:
+    """Return the sum of weights of the most attended share of the sequences, for shares from one sequence to all."""
+    N = len(one.scores)
+    if N == 0:
+        return pd.DataFrame({"repertoire_id": [], "share": [], "attention": []})
+    cumulated = np.cumsum(-np.sort(-one.scores.weight))
+    shares = np.unique(np.concatenate([[1 / N], _SHARES[_SHARES > 1 / N]]))
+    attention = np.interp(shares * N, np.arange(1, N + 1), cumulated)
+    return pd.DataFrame({"repertoire_id": one.scores.repertoire_id, "share": shares, "attention": attention})
+
+
+class _GeneUsage:
+    """Shares of genes among all sequences and in the attention, as means over repertoires that have sequences."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.code_of = {name: code for code, name in enumerate(names)}
+        self.sums: NDArray[np.float64] = np.zeros((2, len(names)))
+        self.n = 0
+
+    def add(self, repertoire: Repertoire, field: str, weight: NDArray[np.float64]) -> None:
+        genes = repertoire.genes.get(field)
+        if genes is None or len(repertoire) == 0:
+            return
+        own = extend_vocabulary(self.code_of, genes.vocabulary)  # vocabularies differ between parts of a cohort
+        size = len(self.code_of)
+        self.sums = np.pad(self.sums, ((0, 0), (0, size - self.sums.shape[1])))
+        codes = own[genes.codes]
+        self.sums[0] += np.bincount(codes, minlength=size) / len(repertoire)
+        self.sums[1] += np.bincount(codes, weights=weight, minlength=size)
+        self.n += 1
+
+    def join(self, other: _GeneUsage) -> None:
+        """Add the shares of another collector."""
+        own = extend_vocabulary(self.code_of, list(other.code_of))
+        self.sums = np.pad(self.sums, ((0, 0), (0, len(self.code_of) - self.sums.shape[1])))
+        self.sums[:, own] += other.sums
+        self.n += other.n
+
+    def table(self, field: str) -> pd.DataFrame:
+        names = [name or _UNKNOWN for name in self.code_of]
+        shares = self.sums / max(self.n, 1)
+        frame = pd.DataFrame({"field": field, "name": names, "all": shares[0], "attended": shares[1]})
+        return frame[frame["all"] > 0]
+
+
+def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    kept = [part for part in parts if len(part)]
+    return pd.concat(kept, ignore_index=True)[columns] if kept else pd.DataFrame(columns=columns)

@@ -1,0 +1,64 @@
+"""The survey of a cohort, of which each worker surveys some of the repertoires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.attention import iterate_attention
+from deeprc.interpretation.survey import Survey
+from deeprc.interpretation.survey_collector import SurveyCollector, SurveyPlan
+from deeprc.jobs import Workers
+from deeprc.runs.ensemble import RunEnsemble
+from deeprc.runs.shares import Share, iterate_shares
+
+__all__ = ["survey_by_workers"]
+
+
+def survey_by_workers(
+    predictor: RunEnsemble,
+    dataset: RepertoireDataset,
+    workers: Workers,
+    *,
+    device: str = "auto",
+    top: int = 1000,
+    splits: Sequence[str] | None = None,
+    witnesses_among: Sequence[int] = (),
+) -> Survey:
+    """Return what `survey` returns, computed by workers.
+
+    Parameters
+    ----------
+    predictor
+        The runs.
+    dataset
+        Repertoires of a container.
+    workers, device
+        Where it is computed, and on what device; see `deeprc.runs.shares.iterate_shares`.
+    top, splits, witnesses_among
+        As those of `survey`.
+
+    Raises
+    ------
+    InputError
+        See `deeprc.runs.shares.iterate_shares`.
+    """
+    plan = SurveyPlan.of(predictor.model, dataset, top, witnesses_among)
+    rows = frozenset(dataset.rows[list(witnesses_among)].tolist())
+    collector, start = SurveyCollector(plan), 0
+    collect = partial(_collect, plan=plan, witness_rows=rows, has_splits=splits is not None)
+    for share, collected in iterate_shares(collect, predictor, dataset, workers, device=device):
+        collector.join(collected, start, splits)
+        start += len(share.rows)
+    return Survey.of(collector, plan, predictor.model)
+
+
+def _collect(share: Share, *, plan: SurveyPlan, witness_rows: frozenset[int], has_splits: bool) -> SurveyCollector:
+    """Return what is collected of a share; the parts of the split are filled in later."""
+    predictor, dataset = share.load()
+    collector = SurveyCollector(plan)
+    for position, one in enumerate(iterate_attention(predictor.model, dataset)):
+        has_witnesses = share.rows[position] in witness_rows
+        collector.add(one, position, split="" if has_splits else None, has_witnesses=has_witnesses)
+    return collector

@@ -1,0 +1,188 @@
+"""A survey whose repertoires workers read is that of one process, and so is the report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.cli import main
+from deeprc.config import load_config
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.simulation import load_recipe
+from deeprc.datasets.simulation.write import write_container
+from deeprc.errors import InputError
+from deeprc.interpretation.false_sequences import HighestScores
+from deeprc.interpretation.ranking import BestRows
+from deeprc.interpretation.report import write_any_report
+from deeprc.interpretation.survey import Survey, survey
+from deeprc.interpretation.survey_shares import survey_by_workers
+from deeprc.jobs import HERE, Workers
+from deeprc.runs import shares
+from deeprc.runs.ensemble import RunEnsemble, load_ensemble
+from deeprc.runs.experiment import train_run
+
+OVERRIDES = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=100", "n_heads=2"]
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """60 repertoires with genes, some of whose sequences are known to carry a motif."""
+    path = tmp_path_factory.mktemp("cohort") / "cohort.h5"
+    overrides = ["n_repertoires=60", "sizes.mean=150", "sizes.sd=20", "witness_rate=0.1"]
+    simulated, mapping = load_recipe("quickstart", overrides, seed=0)
+    write_container(simulated, path, recipe=mapping)
+    return open_dataset(path)
+
+
+@pytest.fixture(scope="module")
+def folder(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that also reads the composition."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    train_run(cohort.container.path, path, targets="status", config=load_config("deeprc", OVERRIDES), device="cpu")
+    return path
+
+
+@pytest.fixture(scope="module")
+def ensemble(folder: Path) -> RunEnsemble:
+    return load_ensemble([folder], device="cpu")
+
+
+def assert_same_tables(found: Survey, expected: Survey, check: Callable[[pd.DataFrame, pd.DataFrame], None]) -> None:
+    check(found.heads, expected.heads)
+    check(found.curves, expected.curves)
+    check(found.genes, expected.genes)
+    for own, others in ((found.top, expected.top), (found.by_residues, expected.by_residues)):
+        assert list(own) == list(others)
+        for name, best in own.items():
+            check(best.table, others[name].table)
+            assert best.index.positions.tolist() == others[name].index.positions.tolist()
+            assert best.index.rows.tolist() == others[name].index.rows.tolist()
+    assert len(found.witnesses) == len(expected.witnesses) == 2
+    for table, other in zip(found.witnesses, expected.witnesses, strict=True):
+        check(table, other)
+
+
+def check_equal(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12, atol=0)
+
+
+def check_close(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)  # workers have another number of threads
+
+
+@pytest.mark.parametrize("top", [1, 7, 1000])
+@pytest.mark.parametrize("size", [1, 700, 10**6])
+def test_a_survey_in_shares_is_that_of_one_process(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, top: int, size: int
+) -> None:
+    monkeypatch.setattr(shares, "_MAX_SEQUENCES", size)
+    asked = cohort[[*range(20, 60), *range(10)]]
+    splits, among = ensemble.split_of(asked), [2, 3, 41]
+    expected = survey(ensemble.model, asked, top=top, splits=splits, witnesses_among=among)
+    found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, splits=splits, witnesses_among=among)
+    assert ensemble.model.reading_names
+    assert_same_tables(found, expected, check_equal)
+    np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
+    np.testing.assert_array_equal(found.residue_frequencies, expected.residue_frequencies)
+    assert found.highest.keys() == expected.highest.keys()
+    for name, highest in found.highest.items():
+        for own, other in zip(highest.sort(), expected.highest[name].sort(), strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
+def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
+    expected, found = survey(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
+    assert found.witnesses == expected.witnesses == []
+    for name, best in found.top.items():
+        check_equal(best.table, expected.top[name].table)
+        assert "split" not in best.table
+
+
+def test_highest_scores_that_are_joined_are_those_of_all() -> None:
+    scores = np.random.default_rng(0).normal(size=(30, 50))
+    whole, joined = HighestScores(100), HighestScores(100)
+    for position, own in enumerate(scores):
+        whole.offer(position, own)
+    for start in (0, 4, 25):
+        part = HighestScores(100)
+        for position, own in enumerate(scores[start : {0: 4, 4: 25, 25: 30}[start]]):
+            part.offer(position, own)
+        joined.join(part, start)
+    for own, other in zip(joined.sort(), whole.sort(), strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert joined.limit == np.sort(scores.ravel())[-100]
+
+
+def test_best_rows_that_are_joined_count_a_clone_once() -> None:
+    def best(keys: list[float], names: list[str]) -> BestRows:
+        found = BestRows(2, once=("name",))
+        table = pd.DataFrame({"name": names, "key": keys})
+        found.offer(np.array(keys), lambda rows: table.iloc[rows])
+        return found
+
+    joined = best([5.0, 1.0], ["a", "b"])
+    joined.join(best([3.0, 5.0, 4.0], ["c", "a", "c"]), lambda table: table.assign(key=table["key"] + 100))
+    assert joined.table().to_dict("list") == {"name": ["a", "c"], "key": [5.0, 104.0]}
+
+
+def test_only_runs_are_sent_to_workers(
+    folder: Path, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deeprc.interpretation.report.any_report.check_scheduler", lambda address: None)
+    (run,) = load_ensemble([folder], device="cpu").runs
+    with pytest.raises(InputError, match=r"^`scheduler` needs runs and a container that workers can open: give their"):
+        write_any_report(run, cohort, output=tmp_path / "r.html", scheduler="tcp://host:1")
+    (tmp_path / "cv").mkdir()
+    (tmp_path / "cv" / "cv.yaml").write_text("format: deeprc-cv\n")
+    with pytest.raises(InputError, match="only the report of a run takes it; leave out `scheduler`"):
+        write_any_report(tmp_path / "cv", output=tmp_path / "r.html", scheduler="tcp://host:1")
+    assert [path.name for path in tmp_path.iterdir()] == ["cv"]
+
+
+def test_without_a_scheduler_no_report_is_written(
+    folder: Path, cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    given = [str(folder), str(cohort.container.path), "-o", str(tmp_path / "r.html")]
+    with pytest.raises(SystemExit) as end:
+        main(["report", *given, "--scheduler", "tcp://127.0.0.1:1"])
+    assert end.value.code == 2
+    assert "--scheduler tcp://127.0.0.1:1: cannot be reached" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_worker_gives_the_same(
+    folder: Path, ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, cluster: str
+) -> None:
+    distributed = pytest.importorskip("distributed")
+
+    def kill_a_worker_that_computes() -> int:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            pids = client.run(os.getpid)
+            while not any((busy := client.processing()).values()):
+                time.sleep(0.01)
+            pid = int(next(pids[address] for address, tasks in busy.items() if tasks))
+            os.kill(pid, signal.SIGKILL)
+            return pid
+
+    given = {"top": 5, "splits": ensemble.split_of(cohort), "witnesses_among": [1, 2, 3, 4]}
+    with ThreadPoolExecutor(1) as thread:
+        killed = thread.submit(kill_a_worker_that_computes)
+        found = survey_by_workers(ensemble, cohort, Workers(scheduler=cluster), device="cpu", **given)
+        assert killed.result() > 0
+    assert_same_tables(found, survey(ensemble.model, cohort, **given), check_close)
+    given_files = [str(folder), str(cohort.container.path)]
+    with pytest.raises(SystemExit) as end:
+        main(["report", *given_files, "-o", str(tmp_path / "r.html"), "--device", "cpu", "--scheduler", cluster])
+    assert end.value.code == 0
+    best = next(iter(found.top.values())).table
+    assert best["junction_aa"].iloc[0] in (tmp_path / "r.html").read_text()
