@@ -383,10 +383,7 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:
     found = assess_outputs(run, dataset, outputs)
-    predictions, donors = found.performance.predictions, found.performance.donors
-    if donors is not None:  # for the intervals of figures that are drawn without the cohort
-        predictions = predictions.assign(donor=predictions["repertoire_id"].map(donors))
-    save_predictions(run.path / "predictions.tsv", predictions)
+    save_predictions(run.path / "predictions.tsv", found.performance.predictions_with_donors)
     write_cautions(run.path, found.cautions)
     write_text(run.path / "metrics.json", json.dumps(found.metrics, indent=1) + "\n")
 

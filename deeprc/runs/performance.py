@@ -191,6 +191,12 @@ class Performance:
         """Index of each repertoire's person, by the id of the repertoire; None if no column names the person."""
         return None if self.person is None else dict(zip(self.ids.tolist(), self.person.tolist(), strict=True))
 
+    @property
+    def predictions_with_donors(self) -> pd.DataFrame:
+        """Predictions with the column `donor`, if known: figures that are drawn without the cohort need it."""
+        donors, table = self.donors, self.predictions
+        return table if donors is None else table.assign(donor=table["repertoire_id"].map(donors))
+
     def rows(self, split: str | None) -> NDArray[np.bool_]:
         """Return whether each repertoire is in a part of the split, (B,)."""
         return np.asarray(self.splits == split)
