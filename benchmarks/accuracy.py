@@ -7,28 +7,30 @@ for early stopping and is tested on one, like `deeprc train`. The other methods 
 of the preset `quick` that are chosen on inner folds. `--methods ensemble` is an ensemble of four networks, each with
 another of the four folds for early stopping. Each job that has ended is a file in `--output`. So the same call
 continues where it stopped, and a call with other options uses the jobs that it shares with earlier calls.
+`--scheduler ADDRESS` gives the jobs to a Dask cluster, those of all seeds and folds of a recipe at once. So `--output`
+must have room for the containers of all seeds, at a path where the workers find it.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import logging
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import fields
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
-from accuracy_intervals import mean_interval
-from accuracy_jobs import JUDGED, METHODS, Entry, Results, count_kmers, entries_of, measure
+from accuracy_jobs import METHODS, Entry, Job, Results, count_kmers, entries_of, measure, measure_job
 from accuracy_looks import check_seeds, record_look
-from accuracy_ranking import MEASURES
-from common import report
+from accuracy_tables import KNOWN, show, summarise, tell
 
 from deeprc.benchmarking.methods import split_names
 from deeprc.cli.flags import name_flags
@@ -38,12 +40,10 @@ from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.recipe import recipes
 from deeprc.device import resolve_device
-from deeprc.errors import InputError, Terminated
-from deeprc.files import write_text
+from deeprc.errors import InputError
+from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
 
-_KNOWN = "known-motif"
-_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", _KNOWN, "known-recipe")
-_HIDDEN = ("entry", "tested", "members")  # columns that results.tsv does not have
+_WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", KNOWN, "known-recipe")
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes", "stack")
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class _Unusable(click.ClickException):
 )
 @click.option("--background", type=click.Path(path_type=Path), help="Real sequences, for recipes that need them.")
 @click.option("--device", "device_name", default="auto", show_default=True, help="auto, cpu, cuda ...")
+@click.option("--scheduler", metavar="ADDRESS", help="Run the jobs on the Dask cluster with this scheduler.")
 @click.option("--virtual/--stored", default=None, help="Make sequences when they are read.  [default: virtual on CUDA]")
 @click.option("--keep", is_flag=True, help="Keep the containers that were written.")
 @click.option(
@@ -94,6 +95,7 @@ def main(
     methods: tuple[str, ...],
     background: Path | None,
     device_name: str,
+    scheduler: str | None,
     virtual: bool | None,
     keep: bool,
     output: Path,
@@ -102,7 +104,10 @@ def main(
     """Train, test and compare. Options with several names may be repeated, or be a list with commas."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     try:
-        device = resolve_device(device_name)
+        if scheduler is not None:
+            check_scheduler(scheduler)
+        on_workers = scheduler is not None and device_name != "auto"
+        device = torch.device(device_name) if on_workers else resolve_device(device_name)
         of_recipe, of_config = _split_overrides(overrides)
         configs = _configs(presets, of_config)
         numbers = _seeds(seeds)
@@ -116,88 +121,123 @@ def main(
             _check_container_alone(recipe_names, of_recipe, background, target)
             assert target is not None
             name = container.stem
-            sources = [Source(name, seed, target, group, test, path=container) for seed in numbers]
-        cohorts = Cohorts(output / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep)
-        work = _Work(Results(output / "jobs"), cohorts, device, _methods(methods), configs, _folds(folds))
+            sources = [Source(name, seed, target, group, test, path=container.absolute()) for seed in numbers]
+        cohorts = Cohorts(
+            output.absolute() / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep
+        )
+        workers = HERE if scheduler is None else Workers(scheduler=scheduler, modules=Path(__file__).parent.absolute())
+        work = _Work(Results(output / "jobs"), cohorts, device, workers, _methods(methods), configs, _folds(folds))
         if look is not None:
             record_look([source.name for source in sources], numbers, work.methods, [*presets, *overrides], look)
         output.mkdir(parents=True, exist_ok=True)
         found = work.run(sources)
     except InputError as error:
         raise _Unusable(name_flags(str(error))) from error
-    _tell(found, output, device)
+    tell(found, output, device if scheduler is None else torch.device("cpu"))
     if work.failures:
         raise click.ClickException(f"{work.failures} jobs failed; the same call tries them again")
 
 
 class _Work:
-    """The execution of all jobs that have no outcome yet, cohort by cohort."""
+    """The execution of all jobs without an outcome, cohort by cohort; on a cluster, all seeds of a recipe at once."""
 
     def __init__(
         self,
         results: Results,
         cohorts: Cohorts,
         device: torch.device,
+        workers: Workers,
         methods: Sequence[str],
         configs: Mapping[str, Config],
         folds: Sequence[int],
     ) -> None:
-        self.results, self.cohorts, self.device = results, cohorts, device
+        self.results, self.cohorts, self.device, self.workers = results, cohorts, device, workers
         self.methods, self.configs, self.folds = methods, configs, folds
         self.failures = 0
 
     def run(self, sources: Sequence[Source]) -> pd.DataFrame:
         """Return a table with a row per job, see `measure`; the table of each recipe is shown when it is finished."""
         rows: list[dict[str, Any]] = []
-        for number, source in enumerate(sources):
-            rows += self._of_cohort(source)
-            last = number + 1 == len(sources) or sources[number + 1].name != source.name
-            done = [row for row in rows if row["cohort"] == source.name]
-            if last and done:
-                _show(_summary(pd.DataFrame(done)))
+        for _, same in groupby(sources, key=lambda source: source.name):
+            of_recipe = list(same)
+            together = [[each] for each in of_recipe] if self.workers.scheduler is None else [of_recipe]
+            done = [row for some in together for row in self._of_cohorts(some)]
+            if done:
+                show(summarise(pd.DataFrame(done)))
+            rows += done
         if not rows:
             raise InputError("nothing was measured")
         return pd.DataFrame(rows)
 
-    def _of_cohort(self, source: Source) -> list[dict[str, Any]]:
+    def _of_cohorts(self, sources: Sequence[Source]) -> list[dict[str, Any]]:
+        places = [(source, entry, fold) for source in sources for entry, fold in self._places(source)]
+        known = [self._known(entry, source, fold) for source, entry, fold in places]
+        waiting = [index for index, outcome in enumerate(known) if outcome is None]
+        needed = list({places[index][0].seed: places[index][0] for index in waiting}.values())
+        with self.cohorts.opened(needed) as datasets:
+            by_seed = {source.seed: dataset for source, dataset in zip(needed, datasets, strict=True)}
+            jobs = []
+            for index in waiting:
+                source, entry, fold = places[index]
+                container = self.cohorts.place(source)
+                jobs.append(Job(index, entry, source, fold, str(self.device), container))
+            for source in needed:
+                if self._needs_kmers([job for job in jobs if job.source is source]):
+                    seconds = count_kmers(by_seed[source.seed])
+                    click.echo(f"{source.name} seed {source.seed}: 4-mers: {seconds:.1f} s", err=True)
+            for job, outcome in self._measured(jobs, by_seed):
+                known[job.index] = outcome
+        return [
+            row
+            for (source, entry, fold), found in zip(places, known, strict=True)
+            if found
+            for row in _with_members({**_place(entry, source, fold), "method": entry.label, **found})
+        ]
+
+    def _needs_kmers(self, jobs: Sequence[Job]) -> bool:
+        """Return whether 4-mers are counted here: those of a cohort without a container cannot be sent to workers."""
+        can_be_used = self.workers.scheduler is None or jobs[0].container is not None
+        return can_be_used and any(not job.entry.name.startswith(_WITHOUT_KMERS) for job in jobs)
+
+    def _places(self, source: Source) -> list[tuple[Entry, int]]:
         entries, left_out = entries_of(source, self.methods, self.configs)
         for name, reason in left_out.items():
             click.echo(f"{source.name}: {name} is left out: {reason}", err=True)
-        places = [(entry, fold) for fold in self.folds for entry in entries]
-        known = {(entry.name, fold): self._known(entry, source, fold) for entry, fold in places}
-        waiting = [(entry, fold) for entry, fold in places if known[entry.name, fold] is None]
-        if waiting:
-            with self.cohorts.opened(source) as dataset:
-                if any(not entry.name.startswith(_WITHOUT_KMERS) for entry, _ in waiting):
-                    click.echo(f"{source.name} seed {source.seed}: 4-mers: {count_kmers(dataset):.1f} s", err=True)
-                for entry, fold in waiting:
-                    known[entry.name, fold] = self._measured(entry, source, dataset, fold)
-        return [
-            row
-            for entry, fold in places
-            if (found := known[entry.name, fold])
-            for row in _with_members({**_place(entry, source, fold), "method": entry.label, **found})
-        ]
+        return [(entry, fold) for fold in self.folds for entry in entries]
 
     def _known(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
         found = self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
         # older versions did not store the predictions from which the interval of a container is computed
         return None if found is not None and source.path is not None and "tested" not in found else found
 
-    def _measured(self, entry: Entry, source: Source, dataset: RepertoireDataset, fold: int) -> dict[str, Any] | None:
+    def _measured(
+        self, jobs: Sequence[Job], datasets: Mapping[int, RepertoireDataset]
+    ) -> Iterator[tuple[Job, dict[str, Any] | None]]:
+        """Yield the jobs when they have ended, with their outcomes, which are stored; None if a job has failed."""
+        is_here = self.workers.scheduler is None
+        function = partial(_measure_here, datasets, self.device) if is_here else measure_job
+        with closing(run_jobs(function, jobs, self.workers, hint="the same call goes on with the other jobs")) as ended:
+            for job, future in ended:
+                yield job, self._stored(job, future)
+
+    def _stored(self, job: Job, future: Future[dict[str, Any]]) -> dict[str, Any] | None:
+        entry, source, fold = job.entry, job.source, job.fold
         title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
         try:
-            outcome = measure(entry, source, dataset, fold, self.device)
-        except Terminated:
-            raise
+            outcome = result_of(future, title)
         except Exception as error:  # the other jobs continue
             self.failures += 1
-            _logger.debug("%s", traceback.format_exc())
-            click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {error}'.split())}", err=True)
+            _logger.debug("%s", title, exc_info=True)
+            text = str(error).removeprefix(f"{title}: ")
+            click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {text}'.split())}", err=True)
             return None
         self.results.put(_place(entry, source, fold), entry.key(source, fold, self.device), outcome)
         click.echo(f"{title}: AUC {outcome['auc']:.4f}, {outcome['seconds']:.1f} s", err=True)
         return outcome
+
+
+def _measure_here(datasets: Mapping[int, RepertoireDataset], device: torch.device, job: Job) -> dict[str, Any]:
+    return measure(job.entry, job.source, datasets[job.source.seed], job.fold, device)
 
 
 def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -216,91 +256,6 @@ def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
     return {"cohort": source.name, "seed": source.seed, "fold": fold, "entry": entry.name}
-
-
-def _summary(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return a table by cohort and method: means over seeds and folds, intervals, and differences to known motif."""
-    truth = jobs[jobs["entry"] == _KNOWN].set_index(["cohort", "seed", "fold"])["auc"]
-    places = pd.MultiIndex.from_frame(jobs[["cohort", "seed", "fold"]])
-    jobs = jobs.assign(to_known_motif=jobs["auc"].to_numpy() - truth.reindex(places).to_numpy(np.float64))
-    rows = []
-    for (cohort, _), part in jobs.groupby(["cohort", "entry"], sort=False):
-        low, high = mean_interval(part)
-        optional = (*MEASURES, *JUDGED, "seeded_kernels", "updates")  # columns that not every method has
-        rows.append(
-            {
-                "cohort": cohort,
-                "method": part["method"].iloc[0],
-                "jobs": len(part),
-                "auc": part["auc"].mean(),
-                "sd": part["auc"].std(),
-                "ci_low": low,
-                "ci_high": high,
-                "to_known_motif": part["to_known_motif"].mean(),
-                **{name: part[name].astype(float).mean() if name in part else np.nan for name in optional},
-                "seconds": part["seconds"].mean(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _means(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return a table by method: means over cohorts, and the worst difference to the known motif with its cohort."""
-    rows = []
-    for method, part in summary.groupby("method", sort=False):
-        differences = part.set_index("cohort")["to_known_motif"].dropna()
-        rows.append(
-            {
-                "method": method,
-                "cohorts": len(part),
-                "auc": part["auc"].mean(),
-                **{name: part[name].mean() for name in (*MEASURES[1:], *JUDGED)},
-                "to_known_motif": differences.mean(),
-                "worst_to_known_motif": differences.min(),
-                "worst_cohort": None if differences.empty else differences.idxmin(),
-                "seconds": part["seconds"].mean(),
-                "longest_seconds": part["seconds"].max(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _show(table: pd.DataFrame) -> None:
-    click.echo(table.to_string(index=False, float_format=lambda value: f"{value:,.4g}"), err=True)
-
-
-def _tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
-    """Write `results.tsv` and `table.md`, and print the tables and their JSON lines."""
-    summary = _summary(jobs)
-    means = _means(summary)
-    shown = jobs.drop(columns=[name for name in _HIDDEN if name in jobs])
-    write_text(output / "results.tsv", shown.to_csv(sep="\t", index=False))
-    write_text(output / "table.md", _markdown(summary) + "\n" + _markdown(means))
-    report("accuracy", _plain(summary), device)
-    report("accuracy, means over cohorts", _plain(means), device)
-
-
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows in which missing values are None, for JSON."""
-    rows = table.to_dict("records")
-    return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    shown = {name: [_cell(str(name), value) for value in table[name]] for name in table}
-    lines = [" | ".join(map(str, shown)), " | ".join("---" for _ in shown)]
-    lines += [" | ".join(row) for row in zip(*shown.values(), strict=True)]
-    return "".join(f"| {line} |\n" for line in lines)
-
-
-def _cell(name: str, value: Any) -> str:
-    if pd.isna(value):
-        return ""
-    if not isinstance(value, float):
-        return str(value)
-    if "seconds" in name or name in ("updates", "seeded_kernels", "true_sequences"):
-        return f"{value:,.1f}"
-    return f"{value:+.3f}" if "known_motif" in name else f"{value:.3f}"
 
 
 def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class Source:
     cohort: Cohort | None = None
     mapping: dict[str, Any] | None = None
     path: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without what was computed from them, which a worker computes again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def dataset(self) -> RepertoireDataset:
@@ -109,7 +113,7 @@ class Source:
 
 
 class Cohorts:
-    """The containers of simulated cohorts, of which only one at a time is on the disk.
+    """The containers of simulated cohorts, of which only those that are needed at a time are on the disk.
 
     Parameters
     ----------
@@ -124,22 +128,35 @@ class Cohorts:
     def __init__(self, folder: Path, *, virtual: bool, keep: bool) -> None:
         self.folder, self.virtual, self.keep = folder, virtual, keep
 
+    def place(self, source: Source) -> Path | None:
+        """Return the path of the container of a cohort; None if it has none."""
+        if source.cohort is None:
+            return source.path
+        name = f"{file_name(source.name)}-seed-{source.seed}-{source.digest}{_COHORT}"
+        return None if self.virtual else self.folder / name
+
     @contextmanager
-    def opened(self, source: Source) -> Iterator[RepertoireDataset]:
-        """Yield the cohort; its container is deleted if the block ends without an error, else the next call uses it."""
-        if source.cohort is None or self.virtual:
-            yield source.dataset
-            return
-        place = self.folder / f"{file_name(source.name)}-seed-{source.seed}-{source.digest}{_COHORT}"
-        self._remove(besides=place)
+    def opened(self, sources: Sequence[Source]) -> Iterator[list[RepertoireDataset]]:
+        """Yield the cohorts; their containers are deleted if the block ends without an error, else they are kept."""
+        written = [place for each in sources if each.cohort is not None and (place := self.place(each))]
+        if written:
+            self._remove(besides=written)
+        yield [self._open(each) for each in sources]
+        if written:
+            self._remove()
+
+    def _open(self, source: Source) -> RepertoireDataset:
+        """Return a cohort, after writing its container if it has one and it is not there."""
+        place = self.place(source)
+        if source.cohort is None or place is None:
+            return source.dataset
         if not place.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_container(source.cohort, place, recipe=source.mapping)
-        yield open_dataset(place)
-        self._remove()
+        return open_dataset(place)
 
-    def _remove(self, besides: Path | None = None) -> None:
-        kept = {besides.name, f"{besides.name}.cache"} if besides is not None else set()
+    def _remove(self, besides: Sequence[Path] = ()) -> None:
+        kept = {name for place in besides for name in (place.name, f"{place.name}.cache")}
         for path in () if self.keep else list(self.folder.glob(f"*{_COHORT}*")):
             if path.name in kept:
                 continue
@@ -147,7 +164,7 @@ class Cohorts:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
-        if not self.keep and besides is None and self.folder.is_dir() and not any(self.folder.iterdir()):
+        if not self.keep and not besides and self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
 

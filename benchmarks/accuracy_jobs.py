@@ -28,8 +28,9 @@ from deeprc.benchmarking.jobs import job_key
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.search import Setting, with_setting
 from deeprc.config import Config
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.representations import kmer_matrix
+from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.reliability import judge_probabilities
@@ -43,7 +44,7 @@ from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 from deeprc.versions import package_version
 
-__all__ = ["JUDGED", "METHODS", "Entry", "Results", "count_kmers", "entries_of", "measure"]
+__all__ = ["JUDGED", "METHODS", "Entry", "Job", "Results", "count_kmers", "entries_of", "measure", "measure_job"]
 
 FORMAT, VERSION = "deeprc-accuracy", 4
 METHODS: Mapping[str, str | None] = {
@@ -179,6 +180,36 @@ def count_kmers(dataset: RepertoireDataset) -> float:
     started = time.perf_counter()
     kmer_matrix(dataset[:0])
     return time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class Job:
+    """A measurement that a worker makes.
+
+    Attributes
+    ----------
+    index
+        Index among the jobs of the caller.
+    entry, source, fold
+        What is measured.
+    device
+        Name of the device.
+    container
+        Path of the cohort's container; None simulates the sequences when they are read.
+    """
+
+    index: int
+    entry: Entry
+    source: Source
+    fold: int
+    device: str
+    container: Path | None
+
+
+def measure_job(job: Job) -> Outcome:
+    """Measure a method on one fold, in a process that may be another machine's."""
+    dataset = job.source.dataset if job.container is None else open_dataset(job.container)
+    return measure(job.entry, job.source, dataset, job.fold, resolve_device(job.device))
 
 
 def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device) -> Outcome:

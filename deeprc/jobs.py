@@ -13,11 +13,13 @@ import os
 import pickle
 import signal
 import socket
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from deeprc.errors import InputError
@@ -51,10 +53,14 @@ class Workers:
     scheduler
         Address of a Dask scheduler. Then its workers run the jobs instead of processes of this machine. They must find
         all files at the same paths as this process.
+    modules
+        Folder of modules that the function and its jobs need and that are not installed. The workers of a cluster
+        import them from there.
     """
 
     processes: int = 1
     scheduler: str | None = None
+    modules: Path | None = None
 
     def __post_init__(self) -> None:
         if self.processes < 1:
@@ -100,7 +106,7 @@ def run_jobs(
         for job in jobs:
             yield job, _run_here(function, job)
         return
-    pool: _Pool = _Processes(workers.processes) if workers.scheduler is None else _Cluster(workers.scheduler)
+    pool: _Pool = _Processes(workers.processes) if workers.scheduler is None else _Cluster(workers)
     has_ended = False
     try:
         yield from _as_they_end(pool, function, jobs, in_order)
@@ -231,11 +237,12 @@ class _Processes:
 class _Cluster:
     """The workers of a Dask cluster, which may come and go."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, workers: Workers) -> None:
+        address = workers.scheduler or ""
         check_scheduler(address)
         from distributed import Client
 
-        self._address, self._has_waited = address, False
+        self._address, self._modules, self._has_waited = address, workers.modules, False
         try:
             self._client = Client(address, timeout="20s", set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
@@ -246,7 +253,7 @@ class _Cluster:
         from cloudpickle import dumps
 
         # A worker dies from a task that it cannot unpickle. Every worker can unpickle `pickle.loads` and bytes.
-        future: Future[Any] = self._executor.submit(pickle.loads, dumps(_Call(function, job)))
+        future: Future[Any] = self._executor.submit(pickle.loads, dumps(_Call(function, job, self._modules)))
         return future
 
     def capacity(self) -> int:
@@ -281,14 +288,30 @@ class _Cluster:
 class _Call:
     """A job that runs when this object is unpickled; the unpickled value is the result of the function."""
 
-    def __init__(self, function: Callable[[Any], Any], job: Any) -> None:
-        self._function, self._job = function, job
+    def __init__(self, function: Callable[[Any], Any], job: Any, modules: Path | None) -> None:
+        self._function, self._job, self._modules = function, job, modules
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _run_there, (self._function, self._job, package_version("deeprc"))
+        # The folder is first, so that it can be imported from when the others are unpickled.
+        return _run_there, (_Modules(self._modules), self._function, self._job, package_version("deeprc"))
 
 
-def _run_there(function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
+class _Modules:
+    """A folder from which a worker imports modules as soon as this object is unpickled; None is no folder."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _import_from, (None if self._folder is None else str(self._folder),)
+
+
+def _import_from(folder: str | None) -> None:
+    if folder is not None and folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _run_there(_: None, function: Callable[[_Job], _Result], job: _Job, version: str) -> _Result:
     """Run a job on a worker of a cluster; raise InputError if the worker has another version of deeprc."""
     own = package_version("deeprc")
     if own != version:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +25,7 @@ from deeprc.jobs import HERE, Workers
 from deeprc.runs import shares
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
+from tests.toys.dying_workers import kill_a_worker_that_computes
 
 OVERRIDES = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=100", "n_heads=2"]
 
@@ -163,20 +161,9 @@ def test_without_a_scheduler_no_report_is_written(
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     folder: Path, ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, cluster: str
 ) -> None:
-    distributed = pytest.importorskip("distributed")
-
-    def kill_a_worker_that_computes() -> int:
-        with distributed.Client(cluster, set_as_default=False) as client:
-            pids = client.run(os.getpid)
-            while not any((busy := client.processing()).values()):
-                time.sleep(0.01)
-            pid = int(next(pids[address] for address, tasks in busy.items() if tasks))
-            os.kill(pid, signal.SIGKILL)
-            return pid
-
     given = {"top": 5, "splits": ensemble.split_of(cohort), "witnesses_among": [1, 2, 3, 4]}
     with ThreadPoolExecutor(1) as thread:
-        killed = thread.submit(kill_a_worker_that_computes)
+        killed = thread.submit(kill_a_worker_that_computes, cluster)
         found = survey_by_workers(ensemble, cohort, Workers(scheduler=cluster), device="cpu", **given)
         assert killed.result() > 0
     assert_same_tables(found, survey(ensemble.model, cohort, **given), check_close)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +30,7 @@ from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.pack import pack_run
 from deeprc.runs.shares import Share, compute_in_shares, compute_outputs
+from tests.toys.dying_workers import kill_a_worker_that_computes
 
 SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
 
@@ -186,22 +184,11 @@ def test_without_a_scheduler_nothing_is_written(
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     folders: list[Path], cohort: RepertoireDataset, tmp_path: Path, cluster: str, command: str
 ) -> None:
-    distributed = pytest.importorskip("distributed")
-
-    def kill_a_worker_that_computes() -> int:
-        with distributed.Client(cluster, set_as_default=False) as client:
-            pids = client.run(os.getpid)
-            while not any((busy := client.processing()).values()):
-                time.sleep(0.01)
-            pid = int(next(pids[address] for address, tasks in busy.items() if tasks))
-            os.kill(pid, signal.SIGKILL)
-            return pid
-
     given = [*map(str, folders), str(cohort.container.path), "--device", "cpu", "-o"]
     with pytest.raises(SystemExit):
         main([command, *given, str(tmp_path / "here.tsv")])
     with ThreadPoolExecutor(1) as thread:
-        killed = thread.submit(kill_a_worker_that_computes)
+        killed = thread.submit(kill_a_worker_that_computes, cluster)
         with pytest.raises(SystemExit) as end:
             main([command, *given, str(tmp_path / "there.tsv"), "--scheduler", cluster])
         assert killed.result() > 0
