@@ -79,6 +79,7 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scori
         for each in methods
         for curve, curve_of in (("roc", roc_corners), ("precision-recall", precision_recall_corners))
     ]
+    parts = [part for part in parts if len(part)]  # pandas 2 warns of empty parts
     columns = ["method", "fold", "curve", "x", "y"]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
