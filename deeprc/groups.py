@@ -14,13 +14,25 @@ from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["number_groups", "pass_groups", "pass_path_groups", "validate_groups"]
+__all__ = ["number_groups", "pass_groups", "pass_path_groups", "shuffle_groups", "validate_groups"]
 
 
 def number_groups(values: ArrayLike) -> NDArray[np.int64]:
     """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
     codes, _ = pd.factorize(np.asarray(values))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
+
+
+def shuffle_groups(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Return the groups of the repertoires, (B,), with other indices, in a random order.
+
+    `StratifiedGroupKFold` takes groups that it cannot tell apart in the order of their indices. So it makes random
+    folds of the returned groups, those of its own `shuffle` from scikit-learn 1.8 on. Older versions shuffled the
+    classes of the groups without the groups, and their folds were not stratified.
+    """
+    order = np.arange(len(np.unique(groups)))
+    np.random.RandomState(seed).shuffle(order)
+    return np.argsort(order)[np.unique(groups, return_inverse=True)[1]]
 
 
 def validate_groups(

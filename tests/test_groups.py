@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.model_selection import StratifiedGroupKFold
 
 from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.groups import number_groups, pass_groups, validate_groups
+from deeprc.groups import number_groups, pass_groups, shuffle_groups, validate_groups
 
 
 def test_missing_values_are_groups_of_their_own() -> None:
@@ -34,3 +35,23 @@ def test_groups_are_passed_to_estimators_that_take_them() -> None:
     assert pass_groups(SVM(), groups) == {"groups": groups}
     assert pass_groups(SVM(), None) == {}
     assert pass_groups(SVMRegressor(), groups) == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_folds_of_shuffled_groups_are_stratified_with_any_version_of_scikit_learn(seed: int) -> None:
+    """Twelve donors with two repertoires each; scikit-learn 1.7 alone makes folds of 2 to 8 positive repertoires."""
+    donors = np.repeat(np.arange(12), 2)
+    strata = donors % 2
+    shuffled = shuffle_groups(donors, seed)
+    assert all(len(np.unique(shuffled[donors == donor])) == 1 for donor in range(12))
+    assert sorted(np.unique(shuffled)) == list(range(12))
+    for _, rows in StratifiedGroupKFold(3).split(strata, strata, shuffled):
+        assert strata[rows].sum() == 4
+        assert len(rows) == 8
+
+
+def test_seeds_shuffle_groups_differently() -> None:
+    donors = np.array([7, 3, 7, 5, 9, 9])
+    # the order of numpy.random.RandomState(0), [2, 3, 1, 0], has the groups 3, 5, 7, 9 at 3, 2, 0, 1
+    assert shuffle_groups(donors, 0).tolist() == [0, 3, 0, 2, 1, 1]
+    assert shuffle_groups(donors, 1).tolist() != [0, 3, 0, 2, 1, 1]

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import check_columns, choose_comparable, one_or_several
-from deeprc.groups import number_groups
+from deeprc.groups import number_groups, shuffle_groups
 from deeprc.targets import class_texts, counted_classes
 from deeprc.tasks import Task, labels
 
@@ -335,9 +335,12 @@ def _folds(
         raise InputError(
             f"{source}: `group_by` makes {len(np.unique(groups))} groups; expected at least `folds={n_folds}`"
         )
-    splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(n_folds, shuffle=True, random_state=seed)
+    if groups is None:
+        folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(strata, strata)
+    else:
+        folds = StratifiedGroupKFold(n_folds).split(strata, strata, shuffle_groups(groups, seed))
     fold_of = np.zeros(len(strata), np.int64)
-    for fold, (_, rows) in enumerate(splitter.split(strata, strata, groups)):
+    for fold, (_, rows) in enumerate(folds):
         fold_of[rows] = fold
     return fold_of
 

@@ -19,7 +19,7 @@ from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
-from deeprc.groups import validate_groups
+from deeprc.groups import shuffle_groups, validate_groups
 from deeprc.labels import encode_labels, validate_dataset, validate_numbers
 from deeprc.outputs import activate
 from deeprc.tasks import Task
@@ -139,10 +139,11 @@ def _split_by_group(
     """Return the rows to learn from, and about `n_held_out` rows of other groups."""
     if strata is None:
         splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
+        splits = splitter.split(groups, groups=groups)
     else:
         n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
-        splitter = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
-    train, held_out = next(splitter.split(groups, strata, groups))
+        splits = StratifiedGroupKFold(n_folds).split(groups, strata, shuffle_groups(groups, seed))
+    train, held_out = next(splits)
     return train, held_out
 
 
