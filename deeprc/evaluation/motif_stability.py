@@ -48,7 +48,9 @@ def count_motifs(seeds: Mapping[tuple[int, int, int], pd.DataFrame]) -> pd.DataF
         "n_all_repeats": places["repeat"].nunique(),
     }
     parts = [
-        table.assign(repeat=repeat, fold=fold, run=run) for run, ((repeat, fold, _), table) in enumerate(seeds.items())
+        table.assign(repeat=repeat, fold=fold, run=run)
+        for run, ((repeat, fold, _), table) in enumerate(seeds.items())
+        if len(table)  # pandas below 3 warns of empty ones
     ]
     found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"output": [], "correlation": []})
     rows = [

@@ -133,7 +133,7 @@ def annotate_sequences(
     keys = pd.DataFrame({"text": texts.to_numpy(), "v_call": v_calls.to_numpy()})
     added = keys.merge(described, on=["text", "v_call"], how="left").set_index(table.index)
     result = table.assign(**{name: added[name].fillna("") for name in ADDED_COLUMNS[:-1]})
-    result[ADDED_COLUMNS[-1]] = added[ADDED_COLUMNS[-1]].fillna(0).astype(np.int64)
+    result[ADDED_COLUMNS[-1]] = pd.to_numeric(added[ADDED_COLUMNS[-1]]).fillna(0).astype(np.int64)
     index, names = pd.factorize(different["text"])  # a sequence counts once, whatever its V genes
     by_text = pairs._replace(rows=index[pairs.rows])
     organisms = _count_organisms(by_text, len(names), database)
