@@ -23,10 +23,10 @@ __all__ = [
     "RANK_SUM",
     "AssociationTest",
     "benjamini_hochberg",
-    "critical_carriers",
+    "compute_whole_ranks",
+    "find_critical_carriers",
     "fisher_p_values",
     "phi_coefficients",
-    "whole_ranks",
 ]
 
 
@@ -86,7 +86,7 @@ def fisher_p_values(
     return np.asarray(values[inverse].reshape(n.shape))
 
 
-def critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int) -> NDArray[np.int64]:
+def find_critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int) -> NDArray[np.int64]:
     """Return the number of positive carriers that a feature needs for a p-value below each threshold, (T, B + 1).
 
     The second axis is the number of carriers of the feature. The result is P + 1 if even P positive carriers are too
@@ -96,7 +96,7 @@ def critical_carriers(thresholds: ArrayLike, n_positive: int, n_repertoires: int
     return np.asarray(_critical(np.asarray(thresholds, np.float64), n_positive, n_repertoires, logs))
 
 
-def whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def compute_whole_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return twice the rank of each value, (B,); equal values have their mean rank, so that this is a whole number."""
     return np.asarray(np.rint(2 * rankdata(values)), np.int64)
 
@@ -111,7 +111,7 @@ def benjamini_hochberg(p_values: NDArray[np.float64], n_tests: int) -> NDArray[n
 
 
 def _fisher_critical(thresholds: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    return critical_carriers(thresholds, int(labels.sum()), len(labels))
+    return find_critical_carriers(thresholds, int(labels.sum()), len(labels))
 
 
 def _fisher_p_values(totals: ArrayLike, carriers: ArrayLike, labels: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -143,7 +143,7 @@ FISHER = AssociationTest(_fisher_critical, _fisher_p_values)
 """Fisher's exact test; the labels are 0 and 1."""
 
 RANK_SUM = AssociationTest(_rank_sum_critical, _rank_sum_p_values)
-"""Wilcoxon's rank-sum test by its normal approximation; the labels are `whole_ranks`."""
+"""Wilcoxon's rank-sum test by its normal approximation; the labels are `compute_whole_ranks`."""
 
 
 def _log_factorials(n: int) -> NDArray[np.float64]:
@@ -177,7 +177,7 @@ def _tails(
 def _critical(
     thresholds: NDArray[np.float64], n_positive: int, n_repertoires: int, logs: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Compute `critical_carriers`; tails are summed as in `_tails`, so that both agree about a threshold."""
+    """Compute `find_critical_carriers`; tails are summed as in `_tails`, so that both agree about a threshold."""
     needed = np.full((len(thresholds), n_repertoires + 1), n_positive + 1, np.int64)
     for n in range(n_repertoires + 1):
         smallest = max(0, n - (n_repertoires - n_positive))

@@ -15,18 +15,23 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from threadpoolctl import threadpool_limits
 
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.diversity import DIVERSITY_FEATURES, common_depth, diversity_table, prepare_abundances
-from deeprc.baselines.gapped import gapped_offsets
-from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of, has_genes
+from deeprc.baselines.diversity import (
+    DIVERSITY_FEATURES,
+    compute_diversity_table,
+    find_common_depth,
+    prepare_abundances,
+)
+from deeprc.baselines.gapped import list_gapped_offsets
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, has_genes, list_genes
 from deeprc.baselines.parameters import check_positive, check_whole_number
 from deeprc.baselines.trees import Trees
 from deeprc.compilation import njit
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
+from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
 from deeprc.labels import canonical_order
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
 
@@ -52,14 +57,15 @@ class _BoostedTrees(RepertoireEstimator):
       labels of the training repertoires;
     - the usage of V and J genes as centred log-ratios, if the container has them;
     - the shares of sequences of each length, and the mean and the standard deviation of the lengths;
-    - the diversity, see `deeprc.baselines.diversity.diversity_features`.
+    - the diversity, see `deeprc.baselines.diversity.compute_diversity_features`.
 
     Attributes
     ----------
     loadings_, origin_
         The components are frequencies @ `loadings_` - `origin_`, (M, P) and (P,).
     patterns_, kmers_
-        Selected k-mers, (S,) each: index of the pattern among `gapped_offsets(4, max_gap)`, and index of the k-mer.
+        Selected k-mers, (S,) each: index of the pattern among `list_gapped_offsets(4, max_gap)`, and index of the
+        k-mer.
     v_names_, j_names_
         Names of the genes that occur in the training repertoires, (G,) text each. Other genes are ignored.
     depth_
@@ -105,28 +111,28 @@ class _BoostedTrees(RepertoireEstimator):
         check_whole_number("max_leaf_nodes", self.max_leaf_nodes, low=2)
         check_whole_number("seed", self.seed, low=0, high=2**32 - 1)
         check_positive("learning_rate", self.learning_rate)
-        gapped_offsets(_SELECTED_K, self.max_gap)
+        list_gapped_offsets(_SELECTED_K, self.max_gap)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the counts of k-mers, genes, lengths and clones of the container's repertoires."""
         if self.n_components:
-            kmer_matrix(X[:0], _COMPONENT_OFFSETS)
-        for offsets in gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
-            kmer_matrix(X[:0], offsets)
+            compute_kmer_matrix(X[:0], _COMPONENT_OFFSETS)
+        for offsets in list_gapped_offsets(_SELECTED_K, self.max_gap) if self.n_selected else ():
+            compute_kmer_matrix(X[:0], offsets)
         for field in _FIELDS:
             if has_genes(X, field):
-                genes_of(X[:0], field)
-        _length_features(X[:0])
+                list_genes(X[:0], field)
+        _compute_length_features(X[:0])
         prepare_abundances(X)
 
     def _learn(self, X: RepertoireDataset, labels: Floats, *, is_number: bool) -> None:
         """Learn from the repertoires in canonical order; labels are 0 and 1, or numbers, (B,)."""
         self.check_parameters()
         self.loadings_, self.origin_ = _principal_components(X, self.n_components)
-        self.patterns_, self.kmers_ = _most_correlated(X, labels, self.n_selected, self.max_gap)
-        names = [genes_of(X, field) if has_genes(X, field) else [] for field in _FIELDS]
+        self.patterns_, self.kmers_ = _select_most_correlated(X, labels, self.n_selected, self.max_gap)
+        names = [list_genes(X, field) if has_genes(X, field) else [] for field in _FIELDS]
         self.v_names_, self.j_names_ = (np.array(each, np.str_) for each in names)
-        self.depth_ = common_depth(X)
+        self.depth_ = find_common_depth(X)
         kind = HistGradientBoostingRegressor if is_number else HistGradientBoostingClassifier
         model = kind(
             max_iter=self.max_iter,
@@ -139,7 +145,7 @@ class _BoostedTrees(RepertoireEstimator):
             random_state=self.seed,
         )
         with threadpool_limits(1):  # also OpenMP of the trees, so that the number of threads changes nothing
-            model.fit(self._rows(X), labels)
+            model.fit(self._compute_features(X), labels)
         self.baseline_ = float(model._baseline_prediction.ravel()[0])
         for name, array in Trees.of(model)._asdict().items():
             setattr(self, f"tree_{name}_", array)
@@ -148,32 +154,38 @@ class _BoostedTrees(RepertoireEstimator):
     def _trees(self) -> Trees:
         return Trees(*(getattr(self, f"tree_{name}_") for name in Trees._fields))
 
-    def _rows(self, X: RepertoireDataset) -> Floats:
+    def _compute_features(self, X: RepertoireDataset) -> Floats:
         """Return the features, (B, F); each row depends on its own repertoire only."""
         usage = [
-            centred_log_ratios(gene_table(X, field, names))
+            centred_log_ratios(count_named_genes(X, field, names))
             for field, names in zip(_FIELDS, (self.v_names_.tolist(), self.j_names_.tolist()), strict=True)
             if names
         ]
-        parts = [self._components(X), self._selected(X), *usage, _length_features(X), diversity_table(X, self.depth_)]
+        parts = [
+            self._project_components(X),
+            self._take_selected(X),
+            *usage,
+            _compute_length_features(X),
+            compute_diversity_table(X, self.depth_),
+        ]
         return np.ascontiguousarray(np.hstack(parts), np.float64)
 
-    def _components(self, X: RepertoireDataset) -> Floats:
+    def _project_components(self, X: RepertoireDataset) -> Floats:
         if not self.loadings_.shape[1]:
             return np.zeros((len(X), 0))
-        frequencies = np.asarray(kmer_frequencies(X, _COMPONENT_OFFSETS))
+        frequencies = np.asarray(compute_kmer_frequencies(X, _COMPONENT_OFFSETS))
         return np.asarray(_project(frequencies, self.loadings_) - self.origin_)
 
-    def _selected(self, X: RepertoireDataset) -> Floats:
-        patterns = gapped_offsets(_SELECTED_K, self.max_gap)
+    def _take_selected(self, X: RepertoireDataset) -> Floats:
+        patterns = list_gapped_offsets(_SELECTED_K, self.max_gap)
         columns = np.zeros((len(X), len(self.kmers_)))
         for pattern in np.unique(self.patterns_).tolist():
             own = np.flatnonzero(self.patterns_ == pattern)
-            columns[:, own] = kmer_frequencies(X, patterns[pattern], kmers=self.kmers_[own])
+            columns[:, own] = compute_kmer_frequencies(X, patterns[pattern], kmers=self.kmers_[own])
         return columns
 
-    def _outputs(self, X: RepertoireDataset) -> Floats:
-        return self.baseline_ + self._trees.sum_leaves(self._rows(X))
+    def _compute_outputs(self, X: RepertoireDataset) -> Floats:
+        return self.baseline_ + self._trees.sum_leaves(self._compute_features(X))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
@@ -181,7 +193,7 @@ class _BoostedTrees(RepertoireEstimator):
         n_components, n_selected = len(self.origin_), len(self.kmers_)
         if self.loadings_.shape != (20 ** len(_COMPONENT_OFFSETS), n_components) or self.origin_.ndim != 1:
             raise ValueError(f"loadings: expected {n_components} components, found {self.loadings_.shape}")
-        n_patterns = len(gapped_offsets(_SELECTED_K, self.max_gap))
+        n_patterns = len(list_gapped_offsets(_SELECTED_K, self.max_gap))
         for name, array, end in (("patterns", self.patterns_, n_patterns), ("kmers", self.kmers_, 20**_SELECTED_K)):
             is_index = array.dtype.kind == "i" and array.shape == (n_selected,)
             if not is_index or not ((array >= 0) & (array < end)).all():
@@ -204,7 +216,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
     n_selected
         Number of 4-mers whose frequencies are features of their own: those that correlate most with the labels.
     max_gap
-        Largest number of residues that a selected 4-mer leaves out; see `deeprc.baselines.gapped.gapped_offsets`.
+        Largest number of residues that a selected 4-mer leaves out; see `deeprc.baselines.gapped.list_gapped_offsets`.
     max_iter, learning_rate
         Number of trees, and the factor of each.
     max_leaf_nodes, min_samples_leaf
@@ -218,7 +230,7 @@ class BoostedTrees(_BoostedTrees, BinaryClassifier):
         self._learn(X[order], positive[order].astype(np.float64), is_number=False)
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        return self._outputs(X)
+        return self._compute_outputs(X)
 
 
 class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
@@ -228,7 +240,7 @@ class BoostedTreesRegressor(_BoostedTrees, RepertoireRegressor):
         self._learn(X, numbers, is_number=True)
 
     def _predict(self, X: RepertoireDataset) -> Floats:
-        return self._outputs(X)
+        return self._compute_outputs(X)
 
 
 def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]:
@@ -240,8 +252,8 @@ def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]
     n_kmers = 20 ** len(_COMPONENT_OFFSETS)
     if n == 0:
         return np.zeros((n_kmers, 0)), np.zeros(0)
-    columns = Columns(kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
-    with one_blas_thread():  # so that the number of threads changes nothing
+    columns = Columns(compute_kmer_frequencies(X, _COMPONENT_OFFSETS), scale="common")
+    with limit_blas_threads():  # so that the number of threads changes nothing
         variances, vectors = eigh(columns.gram())
     largest = np.argsort(-variances, kind="stable")[:n]
     largest = largest[variances[largest] > _MIN_VARIANCE * max(float(variances.max()), 0)]
@@ -250,12 +262,12 @@ def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]
     return table, columns.centre @ table
 
 
-def _most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Ints, Ints]:
+def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Ints, Ints]:
     """Return the patterns and the indices, (S,) each, of the 4-mers that correlate most with the labels, best first."""
     centred = labels - labels.mean()
     strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for index, offsets in enumerate(gapped_offsets(_SELECTED_K, max_gap) if n else ()):
-        strength = np.abs(Columns(kmer_frequencies(X, offsets)).products(centred))
+    for index, offsets in enumerate(list_gapped_offsets(_SELECTED_K, max_gap) if n else ()):
+        strength = np.abs(Columns(compute_kmer_frequencies(X, offsets)).products(centred))
         best = np.argsort(-strength, kind="stable")[:n]
         best = best[strength[best] > 0]
         strengths.append(strength[best])
@@ -279,7 +291,7 @@ def _project(rows: NDArray[np.float32], loadings: Floats) -> Floats:
     return scores
 
 
-def _length_features(X: RepertoireDataset) -> Floats:
+def _compute_length_features(X: RepertoireDataset) -> Floats:
     """Return the share of the sequences of each length, and the mean and standard deviation of the lengths."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
@@ -292,5 +304,5 @@ def _length_features(X: RepertoireDataset) -> Floats:
                 table[row, -2:] = lengths.mean(), lengths.std()
         return {"features": table}
 
-    arrays = cached(X, "lengths", {"first": _MIN_LENGTH, "last": _MAX_LENGTH}, compute)
+    arrays = load_or_compute(X, "lengths", {"first": _MIN_LENGTH, "last": _MAX_LENGTH}, compute)
     return np.asarray(arrays["features"][X.rows])

@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from deeprc.baselines.association import phi_coefficients
-from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
+from deeprc.baselines.carriers import Carriers, count_carriers, run_in_parts
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import content_hashes, shared_clones, take_sequences
-from deeprc.datasets.counters import words
+from deeprc.datasets.clones import find_shared_clones, hash_sequences, take_sequences
+from deeprc.datasets.counters import draw_words
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.kmers import kmer_names
-from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.datasets.sequences import Sequences
 from deeprc.estimators import BinaryClassifier
 from deeprc.groups import validate_groups
@@ -68,15 +68,15 @@ class BurdenTest(BinaryClassifier):
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the 4-mer counts of the container, or the sequences that its repertoires share."""
         if self.feature == "sequence":
-            shared_clones(X)
+            find_shared_clones(X)
         else:
-            kmer_matrix(X[:0])
+            compute_kmer_matrix(X[:0])
 
     def features(self) -> list[str]:
         """Return the selected 4-mers or sequences, in falling order of their phi coefficients, `phi_`."""
         if self.feature == "sequence":
-            return self._sequences().sequences.decode()
-        names = kmer_names(_K)
+            return self._make_clone_set().sequences.decode()
+        names = list_kmers(_K)
         return [names[code] for code in self.kmers_.tolist()]
 
     def fit_scores(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> BurdenTest:
@@ -101,11 +101,11 @@ class BurdenTest(BinaryClassifier):
         numbers = [check_whole_number("n_features", value) for value in values]
         widest = clone(self).set_params(n_features=max(numbers, default=1))
         widest._select(X, positive, validate_groups(X, groups, several=False))
-        burdens: NDArray[np.float64] = widest._burdens(X_new, numbers)
+        burdens: NDArray[np.float64] = widest._count_carried(X_new, numbers)
         return burdens
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return np.asarray(self._burdens(X, [self.n_features])[0])
+        return np.asarray(self._count_carried(X, [self.n_features])[0])
 
     def _select(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
@@ -113,47 +113,49 @@ class BurdenTest(BinaryClassifier):
         check_choice("feature", self.feature, ("4mer", "sequence"))
         carriers = Carriers.of(X, positive, groups)
         if self.feature == "4mer":
-            self.kmers_, self.phi_ = _best_kmers(X, carriers, self.n_features)
+            self.kmers_, self.phi_ = _select_kmers(X, carriers, self.n_features)
         else:
-            numbers, self.phi_ = _best_sequences(X, carriers, self.n_features)
+            numbers, self.phi_ = _select_sequences(X, carriers, self.n_features)
             chosen = take_sequences(X, numbers)
             self.residues_, self.offsets_ = chosen.residues, chosen.offsets
 
-    def _sequences(self) -> CloneSet:
+    def _make_clone_set(self) -> CloneSet:
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_))
 
-    def _burdens(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
+    def _count_carried(self, X: RepertoireDataset, numbers: Sequence[int]) -> NDArray[np.float64]:
         """Return how many of the first features each repertoire carries, for each number of features, (V, B)."""
         carried = np.zeros((len(X), len(self.phi_) + 1), np.int64)  # the first column stands for no feature
         if self.feature == "4mer":
-            for part in _parts(len(X)):
-                carried[part, 1:] = _presence(X[part])[:, self.kmers_]
+            for part in _split_range(len(X)):
+                carried[part, 1:] = _find_present_kmers(X[part])[:, self.kmers_]
         else:
-            for row, found in enumerate(self._sequences().find_in(X)):
+            for row, found in enumerate(self._make_clone_set().find_in(X)):
                 carried[row, 1 + found] = 1
         burdens = carried.cumsum(axis=1)
         return np.asarray(burdens[:, [min(number, len(self.phi_)) for number in numbers]].T, np.float64)
 
 
-def _best_kmers(X: RepertoireDataset, carriers: Carriers, number: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _select_kmers(
+    X: RepertoireDataset, carriers: Carriers, number: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the codes of the 4-mers with the highest phi coefficients, and these coefficients, (J,) each."""
     of_row = carriers.index_of[X.rows]
     by_carrier = np.argsort(of_row, kind="stable")
     starts = np.searchsorted(of_row[by_carrier], np.arange(len(carriers.n_all) + 1))
     a, n = np.zeros(20**_K, np.int64), np.zeros(20**_K, np.int64)
-    for part in _parts(len(carriers.n_all)):
+    for part in _split_range(len(carriers.n_all)):
         bounds = starts[part.start : part.stop + 1]
-        present = _presence(X[by_carrier[bounds[0] : bounds[-1]]])
+        present = _find_present_kmers(X[by_carrier[bounds[0] : bounds[-1]]])
         carried = np.logical_or.reduceat(present, bounds[:-1] - bounds[0], axis=0)
         n += carriers.n_all[part] @ carried
         a += carriers.label_sum[part] @ carried
     phi = phi_coefficients(a, n, int(carriers.label_sum.sum()), int(carriers.n_all.sum()))
     codes = np.arange(len(phi))
-    best = np.lexsort((words(0, codes), -phi))[:number]
+    best = np.lexsort((draw_words(0, codes), -phi))[:number]
     return best, phi[best]
 
 
-def _best_sequences(
+def _select_sequences(
     X: RepertoireDataset, carriers: Carriers, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the sequences of the container with the highest phi coefficients, and these coefficients, (J,) each.
@@ -162,15 +164,15 @@ def _best_sequences(
     thousand such pairs. So the pairs are ranked first, and only sequences with the best pairs are then ranked one by
     one.
     """
-    clones = shared_clones(X)
+    clones = find_shared_clones(X)
     n_positive, n_all = int(carriers.label_sum.sum()), int(carriers.n_all.sum())
 
     def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, a, n = carrier_counts(clones, start, stop, carriers)
+        numbers, a, n = count_carriers(clones, start, stop, carriers)
         return numbers, n * (n_positive + 1) + a
 
     counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
-    for _, codes in in_parts(pairs, len(clones)):
+    for _, codes in run_in_parts(pairs, len(clones)):
         values, sizes = np.unique(codes, return_counts=True)
         counts[values] += sizes
     occurring = np.flatnonzero(counts)
@@ -180,17 +182,17 @@ def _best_sequences(
     order = occurring[np.argsort(-phi[occurring], kind="stable")]
     enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
     good = phi >= phi[enough].min(initial=np.inf)
-    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in in_parts(pairs, len(clones))]
+    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_in_parts(pairs, len(clones))]
     tied = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)])
     strength = np.concatenate([np.zeros(0), *(each[1] for each in found)])
-    best = np.lexsort((content_hashes(X, clones.representative[tied]), -strength))[:number]
+    best = np.lexsort((hash_sequences(X, clones.representative[tied]), -strength))[:number]
     return np.asarray(clones.representative[tied[best]]), np.asarray(strength[best])
 
 
-def _presence(X: RepertoireDataset) -> NDArray[np.bool_]:
+def _find_present_kmers(X: RepertoireDataset) -> NDArray[np.bool_]:
     """Return whether each 4-mer occurs in each repertoire, (B, 20 ** 4)."""
-    return np.asarray(kmer_matrix(X)) > 0
+    return np.asarray(compute_kmer_matrix(X)) > 0
 
 
-def _parts(n: int) -> list[slice]:
+def _split_range(n: int) -> list[slice]:
     return [slice(start, min(start + _N_AT_ONCE, n)) for start in range(0, n, _N_AT_ONCE)]

@@ -30,9 +30,9 @@ __all__ = [
     "MIN_CARRIERS",
     "AssociatedClones",
     "Carriers",
-    "carrier_counts",
+    "count_carriers",
     "find_associated_clones",
-    "in_parts",
+    "run_in_parts",
 ]
 
 MIN_CARRIERS = 2
@@ -108,16 +108,16 @@ def find_associated_clones(
     needed = test.critical([threshold], carriers.labels())[0]
 
     def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        indices, a, n = carrier_counts(clones, start, stop, carriers)
+        indices, a, n = count_carriers(clones, start, stop, carriers)
         found = a >= needed[n]
         return indices[found], a[found], n[found], len(indices)
 
-    parts = [(np.zeros(0, np.int64),) * 3 + (0,), *in_parts(find, len(clones))]
+    parts = [(np.zeros(0, np.int64),) * 3 + (0,), *run_in_parts(find, len(clones))]
     indices, a, n = (np.concatenate([part[column] for part in parts]) for column in range(3))
     return AssociatedClones(indices, a, n, test.p_values(a, n, carriers.labels()), sum(part[3] for part in parts))
 
 
-def in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
+def run_in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
     """Call `work(start, stop)` for each part of n clones, on all cores; yield the results in order."""
     bounds = list(pairwise([*range(0, n, _PART), n]))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
@@ -125,7 +125,7 @@ def in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
         yield from track(found, "comparing clones with labels", len(bounds))
 
 
-def carrier_counts(
+def count_carriers(
     clones: Clones, start: int, stop: int, carriers: Carriers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the clones from `start` to `stop` that at least two different carriers have.
@@ -136,13 +136,13 @@ def carrier_counts(
         Indices among all clones, sum of the labels of each clone's carriers, and number of these carriers, (n,) each.
     """
     arrays = carriers.index_of, carriers.label_sum, carriers.n_all
-    a, n, different = _counts(clones.offsets[start : stop + 1], clones.repertoires, *arrays)
+    a, n, different = _count_part(clones.offsets[start : stop + 1], clones.repertoires, *arrays)
     found = np.flatnonzero(different >= MIN_CARRIERS)
     return found + start, a[found], n[found]
 
 
 @njit(nogil=True)
-def _counts(
+def _count_part(
     offsets: NDArray[np.int64],
     repertoires: NDArray[np.int32],
     index_of: NDArray[np.int32],

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, issparse
 
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 
 __all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 
@@ -97,9 +97,11 @@ class Columns:
         total = np.zeros(self.shape[1])
         if self._is_sparse:
             sparse = self._sparse
-            in_blocks(_sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total)
+            run_in_blocks(
+                _sparse_products, len(total), _BLOCK, sparse.data, sparse.indices, sparse.indptr, vector, total
+            )
         else:
-            in_blocks(_dense_products, len(total), _BLOCK, self._dense, vector, total)
+            run_in_blocks(_dense_products, len(total), _BLOCK, self._dense, vector, total)
         return total
 
     def _squares(self) -> Floats:
@@ -107,9 +109,9 @@ class Columns:
         if self._is_sparse:
             arrays = self._sparse.data, self._sparse.indices, self._sparse.indptr
             squared = self.weights**2
-            in_blocks(_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total)
+            run_in_blocks(_sparse_squares, len(total), _BLOCK, *arrays, self.centre, squared, squared.sum(), total)
         else:
-            in_blocks(_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
+            run_in_blocks(_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
         return total
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of, has_genes
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, has_genes, list_genes
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
@@ -26,7 +26,7 @@ __all__ = [
     "RepertoireSizeRidge",
     "VGeneUsage",
     "VGeneUsageRidge",
-    "size_features",
+    "compute_size_features",
 ]
 
 SIZE_FEATURES = (
@@ -40,28 +40,30 @@ SIZE_FEATURES = (
     "share_of_singletons",
     "log_chao1",
 )
-"""Names of the features that `size_features` returns, in the same order."""
+"""Names of the features that `compute_size_features` returns, in the same order."""
 
 
 class _SizeFeatures(RepertoireEstimator):
-    """An estimator that reads the features of `size_features`."""
+    """An estimator that reads the features of `compute_size_features`."""
 
     def __init__(self, *, C: float = 1.0) -> None:
         self.C = C
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the features of the container's repertoires."""
-        self._rows(X[:0])
+        self._compute_features(X[:0])
 
-    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return np.asarray(cached(X, "sizes", {"features": SIZE_FEATURES}, _size_table)["features"][X.rows])
+    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return np.asarray(
+            load_or_compute(X, "sizes", {"features": SIZE_FEATURES}, _compute_size_table)["features"][X.rows]
+        )
 
 
 class RepertoireSize(_SizeFeatures, PenalisedClassifier):
     """Logistic regression on the size and the diversity of a repertoire alone, with an l2 penalty.
 
-    The features are those of `size_features`, divided by their standard deviations. Constant features are left out, for
-    example those of abundance if all counts are 1.
+    The features are those of `compute_size_features`, divided by their standard deviations. Constant features are left
+    out, for example those of abundance if all counts are 1.
 
     Parameters
     ----------
@@ -76,16 +78,18 @@ class RepertoireSizeRidge(_SizeFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """
 
 
-def _size_table(whole: RepertoireDataset) -> Arrays:
-    table = [size_features(repertoire.counts) for repertoire in track(whole, "sizes of repertoires", len(whole))]
+def _compute_size_table(whole: RepertoireDataset) -> Arrays:
+    table = [
+        compute_size_features(repertoire.counts) for repertoire in track(whole, "sizes of repertoires", len(whole))
+    ]
     return {"features": np.array(table).reshape(len(whole), len(SIZE_FEATURES))}
 
 
-def size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
+def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Return the size and the diversity of a repertoire whose sequences have these abundances, (N,).
 
     The order of the sequences does not matter. With abundances c, shares p = c / sum(c) and natural logarithms:
@@ -157,16 +161,16 @@ class _GeneFeatures(RepertoireEstimator):
         """Count and cache the genes of the container's repertoires."""
         for field in ("v_call", "j_call"):
             if has_genes(X, field):
-                genes_of(X[:0], field)
+                list_genes(X[:0], field)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
         check_choice("genes", self.genes, ("v_call", "both"))
-        self.v_names_ = np.array(genes_of(X, "v_call"), np.str_)
-        self.j_names_ = np.array(genes_of(X, "j_call") if self.genes == "both" else [], np.str_)
+        self.v_names_ = np.array(list_genes(X, "v_call"), np.str_)
+        self.j_names_ = np.array(list_genes(X, "j_call") if self.genes == "both" else [], np.str_)
 
-    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         named = (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
-        parts = [centred_log_ratios(gene_table(X, field, names)) for field, names in named if names]
+        parts = [centred_log_ratios(count_named_genes(X, field, names)) for field, names in named if names]
         return np.hstack(parts or [np.zeros((len(X), 0))])
 
 
@@ -193,5 +197,5 @@ class VGeneUsageRidge(_GeneFeatures, RidgeRegressor):
     genes
         `v_call` for V genes only, `both` for V and J genes.
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.cache import Arrays, cached
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.distinct import clone_abundances
+from deeprc.datasets.distinct import sum_clone_abundances
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
@@ -28,9 +28,9 @@ __all__ = [
     "DIVERSITY_FEATURES",
     "Diversity",
     "DiversityRidge",
-    "common_depth",
-    "diversity_features",
-    "diversity_table",
+    "compute_diversity_features",
+    "compute_diversity_table",
+    "find_common_depth",
     "prepare_abundances",
     "rarefied_richness",
 ]
@@ -47,14 +47,14 @@ DIVERSITY_FEATURES = (
     "share_of_largest",
     "share_of_ten_largest",
 )
-"""Names of the features that `diversity_features` returns, in the same order."""
+"""Names of the features that `compute_diversity_features` returns, in the same order."""
 
 _N_LARGEST = 10
 _NEGLIGIBLE = 1e-18  # probability that a clone is missed: 1 minus this rounds to 1
 
 
 class _DiversityFeatures(RepertoireEstimator):
-    """An estimator that reads the features of `diversity_features`.
+    """An estimator that reads the features of `compute_diversity_features`.
 
     Attributes
     ----------
@@ -79,10 +79,10 @@ class _DiversityFeatures(RepertoireEstimator):
         prepare_abundances(X)
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
-        self.depth_ = common_depth(X)
+        self.depth_ = find_common_depth(X)
 
-    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return diversity_table(X, self.depth_)
+    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
+        return compute_diversity_table(X, self.depth_)
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
@@ -92,7 +92,7 @@ class _DiversityFeatures(RepertoireEstimator):
 class Diversity(_DiversityFeatures, PenalisedClassifier):
     """Logistic regression on the diversity of a repertoire alone, with an l2 penalty.
 
-    The features are those of `diversity_features`, divided by their standard deviations.
+    The features are those of `compute_diversity_features`, divided by their standard deviations.
 
     Parameters
     ----------
@@ -107,28 +107,28 @@ class DiversityRidge(_DiversityFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """
 
 
 def prepare_abundances(X: RepertoireDataset) -> None:
     """Count and cache the abundances of the clones of the container's repertoires."""
-    _abundances(X)
+    _load_abundances(X)
 
 
-def common_depth(X: RepertoireDataset) -> int:
+def find_common_depth(X: RepertoireDataset) -> int:
     """Return the smallest sum of counts of the repertoires that are not empty, at least 1."""
-    totals = [int(values @ times) for values, times in _histograms(X) if len(values)]
+    totals = [int(values @ times) for values, times in _load_histograms(X) if len(values)]
     return min(totals, default=1)
 
 
-def diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.float64]:
-    """Return the features of `diversity_features` of each repertoire, (B, F)."""
-    table = [diversity_features(values, times, depth) for values, times in _histograms(X)]
+def compute_diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.float64]:
+    """Return the features of `compute_diversity_features` of each repertoire, (B, F)."""
+    table = [compute_diversity_features(values, times, depth) for values, times in _load_histograms(X)]
     return np.array(table).reshape(len(X), len(DIVERSITY_FEATURES))
 
 
-def diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.float64]:
+def compute_diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.float64]:
     """Return the diversity of a repertoire of M clones.
 
     With shares p of the clones among all counts and natural logarithms, Hill's numbers (Hill 1973, Ecology 54:427) are
@@ -171,7 +171,7 @@ def diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.floa
             1 - entropy / np.log(richness) if richness > 1 else 0.0,
             np.exp(entropy) / richness,
             share[-1],
-            _sum_of_largest(values, times, _N_LARGEST) / total,
+            _sum_largest(values, times, _N_LARGEST) / total,
         ]
     )
 
@@ -204,7 +204,7 @@ def _expected_clones(values: Ints, times: Ints, total: int, depth: int) -> float
     return expected
 
 
-def _sum_of_largest(values: Ints, times: Ints, n: int) -> int:
+def _sum_largest(values: Ints, times: Ints, n: int) -> int:
     """Return the sum of the n largest abundances."""
     before = np.cumsum(times[::-1]) - times[::-1]  # clones that are more abundant
     return int(values[::-1] @ np.clip(n - before, 0, times[::-1]))
@@ -214,27 +214,27 @@ def _has_abundances(X: RepertoireDataset) -> bool:
     """Return whether a clone of the container has a count above 1."""
     if any(int(repertoire.counts.max(initial=1)) > 1 for repertoire in X.whole()):
         return True
-    return int(_abundances(X)["values"].max(initial=1)) > 1  # rows of one clone may not have been merged
+    return int(_load_abundances(X)["values"].max(initial=1)) > 1  # rows of one clone may not have been merged
 
 
-def _histograms(X: RepertoireDataset) -> list[tuple[Ints, Ints]]:
+def _load_histograms(X: RepertoireDataset) -> list[tuple[Ints, Ints]]:
     """Return the different abundances of each repertoire in rising order, and the number of clones with each."""
-    arrays = _abundances(X)
+    arrays = _load_abundances(X)
     offsets = arrays["offsets"]
     parts = [slice(int(offsets[row]), int(offsets[row + 1])) for row in X.rows]
     return [(np.asarray(arrays["values"][part]), np.asarray(arrays["times"][part])) for part in parts]
 
 
-def _abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
-    fields = gene_fields(X.whole())
+def _load_abundances(X: RepertoireDataset) -> dict[str, NDArray[Any]]:
+    fields = list_gene_fields(X.whole())
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        counted = [np.unique(clone_abundances(each, fields), return_counts=True) for each in whole]
+        counted = [np.unique(sum_clone_abundances(each, fields), return_counts=True) for each in whole]
         empty = [np.zeros(0, np.int64)]
         return {
             "values": np.concatenate([*empty, *(values for values, _ in counted)]),
             "times": np.concatenate([*empty, *(times.astype(np.int64) for _, times in counted)]),
-            "offsets": offsets_of(np.array([len(values) for values, _ in counted], np.int64)),
+            "offsets": compute_offsets(np.array([len(values) for values, _ in counted], np.int64)),
         }
 
-    return cached(X, "abundances", {"fields": fields}, compute)
+    return load_or_compute(X, "abundances", {"fields": fields}, compute)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.special import expit
 
-__all__ = ["DualSolution", "dual_ridge_path", "fit_dual_logistic"]
+__all__ = ["DualSolution", "fit_dual_logistic", "fit_dual_ridge_path"]
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class DualSolution(NamedTuple):
         losses = np.logaddexp(0, odds) - target * odds
         return C * float(losses.sum()) + 0.5 * float(self.weights @ (odds - self.intercept))
 
-    def towards(self, goal: DualSolution, length: float) -> DualSolution:
+    def move_towards(self, goal: DualSolution, length: float) -> DualSolution:
         """Return the point at this share of the way to another solution."""
         weights = self.weights + length * (goal.weights - self.weights)
         return DualSolution(weights, self.intercept + length * (goal.intercept - self.intercept))
@@ -70,7 +70,7 @@ def fit_dual_logistic(
     for _ in range(_MAX_STEPS):
         goal = _newton_step(gram, gram @ now.weights + now.intercept, target, C)
         lengths = (0.5**halvings for halvings in range(_MAX_HALVINGS))
-        ways = (now.towards(goal, length) for length in lengths)
+        ways = (now.move_towards(goal, length) for length in lengths)
         there, reached = next(((at, v) for at in ways if (v := at.objective(gram, target, C)) <= value), (now, value))
         gained, now, value = value - reached, there, reached
         if gained <= 1e-3 * tolerance * value:  # near the end a step squares the error
@@ -92,7 +92,7 @@ def _newton_step(gram: Floats, odds: Floats, target: Floats, C: float) -> DualSo
     return DualSolution(both[:, 0] - intercept * both[:, 1], intercept)
 
 
-def dual_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
+def fit_dual_ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
     """Yield for each C, (V,), the minimum of C * sum of squared errors + |w|^2; the intercept has no penalty.
 
     One eigendecomposition serves all C (Hoerl and Kennard, Technometrics 1970, 12:55-67, in the dual form of Saunders

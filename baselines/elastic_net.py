@@ -30,12 +30,12 @@ from scipy.special import expit
 
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_logistic
-from deeprc.baselines.elastic_net_kernel import Objective, descend, relative_gap, residual_at
+from deeprc.baselines.elastic_net_kernel import Objective, compute_residual, descend, relative_gap
 from deeprc.baselines.parameters import check_positive
 from deeprc.errors import InputError
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
-__all__ = ["Solution", "elastic_net_path"]
+__all__ = ["Solution", "fit_elastic_net_path"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Solution:
     gap: float
 
 
-def elastic_net_path(
+def fit_elastic_net_path(
     matrix: Any,
     positive: NDArray[np.bool_],
     Cs: Sequence[float],
@@ -118,12 +118,12 @@ def elastic_net_path(
     columns = Columns(matrix, scale=scale)
     target = positive.astype(np.float64)
     if l1_ratio == 0:
-        return _ridge_path(columns, target, Cs, tolerance)
-    with one_blas_thread():
-        return _sparse_path(columns, target, Cs, l1_ratio, tolerance)
+        return _fit_ridge_path(columns, target, Cs, tolerance)
+    with limit_blas_threads():
+        return _fit_sparse_path(columns, target, Cs, l1_ratio, tolerance)
 
 
-def _sparse_path(
+def _fit_sparse_path(
     columns: Columns, target: Floats, Cs: Sequence[float], l1_ratio: float, tolerance: float
 ) -> Iterator[Solution]:
     """Solve for the grid in rising order, and from its values for each C."""
@@ -135,12 +135,12 @@ def _sparse_path(
     start, n_steps, found = null, 0, {}
     for C in sorted(set(Cs)):
         if smallest >= C:
-            found[C] = _solution(columns, null, C, tolerance)
+            found[C] = _make_solution(columns, null, C, tolerance)
             continue
         while smallest * _GRID ** (n_steps + 1) <= C:
             n_steps += 1
             start = _solve(columns, target, start, smallest * _GRID**n_steps, l1_ratio, max(tolerance, _GRID_TOLERANCE))
-        found[C] = _solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
+        found[C] = _make_solution(columns, _solve(columns, target, start, C, l1_ratio, tolerance), C, tolerance)
     return iter([found[C] for C in Cs])
 
 
@@ -167,7 +167,7 @@ class _State:
     gap: float
 
 
-def _solution(columns: Columns, state: _State, C: float, tolerance: float) -> Solution:
+def _make_solution(columns: Columns, state: _State, C: float, tolerance: float) -> Solution:
     if state.gap > tolerance:
         logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
     order = np.argsort(state.chosen)
@@ -182,22 +182,24 @@ def _solve(columns: Columns, target: Floats, start: _State, C: float, l1: float,
     objective = Objective(C, l1, 1 - l1)
     chosen, weights, intercept, products = start.chosen, start.weights, np.array([start.intercept]), start.products
     z = columns.take(chosen)
-    residual, primal = residual_at(z, target, weights, intercept, objective)
+    residual, primal = compute_residual(z, target, weights, intercept, objective)
     gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
     for _ in range(_MAX_CHECKS):
         if gap <= tolerance:
             break
         used = weights != 0
-        chosen, weights = _enlarged(chosen[used], weights[used], C * np.abs(products), l1)
+        chosen, weights = _enlarge_working_set(chosen[used], weights[used], C * np.abs(products), l1)
         z = columns.take(chosen)
         descend(z, target, weights, intercept, objective, max(0.3 * tolerance, 0.1 * gap))
-        residual, primal = residual_at(z, target, weights, intercept, objective)
+        residual, primal = compute_residual(z, target, weights, intercept, objective)
         products = columns.products(residual)
         gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
     return _State(chosen, weights, float(intercept[0]), products, gap)
 
 
-def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: float) -> tuple[NDArray[np.int64], Floats]:
+def _enlarge_working_set(
+    chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: float
+) -> tuple[NDArray[np.int64], Floats]:
     """Return the next working set and its weights: the columns in use and the steepest of the others.
 
     `slope` is the absolute slope of the loss by each column's weight, (M,).
@@ -210,27 +212,29 @@ def _enlarged(chosen: NDArray[np.int64], weights: Floats, slope: Floats, l1: flo
     return enlarged, np.concatenate([weights, np.zeros(len(enlarged) - len(weights))])
 
 
-def _ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
+def _fit_ridge_path(columns: Columns, target: Floats, Cs: Sequence[float], tolerance: float) -> Iterator[Solution]:
     """Solve for the l2 penalty alone: by the columns if there are fewer of them than rows, else by the rows."""
     is_narrow = columns.shape[1] <= columns.shape[0]
-    with one_blas_thread():
+    with limit_blas_threads():
         matrix = columns.take(np.arange(columns.shape[1])) if is_narrow else columns.gram()  # (M, B) or (B, B)
     varies = np.flatnonzero(columns.factor)
     for C in Cs:
         objective = Objective(C, 0.0, 1.0)
         if is_narrow:
-            with one_blas_thread():
+            with limit_blas_threads():
                 weights, intercept = _ridge(matrix.T, target, C, tolerance)
-            residual, primal = residual_at(matrix, target, weights, intercept, objective)
+            residual, primal = compute_residual(matrix, target, weights, intercept, objective)
         else:
-            with one_blas_thread():
+            with limit_blas_threads():
                 dual = fit_dual_logistic(matrix, target, C, tolerance=tolerance)
                 primal = dual.objective(matrix, target, C)
             residual, intercept = -dual.weights / C, np.array([dual.intercept])
         products = columns.products(residual)
         gap = float(relative_gap(primal, residual, C * np.abs(products), objective))
         coefficients = weights if is_narrow else -C * products
-        yield _solution(columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance)
+        yield _make_solution(
+            columns, _State(varies, coefficients[varies], float(intercept[0]), products, gap), C, tolerance
+        )
 
 
 def _ridge(rows: Floats, target: Floats, C: float, tolerance: float) -> tuple[Floats, Floats]:

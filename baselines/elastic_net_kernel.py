@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["Objective", "descend", "relative_gap", "residual_at"]
+__all__ = ["Objective", "compute_residual", "descend", "relative_gap"]
 
 Floats = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def descend(
     n = len(weights)
     slope, steepness, new = np.empty(n), np.empty(n), np.empty(n)
     for _ in range(_MAX_STEPS):
-        residual, primal = residual_at(z, target, weights, intercept, objective)
+        residual, primal = compute_residual(z, target, weights, intercept, objective)
         violation = 0.0
         for j in range(n):
             slope[j] = C * np.dot(z[j], residual)
@@ -86,7 +86,7 @@ def descend(
 
 
 @njit(nogil=True)
-def residual_at(
+def compute_residual(
     z: Floats, target: Floats, weights: Floats, intercept: Floats, objective: Objective
 ) -> tuple[Floats, float]:
     """Return the residuals (probabilities minus labels), (B,), at the best intercept, and the objective there."""

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 
-from deeprc.baselines.gene_usage import gene_table, genes_of, has_genes
+from deeprc.baselines.gene_usage import count_named_genes, has_genes, list_genes
 from deeprc.baselines.linear import Matrix, PenalisedClassifier
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
+from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 
-__all__ = ["GappedKmerLogisticRegression", "gapped_offsets"]
+__all__ = ["GappedKmerLogisticRegression", "list_gapped_offsets"]
 
 _MAX_DENSE_K, _MAX_K, _MAX_GAP = 4, 6, 4
 
@@ -33,7 +33,7 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
     k
         Number of residues of a k-mer, without those in gaps; from 5 on the features are sparse.
     max_gap
-        Largest number of residues that a k-mer leaves out in all its gaps together; see `gapped_offsets`.
+        Largest number of residues that a k-mer leaves out in all its gaps together; see `list_gapped_offsets`.
     genes
         `auto` reads the usage of V and J genes if the container has them, `none` reads no genes.
     C, penalty
@@ -72,32 +72,32 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         names = {}
         for field in ("v_call", "j_call"):
             wanted = self.genes == "auto" and has_genes(X, field)
-            names[field] = genes_of(X, field) if wanted else []
+            names[field] = list_genes(X, field) if wanted else []
         self.v_names_ = np.array(names["v_call"], np.str_)
         self.j_names_ = np.array(names["j_call"], np.str_)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the k-mer counts, for each pattern of gaps, and the gene counts of the container."""
-        for offsets in gapped_offsets(self.k, self.max_gap):
-            kmer_matrix(X[:0], offsets, weighted=self.weighted)
+        for offsets in list_gapped_offsets(self.k, self.max_gap):
+            compute_kmer_matrix(X[:0], offsets, weighted=self.weighted)
         for field in ("v_call", "j_call"):
             if self.genes == "auto" and has_genes(X, field):
-                genes_of(X[:0], field)
+                list_genes(X[:0], field)
 
-    def _rows(self, X: RepertoireDataset) -> Matrix:
-        patterns = gapped_offsets(self.k, self.max_gap)
+    def _compute_features(self, X: RepertoireDataset) -> Matrix:
+        patterns = list_gapped_offsets(self.k, self.max_gap)
         genes = [
-            _shares(gene_table(X, field, names))
+            _normalise_rows(count_named_genes(X, field, names))
             for field, names in (("v_call", self.v_names_.tolist()), ("j_call", self.j_names_.tolist()))
             if names
         ]
         if self.k > _MAX_DENSE_K:
-            kmers = [csr_matrix(kmer_frequencies(X, offsets, weighted=self.weighted)) for offsets in patterns]
+            kmers = [csr_matrix(compute_kmer_frequencies(X, offsets, weighted=self.weighted)) for offsets in patterns]
             return csr_matrix(hstack([*kmers, *map(csr_matrix, genes)], format="csr", dtype=np.float32))
         width = 20**self.k
         rows = np.zeros((len(X), width * len(patterns) + sum(each.shape[1] for each in genes)), np.float32)
         for index, offsets in enumerate(patterns):  # filled, not joined: one copy of a large matrix is enough
-            rows[:, index * width : (index + 1) * width] = kmer_frequencies(X, offsets, weighted=self.weighted)
+            rows[:, index * width : (index + 1) * width] = compute_kmer_frequencies(X, offsets, weighted=self.weighted)
         start = width * len(patterns)
         for each in genes:
             rows[:, start : start + each.shape[1]] = each
@@ -105,7 +105,7 @@ class GappedKmerLogisticRegression(PenalisedClassifier):
         return rows
 
 
-def gapped_offsets(k: int, max_gap: int) -> list[tuple[int, ...]]:
+def list_gapped_offsets(k: int, max_gap: int) -> list[tuple[int, ...]]:
     """Return the offsets of all k-mers that leave out at most `max_gap` residues between their first and their last.
 
     They are sorted by the number of residues left out. For example, (3, 1) gives (0, 1, 2), (0, 1, 3), (0, 2, 3).
@@ -123,6 +123,6 @@ def gapped_offsets(k: int, max_gap: int) -> list[tuple[int, ...]]:
     return [(0, *inner, last) for last in spans for inner in combinations(range(1, last), k - 2)]
 
 
-def _shares(counts: NDArray[np.int64]) -> NDArray[np.float32]:
+def _normalise_rows(counts: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the counts, (B, G), divided by the sum of their row; a row of zeros stays 0."""
     return np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.float32)

@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.cache import Arrays, cached
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.cache import Arrays, load_or_compute
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import gene_counts
+from deeprc.datasets.representations import count_genes
 from deeprc.errors import InputError
 
-__all__ = ["centred_log_ratios", "gene_table", "genes_of", "has_genes"]
+__all__ = ["centred_log_ratios", "count_named_genes", "has_genes", "list_genes"]
 
 _PSEUDOCOUNT = 0.5
 
 
 def has_genes(X: RepertoireDataset, field: str) -> bool:
     """Return whether the container has a column of gene calls, `v_call` or `j_call`."""
-    return field in gene_fields(X)
+    return field in list_gene_fields(X)
 
 
-def genes_of(X: RepertoireDataset, field: str) -> list[str]:
+def list_genes(X: RepertoireDataset, field: str) -> list[str]:
     """Return the names of the genes that occur in the repertoires, sorted.
 
     Raises
@@ -35,11 +35,11 @@ def genes_of(X: RepertoireDataset, field: str) -> list[str]:
     InputError
         If the container has no calls of this field.
     """
-    counts, names = _counts(X, field)
+    counts, names = _load_gene_counts(X, field)
     return [name for name, n in zip(names, counts.sum(axis=0), strict=True) if n]
 
 
-def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArray[np.int64]:
+def count_named_genes(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArray[np.int64]:
     """Return the number of sequences of each repertoire with each of the named genes, (B, G).
 
     Raises
@@ -47,7 +47,7 @@ def gene_table(X: RepertoireDataset, field: str, names: Sequence[str]) -> NDArra
     InputError
         If the container has no calls of this field.
     """
-    counts, known = _counts(X, field)
+    counts, known = _load_gene_counts(X, field)
     index_of = {name: index for index, name in enumerate(known)}
     table = np.zeros((len(X), len(names)), np.int64)
     for column, name in enumerate(names):
@@ -65,13 +65,13 @@ def centred_log_ratios(counts: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(logarithms - logarithms.mean(axis=1, keepdims=True))
 
 
-def _counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:
+def _load_gene_counts(X: RepertoireDataset, field: str) -> tuple[NDArray[np.int64], list[str]]:
     if not has_genes(X, field):
         raise InputError(f"{X.container.path}: has no {field}")
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        counts, names = gene_counts(whole, field)
+        counts, names = count_genes(whole, field)
         return {"counts": counts, "names": np.array(names, np.str_)}
 
-    arrays = cached(X, "genes", {"field": field}, compute)
+    arrays = load_or_compute(X, "genes", {"field": field}, compute)
     return np.asarray(arrays["counts"][X.rows]), [str(name) for name in arrays["names"]]

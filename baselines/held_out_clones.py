@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, AssociationTest
-from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, run_in_parts
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -24,10 +24,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 __all__ = [
     "FoldedRepertoires",
     "Selections",
-    "counts_by_threshold",
-    "critical_sums",
-    "held_out_counts",
-    "passing_clones",
+    "count_by_threshold",
+    "count_held_out_clones",
+    "find_critical_sums",
+    "find_passing_clones",
 ]
 
 
@@ -99,7 +99,7 @@ class Selections(NamedTuple):
         return cls(left_out, of_fold)
 
 
-def critical_sums(
+def find_critical_sums(
     left_out: NDArray[np.bool_],
     repertoires: FoldedRepertoires,
     thresholds: Sequence[float] | NDArray[np.float64],
@@ -108,7 +108,7 @@ def critical_sums(
     """Return the sum of labels that a clone needs for each threshold, by its number of carriers, (S, T, labels + 1).
 
     `left_out` says whether each selection leaves out each fold, (S, F). The other parameters are as in
-    `held_out_counts`.
+    `count_held_out_clones`.
     """
     needed = np.full((len(left_out), len(thresholds), len(repertoires.labels) + 1), np.iinfo(np.int64).max)
     for selection, without in enumerate(left_out):
@@ -117,7 +117,7 @@ def critical_sums(
     return needed
 
 
-def held_out_counts(
+def count_held_out_clones(
     clones: Clones,
     X: RepertoireDataset,
     carriers: Carriers,
@@ -148,14 +148,14 @@ def held_out_counts(
     """
     selections = Selections.of(int(folds.max()) + 1, cross_fit=cross_fit)
     repertoires = FoldedRepertoires.of(X, carriers, folds)
-    needed = critical_sums(selections.left_out, repertoires, thresholds, test)
+    needed = find_critical_sums(selections.left_out, repertoires, thresholds, test)
     counts = np.zeros((len(repertoires.fold), len(selections.of_fold), len(thresholds)), np.int64)
-    for part in in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
+    for part in run_in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
         counts += part
-    return counts_by_threshold(counts, repertoires, X)
+    return count_by_threshold(counts, repertoires, X)
 
 
-def counts_by_threshold(
+def count_by_threshold(
     counts: NDArray[np.int64], repertoires: FoldedRepertoires, X: RepertoireDataset
 ) -> NDArray[np.int64]:
     """Return the number of clones of each repertoire that pass each threshold, (T, B, F + 1).
@@ -172,7 +172,7 @@ def counts_by_threshold(
     return np.ascontiguousarray(np.moveaxis(passed[repertoires.index_of[X.rows]], 2, 0))
 
 
-def passing_clones(
+def find_passing_clones(
     clones: Clones, repertoires: FoldedRepertoires, left_out: NDArray[np.bool_], needed: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the clones that pass a threshold in any selection.
@@ -184,7 +184,7 @@ def passing_clones(
     repertoires, left_out
         Training repertoires, and whether each selection leaves out each fold, (S, F).
     needed
-        Sums of labels that clones need; see `critical_sums`.
+        Sums of labels that clones need; see `find_critical_sums`.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def passing_clones(
     """
     parts = [
         (np.zeros(0, np.int64), np.zeros((0, len(needed)), np.uint8)),
-        *in_parts(partial(_pass_part, clones, repertoires, left_out, needed), len(clones)),
+        *run_in_parts(partial(_pass_part, clones, repertoires, left_out, needed), len(clones)),
     ]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 

@@ -16,17 +16,17 @@ from scipy.sparse.csgraph import connected_components
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["grouped_folds", "inner_folds"]
+__all__ = ["assign_grouped_folds", "assign_inner_folds"]
 
 
-def inner_folds(
+def assign_inner_folds(
     X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int, groups: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,) from 0, stratified by class.
 
     Repertoires of the same content are in the same fold, and so are those of equal `groups`, (B,), if there are any;
-    see `grouped_folds`. If the smaller class has fewer than `n_folds` different repertoires, or is in fewer groups,
-    there are as many folds as it has; with one, all repertoires are in fold 0.
+    see `assign_grouped_folds`. If the smaller class has fewer than `n_folds` different repertoires, or is in fewer
+    groups, there are as many folds as it has; with one, all repertoires are in fold 0.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def inner_folds(
     check_whole_number("folds", n_folds, low=2)
     digests = [repertoire.digest() for repertoire in X]
     if groups is not None:
-        return grouped_folds(digests, positive.astype(np.int64), n_folds, groups=groups)
+        return assign_grouped_folds(digests, positive.astype(np.int64), n_folds, groups=groups)
     class_of: dict[str, bool] = {}
     for digest, is_positive in zip(digests, positive.tolist(), strict=True):
         class_of[digest] = class_of.get(digest, False) or is_positive
@@ -47,7 +47,7 @@ def inner_folds(
     return np.array([fold_of[digest] for digest in digests], np.int64)
 
 
-def grouped_folds(
+def assign_grouped_folds(
     digests: Sequence[str],
     strata: NDArray[np.int64],
     n_folds: int,
@@ -73,7 +73,7 @@ def grouped_folds(
     repeat
         Index of the repeat; another index gives other folds.
     """
-    unit_of = _units(digests, groups)
+    unit_of = _find_units(digests, groups)
     table = np.zeros((int(unit_of.max(initial=-1)) + 1, int(strata.max(initial=0)) + 1))  # (U, S)
     np.add.at(table, (unit_of, strata), 1)
     n = max(1, min(n_folds, int((table > 0).sum(axis=0)[table.any(axis=0)].min(initial=n_folds))))
@@ -91,7 +91,7 @@ def grouped_folds(
     return np.asarray(fold_of[unit_of])
 
 
-def _units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
+def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
     """Return the index of each repertoire's unit, (B,): equal group or content, directly or through others."""
     _, contents = np.unique(np.array(digests), return_inverse=True)
     if groups is None:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from deeprc.compilation import njit
-from deeprc.datasets.cache import Arrays, cached, content_digest
+from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 
@@ -55,14 +55,14 @@ def gram(
     kind
         `minmax` or `jaccard`; see `cross_kernel`.
     kmer_offsets, weighted
-        See `kmer_frequencies`. The Jaccard kernel has no weights.
+        See `compute_kmer_frequencies`. The Jaccard kernel has no weights.
 
     Raises
     ------
     InputError
         If the kind is none of these, or the offsets are not those of a k-mer.
     """
-    return _of_container(dataset, kind, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
+    return _load_container_gram(dataset, kind, kmer_offsets, weighted)[np.ix_(dataset.rows, dataset.rows)]
 
 
 def similarity(
@@ -74,41 +74,41 @@ def similarity(
     weighted: bool = False,
 ) -> Floats:
     """Return the kernel between the repertoires of two datasets, (A, B), from the cache if they share a container."""
-    if _of_one_container(one, other):
-        return _of_container(other, kind, kmer_offsets, weighted)[np.ix_(one.rows, other.rows)]
-    a, b = (kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (one, other))
+    if _share_container(one, other):
+        return _load_container_gram(other, kind, kmer_offsets, weighted)[np.ix_(one.rows, other.rows)]
+    a, b = (compute_kmer_frequencies(dataset, kmer_offsets, weighted=weighted) for dataset in (one, other))
     return cross_kernel(a, b, kind)
 
 
-def _of_one_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
+def _share_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
     """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
     a: object = one.container
     b: object = other.container
     if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
-        return a is b or content_digest(a) == content_digest(b)
+        return a is b or digest_container(a) == digest_container(b)
     return a is b
 
 
-def _of_container(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int], weighted: bool) -> Floats:
-    weighted = weighted and _checked(kind) == "minmax"  # weights do not change whether a k-mer occurs
+def _load_container_gram(dataset: RepertoireDataset, kind: str, kmer_offsets: Sequence[int], weighted: bool) -> Floats:
+    weighted = weighted and _validate_kernel(kind) == "minmax"  # weights do not change whether a k-mer occurs
     settings = {"kind": kind, "places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        n, step = len(whole), _rows_at_a_time(whole, 20 ** len(kmer_offsets))
+        n, step = len(whole), _choose_chunk_size(whole, 20 ** len(kmer_offsets))
         kernel = np.empty((n, n))
         for i in range(0, n, step):
-            rows = kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
+            rows = compute_kmer_frequencies(whole[i : i + step], kmer_offsets, weighted=weighted)
             kernel[i : i + step, i : i + step] = cross_kernel(rows, rows, kind)
             for j in range(i + step, n, step):
-                others = kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
+                others = compute_kmer_frequencies(whole[j : j + step], kmer_offsets, weighted=weighted)
                 part = cross_kernel(rows, others, kind)
                 kernel[i : i + step, j : j + step], kernel[j : j + step, i : i + step] = part, part.T
         return {"kernel": kernel}
 
-    return cached(dataset, f"gram-{kind}", settings, compute)["kernel"]
+    return load_or_compute(dataset, f"gram-{kind}", settings, compute)["kernel"]
 
 
-def _rows_at_a_time(whole: RepertoireDataset, n_kmers: int) -> int:
+def _choose_chunk_size(whole: RepertoireDataset, n_kmers: int) -> int:
     """Return the number of repertoires whose representations are held in memory at a time."""
     n_residues = 16 * int(whole.n_sequences.max(initial=1))  # about; no more k-mers than residues occur
     n_bytes = min(4 * n_kmers, 8 * n_residues)  # a sparse matrix holds a number and its column
@@ -136,15 +136,15 @@ def cross_kernel(rows_a: Rows, rows_b: Rows, kind: str) -> Floats:
     InputError
         If the kind is none of these, or the rows differ in their number of k-mers.
     """
-    _checked(kind)
+    _validate_kernel(kind)
     if rows_a.shape[1] != rows_b.shape[1]:
         raise InputError(f"kernel: expected as many k-mers in both, found {rows_a.shape[1]} and {rows_b.shape[1]}")
     if _has_cuda():
         return torch_kernel(rows_a, rows_b, kind, device="auto")
-    return _ratio(*_overlaps(rows_a, rows_b, kind))
+    return _ratio(*_sum_overlaps(rows_a, rows_b, kind))
 
 
-def _checked(kind: str) -> str:
+def _validate_kernel(kind: str) -> str:
     if kind not in KINDS:
         raise InputError(f"kernel: expected one of {', '.join(KINDS)}, found {kind!r}")
     return kind
@@ -156,7 +156,7 @@ def _ratio(common: Floats, size_a: Floats, size_b: Floats) -> Floats:
     return np.divide(common, union, out=np.ones_like(common), where=union > 0)
 
 
-def _pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
+def _list_pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
     """Return pairs of rows, (P, 2), tile by tile; with `upper` only those whose first row is not above the second."""
     parts = [np.zeros((0, 2), np.int64)]
     for i in range(0, n_a, _TILE):
@@ -166,17 +166,17 @@ def _pairs(n_a: int, n_b: int, *, upper: bool) -> NDArray[np.int32]:
     return np.concatenate(parts).astype(np.int32)
 
 
-def _diagonal(n: int) -> NDArray[np.int32]:
+def _list_diagonal_pairs(n: int) -> NDArray[np.int32]:
     return np.repeat(np.arange(n, dtype=np.int32), 2).reshape(n, 2)
 
 
-def _overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[Floats]:
+def _sum_overlaps(rows_a: Rows, rows_b: Rows, kind: str) -> list[Floats]:
     """Return sums of minima, or numbers of common k-mers: of all pairs, (A, B), and of each row, (A,) and (B,)."""
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
-    pairs = [_pairs(n_a, n_b, upper=rows_a is rows_b), _diagonal(n_a), _diagonal(n_b)]
+    pairs = [_list_pairs(n_a, n_b, upper=rows_a is rows_b), _list_diagonal_pairs(n_a), _list_diagonal_pairs(n_b)]
     sums = [np.zeros(len(each), np.float64 if kind == "minmax" else np.int64) for each in pairs]
-    for piece_a, piece_b in _pieces(rows_a, rows_b, _width(rows_a, rows_b)):
-        a, b = (piece_a, piece_b) if kind == "minmax" else (_bits(piece_a), _bits(piece_b))
+    for piece_a, piece_b in _iterate_pieces(rows_a, rows_b, _width(rows_a, rows_b)):
+        a, b = (piece_a, piece_b) if kind == "minmax" else (_pack_bits(piece_a), _pack_bits(piece_b))
         add = _add_minima if kind == "minmax" else _add_common
         for one, other, each, total in zip((a, a, b), (b, a, b), pairs, sums, strict=True):
             add(one, other, each, total)
@@ -196,16 +196,18 @@ def _width(rows_a: Rows, rows_b: Rows) -> int:
     return max(1, _PIECE // max(1, n_rows) // _BLOCK) * _BLOCK
 
 
-def _pieces(rows_a: Rows, rows_b: Rows, width: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+def _iterate_pieces(
+    rows_a: Rows, rows_b: Rows, width: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
     """Yield both matrices as dense arrays of `width` k-mers at a time, (A, width) and (B, width)."""
-    a = _dense_pieces(rows_a, width)
+    a = _iterate_dense_pieces(rows_a, width)
     if rows_a is rows_b:
         yield from ((piece, piece) for piece in a)
     else:
-        yield from zip(a, _dense_pieces(rows_b, width), strict=True)
+        yield from zip(a, _iterate_dense_pieces(rows_b, width), strict=True)
 
 
-def _dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
+def _iterate_dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
     n, n_kmers = rows.shape
     starts = range(0, n_kmers, width)
     if isinstance(rows, np.ndarray):
@@ -224,7 +226,7 @@ def _dense_pieces(rows: Rows, width: int) -> Iterator[NDArray[np.float32]]:
         yield piece
 
 
-def _bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
+def _pack_bits(piece: NDArray[np.float32]) -> NDArray[np.uint64]:
     """Return whether each k-mer occurs, (B, W) words with a bit for each k-mer."""
     packed = np.packbits(piece > 0, axis=1)
     words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
@@ -261,12 +263,12 @@ def _add_common(
             x, y = a[pairs[pair, 0]], b[pairs[pair, 1]]
             total = np.uint64(0)
             for at in range(len(x)):
-                total += _n_bits(x[at] & y[at])
+                total += _count_bits(x[at] & y[at])
             numbers[pair] += np.int64(total)
 
 
 @njit(nogil=True)
-def _n_bits(x: np.uint64) -> np.uint64:
+def _count_bits(x: np.uint64) -> np.uint64:
     """Return the number of bits that are set; LLVM compiles this form to one instruction."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -300,9 +302,9 @@ def torch_kernel(rows_a: Rows, rows_b: Rows, kind: str, *, device: str = "auto")
     n_a, n_b = rows_a.shape[0], rows_b.shape[0]
     common = torch.zeros(n_a, n_b, dtype=torch.float64, device=where)
     size_a, size_b = (torch.zeros(n, dtype=torch.float64, device=where) for n in (n_a, n_b))
-    for pieces in _pieces(rows_a, rows_b, _CUDA_PIECE):
+    for pieces in _iterate_pieces(rows_a, rows_b, _CUDA_PIECE):
         a, b = (torch.tensor(piece, device=where) for piece in pieces)
-        if _checked(kind) == "jaccard":
+        if _validate_kernel(kind) == "jaccard":
             a, b = (a > 0).float(), (b > 0).float()
         sum_a, sum_b = a.double().sum(1), b.double().sum(1)
         if kind == "jaccard":
@@ -337,7 +339,7 @@ class KernelMethod(RepertoireEstimator):
         """k-mer representations of the training repertoires with which new ones are compared, (S, M)."""
         if self._kept is None:
             raise AttributeError("support_")
-        return kmer_frequencies(self._kept, **self._settings)
+        return compute_kmer_frequencies(self._kept, **self._settings)
 
     def _keep(self, X: RepertoireDataset) -> None:
         self._kept = X
@@ -348,9 +350,9 @@ class KernelMethod(RepertoireEstimator):
 
     def _similarity(self, X: RepertoireDataset) -> Floats:
         """Return the kernel of each repertoire with each one that was kept, (B, S)."""
-        if self._kept is not None and _of_one_container(X, self._kept):
+        if self._kept is not None and _share_container(X, self._kept):
             return similarity(X, self._kept, self.kernel, **self._settings)
-        return cross_kernel(kmer_frequencies(X, **self._settings), self.support_, self.kernel)
+        return cross_kernel(compute_kmer_frequencies(X, **self._settings), self.support_, self.kernel)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the Gram matrix of the container's repertoires."""

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 
-__all__ = ["KmerAbundances", "kmer_abundances"]
+__all__ = ["KmerAbundances", "load_kmer_abundances"]
 
 _K, _N_LETTERS = 4, len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**_K
@@ -26,7 +26,7 @@ _ABOVE_COUNTS = 1 << 32  # larger than any count
 
 
 class KmerAbundances(NamedTuple):
-    """Abundances of the 4-mers in a container's repertoires; 4-mers are in the order of `kmer_names`.
+    """Abundances of the 4-mers in a container's repertoires; 4-mers are in the order of `list_kmers`.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class KmerAbundances(NamedTuple):
     moments: NDArray[np.float64]
 
 
-def kmer_abundances(
+def load_kmer_abundances(
     dataset: RepertoireDataset, abundance: Literal["4mer", "tcrb"] = "4mer", *, trim: int = 0
 ) -> KmerAbundances:
     """Return the abundances of the 4-mers in all repertoires of a container; they are computed once and cached.
@@ -75,28 +75,35 @@ def kmer_abundances(
         highest = np.empty((len(whole), _N_KMERS), np.float32)
         lowest = np.empty_like(highest) if tcrb else highest
         for row, repertoire in enumerate(whole):
-            highest[row], lowest[row] = _logarithms(repertoire, tcrb, trim)
-        bounds = {"highest_bounds": _bounds(highest, np.maximum), "lowest_bounds": _bounds(lowest, np.minimum)}
-        letters, moments = _statistics(highest)
+            highest[row], lowest[row] = _compute_log_abundances(repertoire, tcrb, trim)
+        bounds = {
+            "highest_bounds": _compute_bounds(highest, np.maximum),
+            "lowest_bounds": _compute_bounds(lowest, np.minimum),
+        }
+        letters, moments = _compute_statistics(highest)
         own = {"lowest": lowest} if tcrb else {}
         return {"highest": highest, **own, **bounds, "letters": letters, "moments": moments}
 
-    arrays = cached(dataset, "kmer_abundances", {"abundance": abundance, "trim": int(trim)}, compute)
-    return KmerAbundances(**{name: _read_only(arrays.get(name, arrays["highest"])) for name in KmerAbundances._fields})
+    arrays = load_or_compute(dataset, "kmer_abundances", {"abundance": abundance, "trim": int(trim)}, compute)
+    return KmerAbundances(
+        **{name: _make_read_only(arrays.get(name, arrays["highest"])) for name in KmerAbundances._fields}
+    )
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _make_read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view; mapped arrays and those in memory then have one type, for which numba compiles once."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
 
 
-def _logarithms(repertoire: Repertoire, tcrb: bool, trim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _compute_log_abundances(
+    repertoire: Repertoire, tcrb: bool, trim: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the highest and lowest logarithm of the relative abundance of each 4-mer, (M,) each."""
     counts = np.maximum(repertoire.counts, 1).astype(np.int64)
     found = np.zeros((2 if tcrb else 1, numba.get_num_threads(), _N_KMERS), np.int64)
-    _count(repertoire.residues, offsets_of(repertoire.lengths), counts, int(trim), tcrb, found[0], found[-1])
+    _count(repertoire.residues, compute_offsets(repertoire.lengths), counts, int(trim), tcrb, found[0], found[-1])
     if tcrb:
         both, total = [found[0].max(axis=0), _ABOVE_COUNTS - found[1].max(axis=0)], counts.sum()
     else:
@@ -109,7 +116,7 @@ def _logarithms(repertoire: Repertoire, tcrb: bool, trim: int) -> tuple[NDArray[
     return logarithms[0], logarithms[1]
 
 
-def _bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[np.float32]:
+def _compute_bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[np.float32]:
     """Return the maximum or minimum over the present 4-mers with the same prefix, (B, 400 + 8000)."""
     neutral = -np.inf if extreme is np.maximum else np.inf
     parts = np.empty((len(values), sum(_N_PREFIXES)), np.float32)
@@ -120,7 +127,7 @@ def _bounds(values: NDArray[np.float32], extreme: np.ufunc) -> NDArray[np.float3
     return parts
 
 
-def _statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _compute_statistics(highest: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the fields `letters` and `moments` of `KmerAbundances`."""
     letters, moments = np.zeros((len(highest), _K, _N_LETTERS)), np.zeros((len(highest), 2))
     for row, each in enumerate(highest):

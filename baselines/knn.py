@@ -16,7 +16,7 @@ from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import canonical_order, encode_two_classes
 
-__all__ = ["KNN", "KNNRegressor", "mean_of_nearest"]
+__all__ = ["KNN", "KNNRegressor", "average_nearest"]
 
 Floats = NDArray[np.float64]
 
@@ -39,18 +39,18 @@ class _NearestNeighbours(KernelMethod):
         self.kmer_offsets = kmer_offsets
         self.weighted = weighted
 
-    def _means(self, X: RepertoireDataset, labels: NDArray[Any]) -> Floats:
+    def _average_nearest(self, X: RepertoireDataset, labels: NDArray[Any]) -> Floats:
         """Return the mean label, (A,), of the nearest training repertoires, whose labels are given, (n,)."""
         kernel = self._similarity(X)
-        return np.asarray(mean_of_nearest(kernel, np.broadcast_to(labels, kernel.shape), [self.n_neighbors])[0])
+        return np.asarray(average_nearest(kernel, np.broadcast_to(labels, kernel.shape), [self.n_neighbors])[0])
 
-    def _path_means(
+    def _average_path(
         self, X: RepertoireDataset, labels: NDArray[Any], X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the mean labels, (V, A), for each number of neighbours; each row's neighbours are sorted once."""
         numbers = [check_whole_number("n_neighbors", value) for value in values]
         kernel = similarity(X_new, X, self.kernel, **self._settings)
-        return mean_of_nearest(kernel, np.broadcast_to(labels, kernel.shape), numbers)
+        return average_nearest(kernel, np.broadcast_to(labels, kernel.shape), numbers)
 
 
 class KNN(_NearestNeighbours, KernelClassifier):
@@ -86,14 +86,14 @@ class KNN(_NearestNeighbours, KernelClassifier):
         self.positive_ = positive[order]
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        return self._means(X, self.positive_)
+        return self._average_nearest(X, self.positive_)
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
     ) -> Floats:
         """Return the scores, (V, A), for each number of neighbours; see `BinaryClassifier.decision_path`."""
         _, positive = encode_two_classes(X, y)
-        return self._path_means(X, positive, X_new, values)
+        return self._average_path(X, positive, X_new, values)
 
 
 class KNNRegressor(_NearestNeighbours, KernelRegressor):
@@ -118,13 +118,13 @@ class KNNRegressor(_NearestNeighbours, KernelRegressor):
         self.numbers_ = numbers
 
     def _predict(self, X: RepertoireDataset) -> Floats:
-        return self._means(X, self.numbers_)
+        return self._average_nearest(X, self.numbers_)
 
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        return self._path_means(X, numbers, X_new, values)
+        return self._average_path(X, numbers, X_new, values)
 
 
-def mean_of_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[int]) -> Floats:
+def average_nearest(kernel: Floats, labels: NDArray[Any], n_neighbors: Sequence[int]) -> Floats:
     """Return the mean label of the nearest training repertoires, (V, A); the mean of 0 and 1 is the share of 1.
 
     Parameters

@@ -11,20 +11,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.known_truth import KnownTruth, recipe_of
+from deeprc.baselines.known_truth import KnownTruth, get_recipe
 from deeprc.baselines.parameters import check_choice
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.recipe import cohort_from_mapping
 from deeprc.errors import InputError
 
-__all__ = ["KnownMotif", "motif_scores"]
+__all__ = ["KnownMotif", "score_motifs"]
 
 _STATUSES = ("positive", "negative")  # names of the classes in a recipe
 
 
-def motif_scores(
+def score_motifs(
     dataset: RepertoireDataset,
     signals: Sequence[Mapping[str, Any]],
     overlap: Literal["binary", "continuous"] = "binary",
@@ -63,7 +63,7 @@ def motif_scores(
                     found[:, row, column] = matches.whole.mean(), matches.overlap.mean(dtype=np.float64)
         return {"binary": found[0], "continuous": found[1]}
 
-    kept = cached(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
+    kept = load_or_compute(dataset, "known_motif", {"signals": [dict(signal) for signal in signals]}, compute)
     of_class = np.asarray(kept[overlap][dataset.rows])
     return np.asarray(of_class[:, 0] - of_class[:, 1])
 
@@ -76,7 +76,7 @@ class KnownMotif(KnownTruth):
     Parameters
     ----------
     overlap
-        `binary` or `continuous`; see `motif_scores`.
+        `binary` or `continuous`; see `score_motifs`.
 
     Attributes
     ----------
@@ -90,23 +90,23 @@ class KnownMotif(KnownTruth):
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if the container has no recipe, or a recipe that implants nothing."""
-        _signals(X)
+        _read_motif_signals(X)
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Search the whole container for the motifs and cache the scores."""
-        motif_scores(X, _signals(X))
+        score_motifs(X, _read_motif_signals(X))
 
     def _remember(self, X: RepertoireDataset) -> None:
         check_choice("overlap", self.overlap, ("binary", "continuous"))
-        self.signals_ = _signals(X)
+        self.signals_ = _read_motif_signals(X)
 
     def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return motif_scores(X, self.signals_, self.overlap)
+        return score_motifs(X, self.signals_, self.overlap)
 
 
-def _signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
+def _read_motif_signals(dataset: RepertoireDataset) -> list[dict[str, Any]]:
     """Return the signals of the recipe of a simulated cohort that are motifs."""
-    signals = recipe_of(dataset).get("signals") or ()
+    signals = get_recipe(dataset).get("signals") or ()
     motifs = [signal for signal in signals if signal.get("kind", "motifs") == "motifs"]
     if not motifs:
         raise InputError(f"{dataset.container.path}: its recipe implants no motif, so there is no motif to know")

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.known_truth import KnownTruth, recipe_of
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.baselines.known_truth import KnownTruth, get_recipe
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.likelihood import RecipeLikelihood
 from deeprc.datasets.simulation.recipe import cohort_from_mapping
 from deeprc.progress import track
 
-__all__ = ["KnownRecipe", "recipe_scores"]
+__all__ = ["KnownRecipe", "score_recipe"]
 
 
-def recipe_scores(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArray[np.float64]:
+def score_recipe(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDArray[np.float64]:
     """Return the log-likelihood ratio of a recipe's classes, (B,); NaN for a repertoire without sequences.
 
     See `deeprc.datasets.simulation.likelihood`. The scores are computed once for the whole container and cached.
@@ -51,7 +51,9 @@ def recipe_scores(dataset: RepertoireDataset, recipe: Mapping[str, Any]) -> NDAr
                 found[row] = likelihood.log_ratio(repertoire.sequences, is_test=part == "test")
         return {"log_ratio": found}
 
-    return np.asarray(cached(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)["log_ratio"][dataset.rows])
+    return np.asarray(
+        load_or_compute(dataset, "known_recipe", {"recipe": dict(recipe)}, compute)["log_ratio"][dataset.rows]
+    )
 
 
 class KnownRecipe(KnownTruth):
@@ -68,14 +70,14 @@ class KnownRecipe(KnownTruth):
     @classmethod
     def check_cohort(cls, X: RepertoireDataset) -> None:
         """Raise InputError if the container has no recipe, or one whose likelihood ratio cannot be computed."""
-        RecipeLikelihood.check(replace(cohort_from_mapping(recipe_of(X)), name=str(X.container.path)))
+        RecipeLikelihood.check(replace(cohort_from_mapping(get_recipe(X)), name=str(X.container.path)))
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute the ratio of the whole container's repertoires and cache it."""
-        recipe_scores(X, recipe_of(X))
+        score_recipe(X, get_recipe(X))
 
     def _remember(self, X: RepertoireDataset) -> None:
-        self.recipe_ = recipe_of(X)
+        self.recipe_ = get_recipe(X)
 
     def _score(self, X: RepertoireDataset) -> NDArray[np.float64]:
-        return recipe_scores(X, self.recipe_)
+        return score_recipe(X, self.recipe_)

@@ -20,7 +20,7 @@ from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import validate_dataset
 
-__all__ = ["KnownTruth", "recipe_of"]
+__all__ = ["KnownTruth", "get_recipe"]
 
 _STATUSES = ("positive", "negative")  # names of the classes in a recipe
 _COLUMNS = ("status", "true_status")  # columns of a simulated cohort's metadata that hold them
@@ -57,13 +57,13 @@ class KnownTruth(BinaryClassifier):
         self._remember(X)
         self.sign_, self.neutral_ = 1, 0.0
         scores = self._score(X)
-        self.sign_ = self._orientation(X, positive, scores)
-        self.neutral_ = self.sign_ * _mean(scores)
+        self.sign_ = self._find_orientation(X, positive, scores)
+        self.neutral_ = self.sign_ * _average_scores(scores)
         scores = self._decide(X)
         order = np.lexsort((positive, scores))  # the same for every order of X
         self.calibration_ = fit_platt_scaling(scores[order], positive[order])
 
-    def _orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:
+    def _find_orientation(self, X: RepertoireDataset, positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> int:
         if self.classes_.tolist() == sorted(_STATUSES):
             return 1
         for column in _COLUMNS:
@@ -72,7 +72,7 @@ class KnownTruth(BinaryClassifier):
                 for sign, second in ((1, _STATUSES[0]), (-1, _STATUSES[1])):
                     if np.isin(status, _STATUSES).all() and np.array_equal(status == second, positive):
                         return sign
-        return 1 if _mean(scores[positive]) >= _mean(scores[~positive]) else -1
+        return 1 if _average_scores(scores[positive]) >= _average_scores(scores[~positive]) else -1
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         scores = self.sign_ * self._score(X)
@@ -84,7 +84,7 @@ class KnownTruth(BinaryClassifier):
         return self._decide(X) if len(validate_dataset(X)) else np.zeros(0)
 
 
-def recipe_of(dataset: RepertoireDataset) -> dict[str, Any]:
+def get_recipe(dataset: RepertoireDataset) -> dict[str, Any]:
     """Return the recipe of a simulated cohort.
 
     Raises
@@ -99,7 +99,7 @@ def recipe_of(dataset: RepertoireDataset) -> dict[str, Any]:
     return dict(recipe)
 
 
-def _mean(scores: NDArray[np.float64]) -> float:
+def _average_scores(scores: NDArray[np.float64]) -> float:
     """Return the mean of the scores that are not NaN, independent of their order; 0 if there are none."""
     known = scores[~np.isnan(scores)].tolist()
     return math.fsum(known) / len(known) if known else 0.0

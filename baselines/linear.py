@@ -14,9 +14,9 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from deeprc.baselines.columns import Scale
-from deeprc.baselines.elastic_net import Solution, elastic_net_path
+from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.baselines.parameters import check_choice
-from deeprc.baselines.ridge import ridge_path
+from deeprc.baselines.ridge import fit_ridge_path
 from deeprc.compilation import njit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier, RepertoireEstimator, RepertoireRegressor
@@ -31,7 +31,8 @@ Matrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
 class LinearModel(RepertoireEstimator):
     """A model whose score is an intercept plus the sum of features times coefficients.
 
-    A subclass defines `_rows`, the features of repertoires, and `_solutions`, which computes the coefficients.
+    A subclass defines `_compute_features`, the features of repertoires, and `_fit_path`, which computes the
+    coefficients.
 
     Attributes
     ----------
@@ -52,11 +53,11 @@ class LinearModel(RepertoireEstimator):
     def _learn_columns(self, X: RepertoireDataset) -> None:
         """Learn which columns there are, if they depend on the training repertoires, such as the names of genes."""
 
-    def _rows(self, X: RepertoireDataset) -> Matrix:
+    def _compute_features(self, X: RepertoireDataset) -> Matrix:
         """Return the features, (B, M); each row depends on its own repertoire only."""
         raise NotImplementedError
 
-    def _solutions(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         """Return the solution for each value of `path_parameter`.
 
         X and the labels, (B,), are the training repertoires in canonical order.
@@ -65,22 +66,22 @@ class LinearModel(RepertoireEstimator):
 
     def _solve(self, X: RepertoireDataset, labels: NDArray[Any]) -> None:
         """Compute and keep the solution for the model's own value of `path_parameter`."""
-        for solution in self._solutions(X, labels, [getattr(self, self.path_parameter)]):
+        for solution in self._fit_path(X, labels, [getattr(self, self.path_parameter)]):
             self.features_, self.coef_ = solution.columns, solution.coefficients
             self.intercept_ = solution.intercept
 
-    def _scores(self, X: RepertoireDataset) -> Floats:
-        return _linear_scores(self._rows(X), self.features_, self.coef_, self.intercept_)
+    def _compute_scores(self, X: RepertoireDataset) -> Floats:
+        return _score_rows(self._compute_features(X), self.features_, self.coef_, self.intercept_)
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)
         if self.features_.ndim != 1 or self.features_.shape != self.coef_.shape or np.ndim(self.intercept_) != 0:
             raise ValueError(f"coef: expected {self.features_.size} numbers, found {self.coef_.shape}")
 
-    def _path_scores(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
+    def _score_path(self, X_new: RepertoireDataset, solutions: Iterable[Solution]) -> Floats:
         """Return the score of each new repertoire by each solution, (V, B)."""
-        rows = self._rows(X_new)
-        return np.array([_linear_scores(rows, each.columns, each.coefficients, each.intercept) for each in solutions])
+        rows = self._compute_features(X_new)
+        return np.array([_score_rows(rows, each.columns, each.coefficients, each.intercept) for each in solutions])
 
 
 class LinearClassifier(LinearModel, BinaryClassifier):
@@ -91,7 +92,7 @@ class LinearClassifier(LinearModel, BinaryClassifier):
         self._solve(X[order], positive[order])
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        return self._scores(X)
+        return self._compute_scores(X)
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
@@ -104,12 +105,12 @@ class LinearClassifier(LinearModel, BinaryClassifier):
         self.check_cohort(X_new)
         order = canonical_order(X, positive.astype(np.int64))
         one = clone(self)
-        scores: Floats = one._path_scores(X_new, one._solutions(X[order], positive[order], list(values)))
+        scores: Floats = one._score_path(X_new, one._fit_path(X[order], positive[order], list(values)))
         return scores
 
 
 class PenalisedClassifier(LinearClassifier):
-    """Logistic regression with an l1 or l2 penalty, solved to convergence; see `elastic_net_path`.
+    """Logistic regression with an l1 or l2 penalty, solved to convergence; see `fit_elastic_net_path`.
 
     A subclass has the parameter `C`, and `penalty` and `scale` if its user may choose them.
     """
@@ -118,16 +119,16 @@ class PenalisedClassifier(LinearClassifier):
     penalty: str = "l2"
     scale: Scale = "standard"
 
-    def _solutions(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("penalty", self.penalty, ("l1", "l2"))
         check_choice("scale", self.scale, ("standard", "common"))
         self._learn_columns(X)
         l1_ratio = 1.0 if self.penalty == "l1" else 0.0
-        return elastic_net_path(self._rows(X), labels, values, l1_ratio=l1_ratio, scale=self.scale)
+        return fit_elastic_net_path(self._compute_features(X), labels, values, l1_ratio=l1_ratio, scale=self.scale)
 
 
 class RidgeRegressor(LinearModel, RepertoireRegressor):
-    """Ridge regression; see `ridge_path`.
+    """Ridge regression; see `fit_ridge_path`.
 
     A subclass has the parameter `C`, the weight of the squared errors against the penalty, and `scale` if its user may
     choose it. Coefficients and intercept are in units of `scale_`, the standard deviation of the training labels, and
@@ -137,32 +138,32 @@ class RidgeRegressor(LinearModel, RepertoireRegressor):
     C: float
     scale: Scale = "standard"
 
-    def _solutions(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         check_choice("scale", self.scale, ("standard", "common"))
         self._learn_columns(X)
-        return ridge_path(self._rows(X), labels, values, scale=self.scale)
+        return fit_ridge_path(self._compute_features(X), labels, values, scale=self.scale)
 
     def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
         self._solve(X, numbers)
 
     def _predict(self, X: RepertoireDataset) -> Floats:
-        return self._scores(X)
+        return self._compute_scores(X)
 
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
-        return self._path_scores(X_new, self._solutions(X, numbers, values))
+        return self._score_path(X_new, self._fit_path(X, numbers, values))
 
 
-def _linear_scores(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
+def _score_rows(rows: Matrix, features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
     """Return intercept + rows[:, features] @ coefficients, (B,); each sum runs in the order of the columns."""
     if isinstance(rows, np.ndarray):
-        return np.asarray(_dense_scores(rows, features, coefficients, intercept))
+        return np.asarray(_score_dense(rows, features, coefficients, intercept))
     all_coefficients = np.zeros(rows.shape[1])
     all_coefficients[features] = coefficients
-    return np.asarray(_sparse_scores(rows.data, rows.indices, rows.indptr, all_coefficients, intercept))
+    return np.asarray(_score_sparse(rows.data, rows.indices, rows.indptr, all_coefficients, intercept))
 
 
 @njit(nogil=True)
-def _dense_scores(rows: NDArray[Any], features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
+def _score_dense(rows: NDArray[Any], features: NDArray[np.int64], coefficients: Floats, intercept: float) -> Floats:
     scores = np.full(len(rows), intercept)
     for row in range(len(rows)):
         for i in range(len(features)):
@@ -171,7 +172,7 @@ def _dense_scores(rows: NDArray[Any], features: NDArray[np.int64], coefficients:
 
 
 @njit(nogil=True)
-def _sparse_scores(
+def _score_sparse(
     data: NDArray[Any], columns: NDArray[Any], starts: NDArray[Any], coefficients: Floats, intercept: float
 ) -> Floats:
     scores = np.full(len(starts) - 1, intercept)

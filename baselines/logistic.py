@@ -18,7 +18,7 @@ from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.linear import LinearClassifier, Matrix, PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_choice, check_not_negative, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies, kmer_matrix
+from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
@@ -35,14 +35,14 @@ class _KmerFeatures(RepertoireEstimator):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the k-mer counts of the container's repertoires."""
-        kmer_matrix(X[:0], self._offsets, weighted=self.weighted)
+        compute_kmer_matrix(X[:0], self._offsets, weighted=self.weighted)
 
     @property
     def _offsets(self) -> Sequence[int]:
         return (0, 1, 2, 3) if self.kmer_offsets is None else self.kmer_offsets
 
-    def _rows(self, X: RepertoireDataset) -> Matrix:
-        return kmer_frequencies(X, self._offsets, weighted=self.weighted)
+    def _compute_features(self, X: RepertoireDataset) -> Matrix:
+        return compute_kmer_frequencies(X, self._offsets, weighted=self.weighted)
 
 
 class LogisticRegression(_KmerFeatures, PenalisedClassifier):
@@ -90,7 +90,7 @@ class KmerRidge(_KmerFeatures, RidgeRegressor):
     Parameters
     ----------
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     kmer_offsets, weighted, scale
         As in `LogisticRegression`.
     """
@@ -161,9 +161,9 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         self.scale = scale
         self.seed = seed
 
-    def _solutions(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
+    def _fit_path(self, X: RepertoireDataset, labels: NDArray[Any], values: Sequence[Any]) -> Iterator[Solution]:
         self._check(values)
-        features, settings = self._features(X), AdamSettings(self.learning_rate, self.l1, self.l2)
+        features, settings = self._select_features(X), AdamSettings(self.learning_rate, self.l1, self.l2)
         batches = draw_batches(len(X), self.batch_size, max(values), self.seed)
         state, found = AdamState(len(features.columns)), {}
         for value in sorted(set(values)):
@@ -182,9 +182,9 @@ class AdamLogisticRegression(_KmerFeatures, LinearClassifier):
         check_not_negative("l2", self.l2)
         check_positive("learning_rate", self.learning_rate)
 
-    def _features(self, X: RepertoireDataset) -> _Features:
+    def _select_features(self, X: RepertoireDataset) -> _Features:
         """Return the features without those that are 0 everywhere (their weight would stay 0) or constant."""
-        rows = np.asarray(self._rows(X))
+        rows = np.asarray(self._compute_features(X))
         if self.scale == "none":
             columns = np.flatnonzero(rows.any(axis=0))
             return _Features(rows[:, columns], columns, np.zeros(len(columns)), np.ones(len(columns)))

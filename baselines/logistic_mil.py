@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
-from deeprc.baselines.kmer_abundance import kmer_abundances
+from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil_kernel import N_FEATURES, Checkpoints, Sample, Schedule, score, train
 from deeprc.baselines.parameters import check_choice, check_positive, check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
@@ -32,7 +32,7 @@ class LogisticMIL(BinaryClassifier):
 
     The highest score among a repertoire's 4-mers is the log-odds that the repertoire is of the carrier class, the class
     that carries a signal. Because of the maximum, the two classes cannot be exchanged. If several 4-mers have the
-    highest score, the first in the order of `kmer_names` counts. Training starts from several random weights and keeps
+    highest score, the first in the order of `list_kmers` counts. Training starts from several random weights and keeps
     the result with the lowest training loss. Features are standardised, as by Ostmeyer et al.: the mean and the
     variance over the distinct 4-mers of a repertoire are averaged over the training repertoires. A repertoire without a
     4-mer does not take part in training, and its score is the log-odds of the classes in the training repertoires.
@@ -103,7 +103,7 @@ class LogisticMIL(BinaryClassifier):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the abundances of all 4-mers of the container."""
-        kmer_abundances(X, self.abundance, trim=self.trim)
+        load_kmer_abundances(X, self.abundance, trim=self.trim)
 
     def _fit(self, X: RepertoireDataset, positive: NDArray[np.bool_]) -> None:
         self._check()
@@ -111,12 +111,12 @@ class LogisticMIL(BinaryClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         parameters, losses = self._train(X[order], positive[order], self._checkpoints or [self.n_epochs])
         best = losses.argmin(axis=1)
-        carriers = np.repeat(self._carriers(), self.n_restarts)[best]
+        carriers = np.repeat(self._list_carriers(), self.n_restarts)[best]
         self._path = parameters[np.arange(len(parameters)), best], carriers
         self.weights_, self.bias_ = parameters[-1, best[-1], :-1], float(parameters[-1, best[-1], -1])
         self.carrier_, self.training_loss_ = int(carriers[-1]), losses[-1]
 
-    def _unfitted_for_fold(self) -> LogisticMIL:
+    def _copy_for_fold(self) -> LogisticMIL:
         """Return a copy with a quarter of the restarts, for the found carrier only: it needs an eighth of the time."""
         n_restarts = max(1, self.n_restarts // 4)
         carrier = ("first", "second")[self.carrier_]
@@ -125,7 +125,7 @@ class LogisticMIL(BinaryClassifier):
 
     def _decide(self, X: RepertoireDataset) -> NDArray[np.float64]:
         parameters = np.append(self.weights_, self.bias_)[None]
-        return np.asarray(self._scores(X, parameters, np.array([self.carrier_]))[0])
+        return np.asarray(self._compute_scores(X, parameters, np.array([self.carrier_]))[0])
 
     def decision_path(
         self, X: RepertoireDataset, y: ArrayLike, X_new: RepertoireDataset, values: Sequence[Any]
@@ -140,7 +140,7 @@ class LogisticMIL(BinaryClassifier):
         each = sorted({int(value) for value in values})
         one = clone(self).set_params(n_epochs=each[-1])
         one._checkpoints = each
-        scores = one.fit_scores(X, y)._scores(X_new, *one._path)
+        scores = one.fit_scores(X, y)._compute_scores(X_new, *one._path)
         return np.asarray(scores[np.searchsorted(each, values)])
 
     def _check(self) -> None:
@@ -152,17 +152,17 @@ class LogisticMIL(BinaryClassifier):
             check_whole_number(name, getattr(self, name), low=low)
         check_whole_number("n_epochs", min([self.n_epochs, *(self._checkpoints or ())]))
 
-    def _carriers(self) -> list[int]:
+    def _list_carriers(self) -> list[int]:
         return [index for index, name in enumerate(("first", "second")) if self.carrier in (name, "either")]
 
     def _train(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], checkpoints: Sequence[int]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return weights and biases, (V, K, F + 1), and losses, (V, K), of the restarts after numbers of epochs."""
-        known = kmer_abundances(X, self.abundance, trim=self.trim)
+        known = load_kmer_abundances(X, self.abundance, trim=self.trim)
         has_kmers = known.letters[X.rows].any(axis=(1, 2))
         rows, labels = X.rows[has_kmers], positive[has_kmers].astype(np.int64)
-        carriers = self._carriers()
+        carriers = self._list_carriers()
         parameters = np.zeros((len(carriers), len(checkpoints), self.n_restarts, N_FEATURES + 1))
         losses = np.zeros(parameters.shape[:3])
         if not len(rows):
@@ -172,7 +172,7 @@ class LogisticMIL(BinaryClassifier):
         starts = np.zeros(parameters.shape[2:])
         starts[:, :-1] = rng.uniform(-limit, limit, (self.n_restarts, N_FEATURES))
         order = np.array([rng.permutation(len(rows)) for _ in range(checkpoints[-1])])
-        standard = _standard(known.letters[rows], known.moments[rows])
+        standard = _compute_moments(known.letters[rows], known.moments[rows])
         schedule = Schedule(order, int(self.batch_size), float(self.learning_rate))
         for i, carrier in enumerate(carriers):
             sample = Sample(rows, (labels == carrier).astype(np.float64), standard)
@@ -180,18 +180,18 @@ class LogisticMIL(BinaryClassifier):
             train(known, sample, schedule, starts, kept)
         return np.concatenate(parameters, axis=1), np.concatenate(losses, axis=1)
 
-    def _scores(
+    def _compute_scores(
         self, X: RepertoireDataset, parameters: NDArray[np.float64], carriers: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Return the scores, (V, B), of weights and biases, (V, F + 1), that were trained for carrier classes, (V,)."""
-        known = kmer_abundances(X, self.abundance, trim=self.trim)
+        known = load_kmer_abundances(X, self.abundance, trim=self.trim)
         scores = np.empty((len(parameters), len(X)))
         score(known, np.ascontiguousarray(X.rows), parameters, scores)
         signed = np.where(carriers[:, None] == 1, scores, -scores)
         return np.where(known.letters[X.rows].any(axis=(1, 2)), signed, self.prior_)
 
 
-def _standard(letters: NDArray[np.float64], moments: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_moments(letters: NDArray[np.float64], moments: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return mean and standard deviation of each feature, (2, F), from `KmerAbundances` of the training repertoires.
 
     The standard deviation of a constant feature is set to 1.

@@ -91,7 +91,7 @@ def score(
         for version in range(len(parameters)):
             _tabulate(parameters[version], tables)
             slope = parameters[version, _ABUNDANCE]
-            scores[version, index], guess = _highest_of(known, rows[index], tables, slope, guess)
+            scores[version, index], guess = _find_highest_of(known, rows[index], tables, slope, guess)
 
 
 @njit(parallel=True, nogil=True)
@@ -129,7 +129,7 @@ def _train_restart(
             gradient[:] = 0
             slope = _unstandardise(parameters, standard, raw, tables)
             for i in batch:
-                odds, guesses[i] = _highest_of(known, rows[i], tables, slope, guesses[i])
+                odds, guesses[i] = _find_highest_of(known, rows[i], tables, slope, guesses[i])
                 values = known.highest[rows[i]] if slope >= 0 else known.lowest[rows[i]]
                 residual = (1 / (1 + np.exp(-odds)) - labels[i]) / len(batch)
                 _add(gradient, residual, guesses[i], values[guesses[i]], standard)
@@ -139,7 +139,7 @@ def _train_restart(
             slope = _unstandardise(parameters, standard, raw, tables)
             checkpoints.parameters[checkpoint, restart] = raw
             for i in range(len(rows)):
-                odds, guesses[i] = _highest_of(known, rows[i], tables, slope, guesses[i])
+                odds, guesses[i] = _find_highest_of(known, rows[i], tables, slope, guesses[i])
                 loss = max(odds, 0.0) + np.log1p(np.exp(-abs(odds))) - labels[i] * odds
                 checkpoints.losses[checkpoint, restart] += loss / len(rows)
             checkpoint += 1
@@ -176,10 +176,10 @@ def _tabulate(raw: NDArray[np.float64], tables: NDArray[np.float64]) -> None:
 
 
 @njit(nogil=True)
-def _highest_of(
+def _find_highest_of(
     known: KmerAbundances, row: int, tables: NDArray[np.float64], slope: float, guess: int
 ) -> tuple[float, int]:
-    """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_highest`.
+    """Return the highest score of a repertoire's instances, and the 4-mer that has it; see `_find_highest`.
 
     Among the instances of one 4-mer, the most abundant has the highest score if the weight of the abundance is
     positive, and the least abundant if it is negative.
@@ -188,12 +188,12 @@ def _highest_of(
         values, bounds = known.highest[row], known.highest_bounds[row]
     else:
         values, bounds = known.lowest[row], known.lowest_bounds[row]
-    best, code = _highest(values, bounds, tables, slope, guess)
+    best, code = _find_highest(values, bounds, tables, slope, guess)
     return best, code
 
 
 @njit(nogil=True)
-def _highest(
+def _find_highest(
     values: NDArray[np.float32],
     bounds: NDArray[np.float32],
     tables: NDArray[np.float64],
@@ -232,14 +232,14 @@ def _highest(
             start, bound = begin + third[triple % 20], bounds[400 + triple]
             if bound > 0 or start + (max_fourth + slope * bound) < best:
                 continue
-            top, last = _highest_last(values[20 * triple : 20 * triple + 20], fourth, start, slope, best)
+            top, last = _find_highest_last(values[20 * triple : 20 * triple + 20], fourth, start, slope, best)
             if top > best or (top == best and 20 * triple + last < code):
                 best, code = top, 20 * triple + last
     return best, code
 
 
 @njit(nogil=True)
-def _highest_last(
+def _find_highest_last(
     values: NDArray[np.float32], fourth: NDArray[np.float64], start: float, slope: float, least: float
 ) -> tuple[float, int]:
     """Return the highest score of 4-mers with the same first three residues, and the first fourth residue that has it.

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
 from deeprc.baselines.carriers import Carriers, find_associated_clones
-from deeprc.baselines.held_out_clones import held_out_counts
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.held_out_clones import count_held_out_clones
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
@@ -102,9 +102,9 @@ class PublicClones(BinaryClassifier):
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the clones that the container's repertoires share."""
-        fields = gene_fields(X) if self.genes else []
-        shared_clones(X, fields)
-        distinct_clones(X, fields)
+        fields = list_gene_fields(X) if self.genes else []
+        find_shared_clones(X, fields)
+        count_distinct_clones(X, fields)
 
     def associated_clones(self) -> pd.DataFrame:
         """Return the associated clones in rising order of their p-values.
@@ -116,7 +116,7 @@ class PublicClones(BinaryClassifier):
             the second and of the first class (`carriers_positive`, `carriers_negative`: donors if these are known,
             otherwise training repertoires), and `p_value`.
         """
-        frame = self._clones().to_frame()
+        frame = self._make_clone_set().to_frame()
         frame["carriers_positive"] = self.carriers_[1]
         frame["carriers_negative"] = self.carriers_[0]
         frame["p_value"] = self.p_values_
@@ -131,17 +131,19 @@ class PublicClones(BinaryClassifier):
 
     def _learn(self, X: RepertoireDataset, positive: NDArray[np.bool_], groups: Integers | None) -> None:
         """Learn from the repertoires in canonical order."""
-        thresholds = self._checked_thresholds()
-        folds = inner_folds(X, positive, self.n_inner_folds, groups)
-        self.fields_ = gene_fields(X) if self.genes else []
-        n = distinct_clones(X, self.fields_)
+        thresholds = self._validate_thresholds()
+        folds = assign_inner_folds(X, positive, self.n_inner_folds, groups)
+        self.fields_ = list_gene_fields(X) if self.genes else []
+        n = count_distinct_clones(X, self.fields_)
         n_positive, n_negative = int(positive.sum()), int((~positive).sum())
         self.prior_ = float(np.log((n_positive + 1) / (n_negative + 1)))
         cross_fit = self.cross_fit and bool(folds.any())
         if self.p_value is None and not folds.any():
             thresholds = np.array([_PUBLISHED])
         carriers = Carriers.of(X, positive, groups)
-        counts = held_out_counts(shared_clones(X, self.fields_), X, carriers, folds, thresholds, cross_fit=cross_fit)
+        counts = count_held_out_clones(
+            find_shared_clones(X, self.fields_), X, carriers, folds, thresholds, cross_fit=cross_fit
+        )
         self.thresholds_, self.cross_entropy_ = thresholds, np.zeros(0)
         if len(thresholds) > 1:
             self.cross_entropy_ = np.array([self._cross_entropy(k, n, positive, folds) for k in counts])
@@ -152,7 +154,7 @@ class PublicClones(BinaryClassifier):
         if len(self.p_values_) == 0:
             self.distributions_ = np.zeros((0, 2))
 
-    def _checked_thresholds(self) -> Floats:
+    def _validate_thresholds(self) -> Floats:
         """Return the thresholds to select from, in falling order."""
         if self.p_value is not None:
             values = [self.p_value]
@@ -182,7 +184,7 @@ class PublicClones(BinaryClassifier):
 
     def _choose(self, X: RepertoireDataset, carriers: Carriers) -> None:
         """Keep the clones that are associated with the label in all training repertoires."""
-        clones = shared_clones(X, self.fields_)
+        clones = find_shared_clones(X, self.fields_)
         found = find_associated_clones(clones, carriers, self.p_value_)
         chosen = CloneSet(take_sequences(X, clones.representative[found.indices], self.fields_))
         a, n, p_values = found.label_sums, found.n_carriers, found.p_values
@@ -193,14 +195,14 @@ class PublicClones(BinaryClassifier):
         self.v_call_, self.j_call_ = (names.get(field, np.zeros(0, "<U1")) for field in GENE_FIELDS)
         self.carriers_, self.p_values_ = np.stack([n - a, a])[:, order], p_values[order]
 
-    def _clones(self) -> CloneSet:
+    def _make_clone_set(self) -> CloneSet:
         names = {"v_call": self.v_call_, "j_call": self.j_call_}
         genes = {field: Categorical.encode(names[field].tolist()) for field in self.fields_}
         return CloneSet(Sequences.counted_once(self.residues_, self.offsets_).with_genes(genes))
 
     def _decide(self, X: RepertoireDataset) -> Floats:
-        k = np.array([len(found) for found in self._clones().find_in(X)], np.int64)
-        return self.prior_ + beta_binomial_log_odds(self.distributions_, k, distinct_clones(X, self.fields_))
+        k = np.array([len(found) for found in self._make_clone_set().find_in(X)], np.int64)
+        return self.prior_ + beta_binomial_log_odds(self.distributions_, k, count_distinct_clones(X, self.fields_))
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         super()._restore(arrays, values)

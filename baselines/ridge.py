@@ -12,22 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.columns import Columns, Scale
-from deeprc.baselines.dual import dual_ridge_path
+from deeprc.baselines.dual import fit_dual_ridge_path
 from deeprc.baselines.elastic_net import Solution
 from deeprc.baselines.parameters import check_positive
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
-__all__ = ["ridge_path"]
+__all__ = ["fit_ridge_path"]
 
 Floats = NDArray[np.float64]
 
 
-def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scale = "standard") -> Iterator[Solution]:
+def fit_ridge_path(
+    matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scale = "standard"
+) -> Iterator[Solution]:
     """Return the solution for each C in turn.
 
     A solution minimises C * sum of squared errors + |w|^2. The coefficients w are those of columns that are centred,
     scaled and divided by the square root of their number, so that one C means about the same for nine columns and for
-    160,000. The intercept has no penalty. See `dual_ridge_path`.
+    160,000. The intercept has no penalty. See `fit_dual_ridge_path`.
 
     Parameters
     ----------
@@ -46,13 +48,13 @@ def ridge_path(matrix: Any, numbers: Floats, Cs: Sequence[float], *, scale: Scal
         If a C is not above 0.
     """
     Cs = [check_positive("C", C) for C in Cs]
-    return _solutions(Columns(matrix, scale=scale), numbers, Cs)
+    return _fit_each(Columns(matrix, scale=scale), numbers, Cs)
 
 
-def _solutions(columns: Columns, numbers: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
+def _fit_each(columns: Columns, numbers: Floats, Cs: Sequence[float]) -> Iterator[Solution]:
     n_columns = max(int((columns.factor > 0).sum()), 1)
-    with one_blas_thread():  # so that the number of threads changes nothing
-        for dual in dual_ridge_path(columns.gram() / n_columns, numbers, Cs):
+    with limit_blas_threads():  # so that the number of threads changes nothing
+        for dual in fit_dual_ridge_path(columns.gram() / n_columns, numbers, Cs):
             coefficients = columns.factor * columns.products(dual.weights) / n_columns
             used = np.flatnonzero(coefficients)
             intercept = dual.intercept - coefficients[used] @ columns.centre[used]

@@ -17,7 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
 
-__all__ = ["SheetColumns", "SheetColumnsRidge", "control_columns"]
+__all__ = ["SheetColumns", "SheetColumnsRidge", "list_control_columns"]
 
 _MAX_CATEGORIES = 20  # a column with more categories names single repertoires
 _MIN_REPERTOIRES_PER_CATEGORY = 2  # on average
@@ -25,7 +25,7 @@ _MIN_REPERTOIRES_PER_CATEGORY = 2  # on average
 Known = dict[str, dict[str, Any]]
 
 
-def control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> list[str]:
+def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -> list[str]:
     """Return the names of the columns that a control can read: numbers, and categories that several repertoires share.
 
     Parameters
@@ -74,7 +74,7 @@ class _SheetFeatures(RepertoireEstimator):
             else:
                 self.known_[name] = {"categories": sorted(set(values.astype(str)))}
 
-    def _rows(self, X: RepertoireDataset) -> NDArray[np.float64]:
+    def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         parts = [np.zeros((len(X), 0))]
         for name, known in self.known_.items():
             values = X.metadata[name]
@@ -95,7 +95,7 @@ class SheetColumns(_SheetFeatures, PenalisedClassifier):
     Parameters
     ----------
     columns
-        Names of the columns to read; see `control_columns`.
+        Names of the columns to read; see `list_control_columns`.
     C
         Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
@@ -107,7 +107,7 @@ class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
     Parameters
     ----------
     columns
-        Names of the columns to read; see `control_columns`.
+        Names of the columns to read; see `list_control_columns`.
     C
-        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.ridge_path`.
+        Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """

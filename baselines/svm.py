@@ -21,7 +21,7 @@ from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import canonical_order, encode_two_classes
 
-__all__ = ["SVM", "SVMRegressor", "path_scores"]
+__all__ = ["SVM", "SVMRegressor", "score_path"]
 
 _TOLERANCE = 1e-8  # tolerance of the optimality conditions, so small that the order of repertoires has no effect
 _MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory labels need so many
@@ -93,7 +93,7 @@ class SVM(KernelClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         new = similarity(X_new, X, self.kernel, **self._settings)
-        return path_scores(self._gram(X), positive, new, costs)
+        return score_path(self._gram(X), positive, new, costs)
 
 
 class SVMRegressor(KernelRegressor):
@@ -134,7 +134,7 @@ class SVMRegressor(KernelRegressor):
         self.weighted = weighted
 
     def _fit(self, X: RepertoireDataset, numbers: Floats) -> None:
-        machine = self._solved(self._gram(X), numbers, self.C)
+        machine = self._fit_machine(self._gram(X), numbers, self.C)
         self._keep(X[machine.support_])
         self.dual_coef_, self.intercept_ = machine.dual_coef_[0].copy(), np.array([float(machine.intercept_[0])])
 
@@ -143,20 +143,20 @@ class SVMRegressor(KernelRegressor):
 
     def _path(self, X: RepertoireDataset, numbers: Floats, X_new: RepertoireDataset, values: Sequence[Any]) -> Floats:
         kernel, new = self._gram(X), similarity(X_new, X, self.kernel, **self._settings)
-        machines = (self._solved(kernel, numbers, value) for value in values)
+        machines = (self._fit_machine(kernel, numbers, value) for value in values)
         return np.array([new[:, each.support_] @ each.dual_coef_[0] + each.intercept_[0] for each in machines])
 
-    def _solved(self, kernel: Floats, numbers: Floats, C: Any) -> SVR:
+    def _fit_machine(self, kernel: Floats, numbers: Floats, C: Any) -> SVR:
         cost, width = check_positive("C", C), check_not_negative("epsilon", self.epsilon)
         machine = SVR(kernel="precomputed", C=cost, epsilon=width, tol=_TOLERANCE, max_iter=_MAX_ITERATIONS)
         _run(machine, kernel, numbers, cost)
         return machine
 
 
-def path_scores(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: Floats) -> Floats:
+def score_path(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs: Floats) -> Floats:
     """Return the scores of new repertoires by the SVM of each C, (V, B).
 
-    One run of the solver serves all small C, and one all C that are larger than every coefficient; see `_optimum`.
+    One run of the solver serves all small C, and one all C that are larger than every coefficient; see `_find_optimum`.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def path_scores(kernel: Floats, positive: NDArray[np.bool_], new: Floats, costs:
     for index in np.argsort(costs, kind="stable"):
         cost = float(costs[index])
         if solution is None or not solution.holds_for(cost):
-            solution = _optimum(kernel, positive, cost)
+            solution = _find_optimum(kernel, positive, cost)
         scores[index] = solution.at(cost).decide(new)
     return scores
 
@@ -222,11 +222,11 @@ class _Solution:
 
 
 def _solve(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
-    """Return the optimum for this C; see `_optimum`."""
-    return _optimum(kernel, positive, cost).at(cost)
+    """Return the optimum for this C; see `_find_optimum`."""
+    return _find_optimum(kernel, positive, cost).at(cost)
 
 
-def _optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
+def _find_optimum(kernel: Floats, positive: NDArray[np.bool_], cost: float) -> _Solution:
     """Return the optimum for this C or, if C is small, an optimum from which that of this C follows.
 
     With m repertoires in the rarer class and a kernel between 0 and 1, scores without the intercept differ by at most

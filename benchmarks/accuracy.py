@@ -28,7 +28,7 @@ import click
 import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
-from accuracy_jobs import METHODS, Entry, Job, Results, count_kmers, entries_of, measure, measure_job
+from accuracy_jobs import METHODS, Entry, Job, Results, count_kmers, list_entries, measure, measure_job
 from accuracy_looks import check_seeds, record_look
 from accuracy_tables import KNOWN, show, summarise, tell
 
@@ -38,10 +38,10 @@ from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.cohort import Cohort
-from deeprc.datasets.simulation.recipe import recipes
+from deeprc.datasets.simulation.recipe import list_recipes
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
+from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 
 _WITHOUT_KMERS = ("deeprc", "ensemble", "public-clones", "v-genes", "diversity", KNOWN, "known-recipe")
 _ON_REQUEST = ("ensemble", "gapped", "public-clones", "v-genes", "stack")
@@ -109,14 +109,14 @@ def main(
         on_workers = scheduler is not None and device_name != "auto"
         device = torch.device(device_name) if on_workers else resolve_device(device_name)
         of_recipe, of_config = _split_overrides(overrides)
-        configs = _configs(presets, of_config)
-        numbers = _seeds(seeds)
+        configs = _load_configs(presets, of_config)
+        numbers = _parse_seeds(seeds)
         check_seeds(numbers, look)
         if container is None:
             if target or group or test:
                 raise InputError("--target, --group and --test are for a --container; recipes have the target status")
-            names = _recipe_names(recipe_names)
-            sources = [_of_recipe(name, of_recipe, seed, scale, background) for name in names for seed in numbers]
+            names = _parse_recipe_names(recipe_names)
+            sources = [_make_source(name, of_recipe, seed, scale, background) for name in names for seed in numbers]
         else:
             _check_container_alone(recipe_names, of_recipe, background, target)
             assert target is not None
@@ -126,7 +126,9 @@ def main(
             output.absolute() / "cohort", virtual=device.type == "cuda" if virtual is None else virtual, keep=keep
         )
         workers = HERE if scheduler is None else Workers(scheduler=scheduler, modules=Path(__file__).parent.absolute())
-        work = _Work(Results(output / "jobs"), cohorts, device, workers, _methods(methods), configs, _folds(folds))
+        work = _Work(
+            Results(output / "jobs"), cohorts, device, workers, _parse_methods(methods), configs, _parse_folds(folds)
+        )
         if look is not None:
             record_look([source.name for source in sources], numbers, work.methods, [*presets, *overrides], look)
         output.mkdir(parents=True, exist_ok=True)
@@ -161,7 +163,7 @@ class _Work:
         for _, same in groupby(sources, key=lambda source: source.name):
             of_recipe = list(same)
             together = [[each] for each in of_recipe] if self.workers.scheduler is None else [of_recipe]
-            done = [row for some in together for row in self._of_cohorts(some)]
+            done = [row for some in together for row in self._measure_cohorts(some)]
             if done:
                 show(summarise(pd.DataFrame(done)))
             rows += done
@@ -169,12 +171,12 @@ class _Work:
             raise InputError("nothing was measured")
         return pd.DataFrame(rows)
 
-    def _of_cohorts(self, sources: Sequence[Source]) -> list[dict[str, Any]]:
+    def _measure_cohorts(self, sources: Sequence[Source]) -> list[dict[str, Any]]:
         places = [(source, entry, fold) for source in sources for entry, fold in self._places(source)]
-        known = [self._known(entry, source, fold) for source, entry, fold in places]
+        known = [self._load_result(entry, source, fold) for source, entry, fold in places]
         waiting = [index for index, outcome in enumerate(known) if outcome is None]
         needed = list({places[index][0].seed: places[index][0] for index in waiting}.values())
-        with self.cohorts.opened(needed) as datasets:
+        with self.cohorts.open_cohort(needed) as datasets:
             by_seed = {source.seed: dataset for source, dataset in zip(needed, datasets, strict=True)}
             jobs = []
             for index in waiting:
@@ -185,13 +187,13 @@ class _Work:
                 if self._needs_kmers([job for job in jobs if job.source is source]):
                     seconds = count_kmers(by_seed[source.seed])
                     click.echo(f"{source.name} seed {source.seed}: 4-mers: {seconds:.1f} s", err=True)
-            for job, outcome in self._measured(jobs, by_seed):
+            for job, outcome in self._measure_job(jobs, by_seed):
                 known[job.index] = outcome
         return [
             row
             for (source, entry, fold), found in zip(places, known, strict=True)
             if found
-            for row in _with_members({**_place(entry, source, fold), "method": entry.label, **found})
+            for row in _add_member_rows({**_locate_result(entry, source, fold), "method": entry.label, **found})
         ]
 
     def _needs_kmers(self, jobs: Sequence[Job]) -> bool:
@@ -200,17 +202,17 @@ class _Work:
         return can_be_used and any(not job.entry.name.startswith(_WITHOUT_KMERS) for job in jobs)
 
     def _places(self, source: Source) -> list[tuple[Entry, int]]:
-        entries, left_out = entries_of(source, self.methods, self.configs)
+        entries, left_out = list_entries(source, self.methods, self.configs)
         for name, reason in left_out.items():
             click.echo(f"{source.name}: {name} is left out: {reason}", err=True)
         return [(entry, fold) for fold in self.folds for entry in entries]
 
-    def _known(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
-        found = self.results.get(_place(entry, source, fold), entry.key(source, fold, self.device))
+    def _load_result(self, entry: Entry, source: Source, fold: int) -> dict[str, Any] | None:
+        found = self.results.get(_locate_result(entry, source, fold), entry.key(source, fold, self.device))
         # older versions did not store the predictions from which the interval of a container is computed
         return None if found is not None and source.path is not None and "tested" not in found else found
 
-    def _measured(
+    def _measure_job(
         self, jobs: Sequence[Job], datasets: Mapping[int, RepertoireDataset]
     ) -> Iterator[tuple[Job, dict[str, Any] | None]]:
         """Yield the jobs when they have ended, with their outcomes, which are stored; None if a job has failed."""
@@ -224,14 +226,14 @@ class _Work:
         entry, source, fold = job.entry, job.source, job.fold
         title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
         try:
-            outcome = result_of(future, title)
+            outcome = get_result(future, title)
         except Exception as error:  # the other jobs continue
             self.failures += 1
             _logger.debug("%s", title, exc_info=True)
             text = str(error).removeprefix(f"{title}: ")
             click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {text}'.split())}", err=True)
             return None
-        self.results.put(_place(entry, source, fold), entry.key(source, fold, self.device), outcome)
+        self.results.put(_locate_result(entry, source, fold), entry.key(source, fold, self.device), outcome)
         click.echo(f"{title}: AUC {outcome['auc']:.4f}, {outcome['seconds']:.1f} s", err=True)
         return outcome
 
@@ -240,7 +242,7 @@ def _measure_here(datasets: Mapping[int, RepertoireDataset], device: torch.devic
     return measure(job.entry, job.source, datasets[job.source.seed], job.fold, device)
 
 
-def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _add_member_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the row of the table, and for a stack also a row for each member."""
     shared = {name: row[name] for name in ("cohort", "seed", "fold", "n_train", "n_positive", "n_negative")}
     tested = row.get("tested")
@@ -254,7 +256,7 @@ def _with_members(row: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _place(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
+def _locate_result(entry: Entry, source: Source, fold: int) -> dict[str, Any]:
     return {"cohort": source.name, "seed": source.seed, "fold": fold, "entry": entry.name}
 
 
@@ -283,7 +285,7 @@ def _split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return parts
 
 
-def _configs(presets: Sequence[str], overrides: Sequence[str]) -> dict[str, Config]:
+def _load_configs(presets: Sequence[str], overrides: Sequence[str]) -> dict[str, Config]:
     """Return DeepRC's configurations, by their names in tables."""
     configs: dict[str, Config] = {}
     for preset in dict.fromkeys(split_names(presets)):
@@ -294,8 +296,8 @@ def _configs(presets: Sequence[str], overrides: Sequence[str]) -> dict[str, Conf
     return configs
 
 
-def _recipe_names(texts: Sequence[str]) -> list[str]:
-    known = list(recipes())
+def _parse_recipe_names(texts: Sequence[str]) -> list[str]:
+    known = list(list_recipes())
     names = []
     for text in split_names(texts) or ["simulated-*"]:
         found = fnmatch.filter(known, text) if set(text) & set("*?[") else [text]
@@ -305,7 +307,7 @@ def _recipe_names(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _of_recipe(name: str, overrides: Sequence[str], seed: int, scale: float, background: Path | None) -> Source:
+def _make_source(name: str, overrides: Sequence[str], seed: int, scale: float, background: Path | None) -> Source:
     place = None if background is None else background.absolute()
     cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=place)
     return Source(name, seed, test="part=test" if cohort.test_share else None, cohort=cohort, mapping=mapping)
@@ -322,7 +324,7 @@ def _check_container_alone(
         raise InputError("--container: expected a --target")
 
 
-def _methods(texts: Sequence[str]) -> list[str]:
+def _parse_methods(texts: Sequence[str]) -> list[str]:
     names = split_names(texts) or [name for name in METHODS if name not in _ON_REQUEST]
     for name in names:
         if name not in METHODS:
@@ -330,19 +332,19 @@ def _methods(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _seeds(text: str) -> list[int]:
-    numbers = _numbers("--seeds", text)
+def _parse_seeds(text: str) -> list[int]:
+    numbers = _parse_numbers("--seeds", text)
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _folds(text: str) -> list[int]:
-    numbers = list(range(N_FOLDS)) if text == "all" else _numbers("--folds", text)
+def _parse_folds(text: str) -> list[int]:
+    numbers = list(range(N_FOLDS)) if text == "all" else _parse_numbers("--folds", text)
     if max(numbers) >= N_FOLDS:
         raise InputError(f"--folds {text}: expected 0 to {N_FOLDS - 1}, or all")
     return numbers
 
 
-def _numbers(option: str, text: str) -> list[int]:
+def _parse_numbers(option: str, text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError(f"{option} {text}: expected whole numbers from 0, with commas between them")

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.jobs import job_key
-from deeprc.datasets.cache import content_digest
+from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions, donor_codes, make_split
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task, encode_labels, parse_tasks
 
-__all__ = ["N_FOLDS", "Cohorts", "Source", "file_name"]
+__all__ = ["N_FOLDS", "Cohorts", "Source", "make_file_name"]
 
 N_FOLDS = 5
 _COHORT = ".accuracy.h5"
@@ -82,7 +82,7 @@ class Source:
     @cached_property
     def labels(self) -> NDArray[np.float64]:
         """Labels of the repertoires, (B, 1): 0, 1 or NaN."""
-        return labels([self.task], self.dataset.metadata)
+        return encode_labels([self.task], self.dataset.metadata)
 
     @cached_property
     def groups(self) -> NDArray[np.int64] | None:
@@ -93,7 +93,7 @@ class Source:
     def digest(self) -> str:
         """Digest of everything that distinguishes the cohort from others."""
         if self.mapping is None:
-            return job_key(content_digest(self.dataset.container), self.target, self.group_by, self.test)
+            return job_key(digest_container(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
         return job_key(self.mapping, None if path is None else _file_digest(Path(path)))
 
@@ -132,11 +132,11 @@ class Cohorts:
         """Return the path of the container of a cohort; None if it has none."""
         if source.cohort is None:
             return source.path
-        name = f"{file_name(source.name)}-seed-{source.seed}-{source.digest}{_COHORT}"
+        name = f"{make_file_name(source.name)}-seed-{source.seed}-{source.digest}{_COHORT}"
         return None if self.virtual else self.folder / name
 
     @contextmanager
-    def opened(self, sources: Sequence[Source]) -> Iterator[list[RepertoireDataset]]:
+    def open_cohort(self, sources: Sequence[Source]) -> Iterator[list[RepertoireDataset]]:
         """Yield the cohorts; their containers are deleted if the block ends without an error, else they are kept."""
         written = [place for each in sources if each.cohort is not None and (place := self.place(each))]
         if written:
@@ -168,7 +168,7 @@ class Cohorts:
             self.folder.rmdir()
 
 
-def file_name(name: str) -> str:
+def make_file_name(name: str) -> str:
     """Return a name without characters that file systems do not allow."""
     return re.sub(r"[^\w.+-]", "_", name)
 

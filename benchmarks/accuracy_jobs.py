@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy_cohorts import N_FOLDS, Source, file_name
+from accuracy_cohorts import N_FOLDS, Source, make_file_name
 from accuracy_intervals import add_interval
 from accuracy_ranking import as_classifier, measure_ranking
 from numpy.typing import NDArray
@@ -23,13 +23,13 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from deeprc.airr_ml.ranking import can_rank
-from deeprc.benchmarking.cross_fitting import cross_fit, mixed_folds
+from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
 from deeprc.benchmarking.jobs import job_key
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
@@ -44,7 +44,7 @@ from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 from deeprc.versions import package_version
 
-__all__ = ["JUDGED", "METHODS", "Entry", "Job", "Results", "count_kmers", "entries_of", "measure", "measure_job"]
+__all__ = ["JUDGED", "METHODS", "Entry", "Job", "Results", "count_kmers", "list_entries", "measure", "measure_job"]
 
 FORMAT, VERSION = "deeprc-accuracy", 4
 METHODS: Mapping[str, str | None] = {
@@ -103,7 +103,7 @@ class Entry:
         return job_key(FORMAT, VERSION, version, source.digest, source.seed, N_FOLDS, fold, self.name, what)
 
 
-def entries_of(
+def list_entries(
     source: Source, names: Sequence[str], configs: Mapping[str, Config]
 ) -> tuple[list[Entry], dict[str, str]]:
     """Return the entries for a cohort, and the reasons for methods that cannot be used with it.
@@ -122,7 +122,7 @@ def entries_of(
         known = METHODS[name]
         if known is None:
             together = name == "ensemble"
-            entries += [_deeprc(preset, config, source, together) for preset, config in configs.items()]
+            entries += [_make_deeprc_entry(preset, config, source, together) for preset, config in configs.items()]
             continue
         try:
             (method,), _ = choose_methods([known], preset=_SEARCH, dataset=source.dataset)
@@ -134,11 +134,11 @@ def entries_of(
     return entries, left_out
 
 
-def _deeprc(preset: str, config: Config, source: Source, together: bool) -> Entry:
+def _make_deeprc_entry(preset: str, config: Config, source: Source, together: bool) -> Entry:
     if config.network.abundance == "log" and not source.has_counts:  # log(1) is 0
         config = replace(config, network=replace(config.network, abundance="none"))
     name, label = ("ensemble", f"{N_FOLDS - 1} x DeepRC") if together else ("deeprc", "DeepRC")
-    return Entry(f"{name}-{file_name(preset)}", f"{label} ({preset})", config=config, together=together)
+    return Entry(f"{name}-{make_file_name(preset)}", f"{label} ({preset})", config=config, together=together)
 
 
 def _is_tried(setting: Setting, source: Source) -> bool:
@@ -172,13 +172,13 @@ class Results:
 
     def _path(self, place: Mapping[str, Any], key: str) -> Path:
         name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"
-        return self.folder / file_name(str(place["cohort"])) / name
+        return self.folder / make_file_name(str(place["cohort"])) / name
 
 
 def count_kmers(dataset: RepertoireDataset) -> float:
     """Count the 4-mers that several methods use, unless they are counted already; return the seconds."""
     started = time.perf_counter()
-    kmer_matrix(dataset[:0])
+    compute_kmer_matrix(dataset[:0])
     return time.perf_counter() - started
 
 
@@ -226,14 +226,14 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
     if not (n_positive and n_negative):
         raise InputError(f"{source.name}: the test side of fold {fold} has one class only")
     if entry.config is None:
-        scores, found = _fitted(entry, source, dataset, split)
+        scores, found = _fit_method(entry, source, dataset, split)
     elif entry.together:
         splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
-        members, found = _trained_together(entry.config, source, dataset, splits, device)
+        members, found = _train_together(entry.config, source, dataset, splits, device)
         found["member_aucs"] = midrank_aucs(label, members).tolist()
         scores = members.mean(axis=0)
     else:
-        scores, found = _trained_alone(entry.config, source, dataset, split, device)
+        scores, found = _train_alone(entry.config, source, dataset, split, device)
     auc = float(midrank_aucs(label, scores[None])[0])
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
@@ -251,7 +251,7 @@ class _Trained:
     test_seconds: float
 
 
-def _trained(
+def _train_and_score(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
 ) -> _Trained:
     every = Fold(dataset, source.labels, source.groups)
@@ -266,11 +266,11 @@ def _trained(
     return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 
 
-def _trained_alone(
+def _train_alone(
     config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold, (B,), and facts about the training."""
-    trained = _trained(config, source, dataset, split, device)
+    trained = _train_and_score(config, source, dataset, split, device)
     state, trainer = trained.state, trained.trainer
     best = next((row for row in state.history if row["update"] == state.best_update), {})
     found = {
@@ -282,24 +282,24 @@ def _trained_alone(
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,
     }
-    rows = _learned_rows(source, split)
+    rows = _find_learning_rows(source, split)
     ranking = measure_ranking(as_classifier(trained.model), source, dataset[rows], source.labels[rows, 0] == 1)
     calibration = calibrate_model(trained.model, trainer.validation).tasks[0].calibration
-    found |= _judged(source, split, calibration.slope * trained.scores + calibration.intercept)
+    found |= _judge_log_odds(source, split, calibration.slope * trained.scores + calibration.intercept)
     return trained.scores, {**found, **ranking}
 
 
-def _judged(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
+def _judge_log_odds(source: Source, split: Split, log_odds: NDArray[np.float64]) -> Outcome:
     """Return the measures `JUDGED` of the probabilities on the test fold, from log-odds, (B,)."""
     judged = judge_probabilities(source.labels[split.test, 0].astype(np.int64), expit(log_odds))
     return {name: judged[name] for name in JUDGED}
 
 
-def _trained_together(
+def _train_together(
     config: Config, source: Source, dataset: RepertoireDataset, splits: Sequence[Split], device: torch.device
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
-    members = [_trained(config, source, dataset, split, device) for split in splits]
+    members = [_train_and_score(config, source, dataset, split, device) for split in splits]
     seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
     return np.stack([each.scores for each in members]), found
@@ -310,17 +310,17 @@ def _validation_auc(outputs: Tensor, known: Tensor) -> dict[str, float]:
     return {"validation_auc": float(roc_auc_score(label, outputs[:, 0].cpu()))} if len(label.unique()) == 2 else {}
 
 
-def _fitted(
+def _fit_method(
     entry: Entry, source: Source, dataset: RepertoireDataset, split: Split
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Fit a method to training and validation folds; return scores of the test fold, (B,), and facts about the fit."""
     assert entry.method is not None
-    rows = _learned_rows(source, split)
+    rows = _find_learning_rows(source, split)
     X, y, X_test = dataset[rows], source.labels[rows, 0].astype(np.int64), dataset[split.test]
     started = time.perf_counter()
     groups = None if source.groups is None else source.groups[rows]
-    setting, auc = _chosen(entry.method, X, y, entry.settings, groups)
-    estimator = with_setting(entry.method.estimator, setting)
+    setting, auc = _choose_setting(entry.method, X, y, entry.settings, groups)
+    estimator = apply_setting(entry.method.estimator, setting)
     estimator.fit_scores(X, y, groups=groups)
     found: Outcome = {"validation_auc": auc, "setting": setting, "seconds": time.perf_counter() - started}
     if isinstance(estimator, Stack):
@@ -341,7 +341,7 @@ def _judge_stack(
     (B,), and, if it ranks sequences, the keys of `measure_ranking`. For DeepRC, the networks of all folds predict
     together, and the first one ranks.
     """
-    rows = _learned_rows(source, split)
+    rows = _find_learning_rows(source, split)
     X, positive = dataset[rows], source.labels[rows, 0] == 1
     member_scores = stack.member_scores(dataset[split.test]).to_numpy()  # (B, M)
     log_odds = stack.combination_.log_odds(member_scores)
@@ -351,17 +351,21 @@ def _judge_stack(
         model = member.models[0]
         ranking = measure_ranking(model, source, X, positive) if can_rank(model) else {}
         described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
-    found = {"members": described, **_judged(source, split, log_odds), **measure_ranking(stack, source, X, positive)}
+    found = {
+        "members": described,
+        **_judge_log_odds(source, split, log_odds),
+        **measure_ranking(stack, source, X, positive),
+    }
     return np.asarray(log_odds, np.float64), found
 
 
-def _learned_rows(source: Source, split: Split) -> NDArray[np.int64]:
+def _find_learning_rows(source: Source, split: Split) -> NDArray[np.int64]:
     """Return the rows of the labelled training and validation repertoires, in the order of the cohort."""
     rows = np.sort(np.concatenate([split.train, split.validation]))
     return rows[~np.isnan(source.labels[rows, 0])]
 
 
-def _chosen(
+def _choose_setting(
     method: Method,
     X: RepertoireDataset,
     y: NDArray[np.int64],
@@ -371,5 +375,5 @@ def _chosen(
     """Return the first setting with the highest mean AUC over inner folds, and this AUC; None for a single setting."""
     if len(settings) < 2:
         return settings[0], None
-    found = cross_fit(method.estimator, settings, X, y, mixed_folds(X, y == 1, N_FOLDS, groups), groups)
+    found = cross_fit(method.estimator, settings, X, y, assign_mixed_folds(X, y == 1, N_FOLDS, groups), groups)
     return found.setting, found.auc

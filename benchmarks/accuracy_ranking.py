@@ -14,10 +14,10 @@ import pandas as pd
 from accuracy_cohorts import Source
 from numpy.typing import NDArray
 
-from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import gene_fields, take_sequences
+from deeprc.datasets.clones import list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.matching import match_motifs
@@ -68,7 +68,7 @@ def measure_ranking(
     if not 0 < n_true <= _MAX_TRUE:
         return found
     started = time.perf_counter()
-    ranked = ranked_sequences(estimator, X, y, max(_MIN_LENGTH, n_true))
+    ranked = rank_sequences(estimator, X, y, max(_MIN_LENGTH, n_true))
     seconds = time.perf_counter() - started
     is_true = np.fromiter((row in truth for row in _rows(ranked)), np.bool_, len(ranked))  # (R,)
     return found | {
@@ -98,7 +98,7 @@ def _true_sequences(source: Source, X: RepertoireDataset, y: NDArray[np.bool_]) 
             positive = [number for number, each in enumerate(source.cohort.signals, 1) if each.status == "positive"]
             carries &= np.isin(witness, positive)
         indices.append(X.container.repertoire_offsets[X.rows[at]] + np.flatnonzero(carries))
-    fields = gene_fields(X)
+    fields = list_gene_fields(X)
     sequences = take_sequences(X, np.concatenate([np.zeros(0, np.int64), *indices]), fields)
     return set(_rows(CloneSet(sequences).to_frame()))
 

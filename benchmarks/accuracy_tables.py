@@ -83,11 +83,11 @@ def tell(jobs: pd.DataFrame, output: Path, device: torch.device) -> None:
     shown = jobs.drop(columns=[name for name in _HIDDEN if name in jobs])
     write_text(output / "results.tsv", shown.to_csv(sep="\t", index=False))
     write_text(output / "table.md", _markdown(summary) + "\n" + _markdown(means))
-    report("accuracy", _plain(summary), device)
-    report("accuracy, means over cohorts", _plain(means), device)
+    report("accuracy", _replace_missing(summary), device)
+    report("accuracy, means over cohorts", _replace_missing(means), device)
 
 
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _replace_missing(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows in which missing values are None, for JSON."""
     rows = table.to_dict("records")
     return [{str(name): None if pd.isna(value) else value for name, value in row.items()} for row in rows]

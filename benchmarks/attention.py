@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 import torch
-from common import cohort, report
+from common import make_cohort, report
 
 from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -37,16 +37,19 @@ def _model(device: torch.device) -> TrainedModel:
     return TrainedModel((task,), DeepRC().eval().to(device), Config())
 
 
-def _streamed(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
+def _write_streamed(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
     write_attention(path, iterate_attention(model, dataset))
 
 
-def _at_once(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
+def _write_at_once(model: TrainedModel, dataset: RepertoireDataset, path: Path) -> None:
     for one in iterate_attention(model, dataset):
         one.sequences.to_csv(path, sep="\t", index=False, float_format="%.9g")
 
 
-_WAYS: dict[str, Callable[[TrainedModel, RepertoireDataset, Path], None]] = {"streamed": _streamed, "at once": _at_once}
+_WAYS: dict[str, Callable[[TrainedModel, RepertoireDataset, Path], None]] = {
+    "streamed": _write_streamed,
+    "at once": _write_at_once,
+}
 
 
 def _measure(way: str, container: str, device: str) -> tuple[float, float]:
@@ -70,7 +73,7 @@ def _peak_mb() -> float:
 def main(device: str, sequences: int) -> None:
     """Time the table of one repertoire; the first repertoire of the cohort, of the same size, does not count."""
     context, rows = multiprocessing.get_context("spawn"), []
-    with cohort(2, sequences) as dataset:
+    with make_cohort(2, sequences) as dataset:
         for way in _WAYS:
             with ProcessPoolExecutor(1, mp_context=context) as process:
                 seconds, peak = process.submit(_measure, way, str(dataset.container.path), device).result()

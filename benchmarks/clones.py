@@ -24,7 +24,7 @@ import pandas as pd
 from common import report
 from torch import device
 
-from deeprc.datasets.clones import Clones, gene_fields, group_clones
+from deeprc.datasets.clones import Clones, group_clones, list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SequencePool, Sizes, write_container
@@ -50,7 +50,7 @@ def main(container: Path | None, repertoires: int, sequences: int, pool: Path | 
 
 
 def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[str, Any]]:
-    fields = gene_fields(dataset) if genes else []
+    fields = list_gene_fields(dataset) if genes else []
     rows, bounds = dataset.container.sequences.arrays(fields), np.asarray(dataset.container.repertoire_offsets)
     _group(rows, bounds, 2)  # compilation
     few = max(2, int(np.searchsorted(bounds, share, side="right")) - 1)
@@ -59,8 +59,8 @@ def _measure(dataset: RepertoireDataset, genes: bool, share: int) -> list[dict[s
     frame = pd.concat([dataset[i].to_frame() for i in range(few)], ignore_index=True)[
         ["repertoire_id", "junction_aa", *fields]
     ]
-    table.append(_row("pandas", len(frame), lambda: _by_pandas(frame)))
-    table.append(_row("dictionary", len(frame), lambda: _by_dictionary(frame)))
+    table.append(_row("pandas", len(frame), lambda: _group_by_pandas(frame)))
+    table.append(_row("dictionary", len(frame), lambda: _group_by_dictionary(frame)))
     for row in table[1:]:
         row["times_ours"] = row["seconds"] / table[1]["seconds"]
     assert len({row["shared_clones"] for row in table[1:]}) == 1
@@ -74,13 +74,13 @@ def _group(rows: SequenceArrays, bounds: np.ndarray[Any, Any], few: int) -> tupl
     return len(clones), len(clones.repertoires)
 
 
-def _by_pandas(frame: pd.DataFrame) -> tuple[int, int]:
+def _group_by_pandas(frame: pd.DataFrame) -> tuple[int, int]:
     columns = [name for name in frame if name != "repertoire_id"]
     carriers = frame.drop_duplicates().groupby(columns, sort=False, observed=True)["repertoire_id"].size()
     return int((carriers > 1).sum()), int(carriers[carriers > 1].sum())
 
 
-def _by_dictionary(frame: pd.DataFrame) -> tuple[int, int]:
+def _group_by_dictionary(frame: pd.DataFrame) -> tuple[int, int]:
     carriers: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for repertoire, *clone in frame.itertuples(index=False, name=None):
         carriers[tuple(clone)].add(repertoire)

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from deeprc.cli import prepare_process
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -55,7 +55,7 @@ seconds_option = click.option("--seconds", default=4.0, help="To measure each fi
 
 
 @contextmanager
-def cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[RepertoireDataset]:
+def make_cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[RepertoireDataset]:
     """Yield a cohort of random repertoires in a temporary container."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +66,7 @@ def cohort(n_repertoires: int, n_sequences: int, seed: int = 0) -> Iterator[Repe
                 lengths = np.clip(np.round(normal), 5, 30).astype(np.int64)
                 residues = rng.integers(0, 20, lengths.sum(), dtype=np.uint8)
                 counts = rng.geometric(0.5, n_sequences).astype(np.uint32)
-                writer.append(f"repertoire.{number}", Sequences(residues, offsets_of(lengths), counts))
+                writer.append(f"repertoire.{number}", Sequences(residues, compute_offsets(lengths), counts))
             status = np.where(np.arange(n_repertoires) % 2, "case", "control")
             writer.finish(pd.DataFrame({"status": status}), source="a benchmark")
         yield open_dataset(path)
@@ -84,16 +84,16 @@ def alternate(
         for _ in range(_WARM_UP[device.type]):
             function()
     wait(device)
-    inner = {name: max(1, int(0.3 / max(_once(function, device), 1e-9))) for name, function in functions.items()}
+    inner = {name: max(1, int(0.3 / max(_time_once(function, device), 1e-9))) for name, function in functions.items()}
     times: dict[str, list[float]] = {name: [] for name in functions}
     end = time.perf_counter() + seconds * len(functions)
     while time.perf_counter() < end or len(next(iter(times.values()))) < least:
         for name, function in functions.items():
-            times[name].append(_once(function, device, inner[name]))
+            times[name].append(_time_once(function, device, inner[name]))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _once(function: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
+def _time_once(function: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
     wait(device)
     started = time.perf_counter()
     for _ in range(repeats):

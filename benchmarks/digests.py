@@ -37,7 +37,7 @@ def main(output: Path | None, compare: Path | None) -> None:
     """Print a digest for each result."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        found = digests(Path(folder))
+        found = compute_digests(Path(folder))
     expected = json.loads(compare.read_text()) if compare else found
     for name, digest in found.items():
         click.echo(f"{name:<24} {digest}{'' if expected.get(name) == digest else '   CHANGED'}")
@@ -46,7 +46,7 @@ def main(output: Path | None, compare: Path | None) -> None:
     sys.exit(expected != found)
 
 
-def digests(folder: Path) -> dict[str, str]:
+def compute_digests(folder: Path) -> dict[str, str]:
     """Return a digest of the content of each result."""
     cohort, _ = load_recipe("quickstart", _COHORT)
     write_airr(cohort, folder / "files")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import click
 import numpy as np
 import torch
-from common import alternate, cohort, launch_seconds, multiply_adds, options, report, seconds_option
+from common import alternate, launch_seconds, make_cohort, multiply_adds, options, report, seconds_option
 from torch import Tensor
 
 from deeprc.device import resolve_device
@@ -28,7 +28,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     """Time the forward pass, and forward and backward together."""
     where = resolve_device(device)
     rows = []
-    with cohort(1, sequences) as dataset:
+    with make_cohort(1, sequences) as dataset:
         collator = Collator(dataset, "log1p", device=where)
         batch = collator.sample(np.array([0]), drawn, np.random.default_rng(0)).sequences
         table_rows = _table_rows(batch.lengths, kernel_size)

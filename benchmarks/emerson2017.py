@@ -36,7 +36,7 @@ def main(data: Path, folds: int, repeats: int) -> None:
     table = pd.read_csv(data / _TABLE, sep="\t")
     positive, n = table["status"].to_numpy() == 1, table["uniques"].to_numpy()
     k = table.iloc[:, 3:].to_numpy().sum(axis=1)
-    held_out = [_held_out(k, n, positive, folds, seed) for seed in range(repeats)]
+    held_out = [_score_held_out(k, n, positive, folds, seed) for seed in range(repeats)]
     classes = _classes(k, n, positive)
     odds = _log_odds(k, n, classes)
     rows: list[dict[str, Any]] = [
@@ -66,7 +66,7 @@ def _log_odds(k: NDArray[Any], n: NDArray[Any], classes: list[tuple[float, float
     return positive - negative
 
 
-def _held_out(
+def _score_held_out(
     k: NDArray[Any], n: NDArray[Any], positive: NDArray[np.bool_], folds: int, seed: int
 ) -> NDArray[np.float64]:
     """Return the log-odds of each subject from the distributions of the other folds."""

@@ -77,7 +77,7 @@ def _ways(
 
     return {
         "ours": lambda: pooling(stored, offsets=offsets),
-        "softmax_matmul": lambda: _plain(pooling, padded, mask),
+        "softmax_matmul": lambda: _pool_plainly(pooling, padded, mask),
         "multihead_attention": attend,
     }
 
@@ -97,7 +97,7 @@ def _copy(pooling: HopfieldPooling, attention: nn.MultiheadAttention, n_sets: in
     return pooling.queries.detach().view(1, 1, dim).expand(n_sets, 1, dim)
 
 
-def _plain(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None) -> Tensor:
+def _pool_plainly(pooling: HopfieldPooling, padded: Tensor, mask: Tensor | None) -> Tensor:
     assert pooling.map_values is not None
     patterns = pooling.map_stored.normalise(padded)
     key = pooling.map_stored.map_normalised(patterns)  # (B, H, N, d)

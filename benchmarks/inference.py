@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 import torch
-from common import alternate, cohort, copy_bandwidth, options, report, seconds_option
+from common import alternate, copy_bandwidth, make_cohort, options, report, seconds_option
 
 from deeprc.device import resolve_device
 from deeprc.nn.batch import Collator
@@ -26,7 +26,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     """Time the output of one repertoire, all sequences scored."""
     where = resolve_device(device)
     rows = []
-    with cohort(1, sequences) as dataset:
+    with make_cohort(1, sequences) as dataset:
         collator = Collator(dataset, "log1p")
         for n_kernels in kernels:
             for fraction in fractions:

@@ -23,8 +23,8 @@ from sklearn.svm import SVC
 from torch import device
 
 from deeprc.baselines.kernels import KINDS, cross_kernel
-from deeprc.baselines.svm import path_scores
-from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.baselines.svm import score_path
+from deeprc.datasets.alphabet import compute_offsets, decode_many
 from deeprc.datasets.kmers import count_kmers
 from deeprc.datasets.simulation import GermlineBackground
 
@@ -44,7 +44,7 @@ def main(
     sequences: int, vectorizer_sequences: int, repertoires: int, loop_repertoires: int, trained: int, values: int
 ) -> None:
     """Measure the times and their ratios."""
-    rows = [_counting(sequences, min(sequences, vectorizer_sequences))]
+    rows = [_time_counting(sequences, min(sequences, vectorizer_sequences))]
     representations = _representations(repertoires)
     for kind in KINDS:
         kernel, row = _gram(representations, kind, min(repertoires, loop_repertoires))
@@ -73,11 +73,11 @@ def _row(what: str, unit: str, ours: tuple[float, int], usual: tuple[float, int]
     }
 
 
-def _counting(n: int, n_usual: int) -> dict[str, Any]:
+def _time_counting(n: int, n_usual: int) -> dict[str, Any]:
     drawn = [GermlineBackground().draw(_KEY, np.arange(i, min(i + _SIZE, n))) for i in range(0, n, _SIZE)]
     residues = np.concatenate([part.residues for part in drawn])
     lengths = np.concatenate([part.lengths for part in drawn])
-    offsets = offsets_of(lengths)
+    offsets = compute_offsets(lengths)
     texts = decode_many(residues[: offsets[n_usual]], offsets[: n_usual + 1])
     count_kmers(residues[: offsets[1]], lengths[:1])  # compiles
     seconds, counts = _seconds(lambda: count_kmers(residues, lengths))
@@ -101,13 +101,13 @@ def _gram(rows: NDArray[np.float32], kind: str, n_usual: int) -> tuple[NDArray[n
     cross_kernel(rows[:2], rows[:2], kind)  # compiles
     few = rows[:n_usual]
     seconds, kernel = _seconds(lambda: cross_kernel(rows, rows, kind))
-    usual_seconds, expected = _seconds(lambda: _loop(few, kind))
+    usual_seconds, expected = _seconds(lambda: _compute_by_loop(few, kind))
     np.testing.assert_allclose(kernel[:n_usual, :n_usual], expected, rtol=1e-5)
     pairs = [n * (n + 1) // 2 for n in (len(rows), n_usual)]
     return kernel, _row(f"Gram matrix, {kind}", "pair", (seconds, pairs[0]), (usual_seconds, pairs[1]))
 
 
-def _loop(rows: NDArray[np.float32], kind: str) -> NDArray[np.float64]:
+def _compute_by_loop(rows: NDArray[np.float32], kind: str) -> NDArray[np.float64]:
     if kind == "jaccard":
         rows = (rows > 0).astype(np.float32)
     kernel = np.ones((len(rows), len(rows)))
@@ -122,7 +122,7 @@ def _path(kernel: NDArray[np.float64], kind: str, n: int, n_values: int) -> dict
     positive, costs = rng.random(len(kernel)) < 0.4, 10 ** rng.uniform(-6, 6, n_values)
     positive[:2] = True, False
     train, new = kernel[:n, :n], kernel[n:, :n]
-    seconds, scores = _seconds(lambda: path_scores(train, positive[:n], new, costs))
+    seconds, scores = _seconds(lambda: score_path(train, positive[:n], new, costs))
     tried = costs[:_TRIED]
     machines = (SVC(kernel="precomputed", C=cost, tol=1e-8) for cost in tried)
     usual_seconds, expected = _seconds(lambda: [m.fit(train, positive[:n]).decision_function(new) for m in machines])

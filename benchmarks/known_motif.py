@@ -4,7 +4,7 @@ python benchmarks/known_motif.py [--recipe simulated-2 ...] [--scale 0.04] [--ba
 
 `binary` ranks repertoires by the share of their sequences with the motif. `continuous` ranks them by the mean over
 sequences of the largest number of residues of the motif at any position (paper lines 8912-8931; see
-`deeprc.baselines.known_motif.motif_scores`). `binary_count` ranks them by the number of sequences with the motif, which
+`deeprc.baselines.known_motif.score_motifs`). `binary_count` ranks them by the number of sequences with the motif, which
 also depends on the size of the repertoire. The AUC is that of all repertoires together, and the standard error (of
 `binary`) is by DeLong's formula; the paper has the mean and standard deviation over 5 folds.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from common import report
 from torch import device
 
-from deeprc.baselines.known_motif import motif_scores
+from deeprc.baselines.known_motif import score_motifs
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 
 _BINARY = [1, 1, 0.973, 1, 1, 0.865, 1, 1, 0.700, 1, 0.989, 0.609, 1, 0.946, 0.570, 1, 0.834, 0.532]
@@ -47,7 +47,7 @@ def main(
     for name in recipes or tuple(name for name in _PAPER if name.startswith("simulated")):
         cohort, mapping = load_recipe(name, overrides, seed=seed, scale=scale, background=background)
         dataset = SimulatedDataset(cohort)
-        figures = {overlap: motif_scores(dataset, mapping["signals"], overlap) for overlap in ("binary", "continuous")}
+        figures = {overlap: score_motifs(dataset, mapping["signals"], overlap) for overlap in ("binary", "continuous")}
         figures["binary_count"] = np.rint(figures["binary"] * cohort.all_sizes)
         positive = np.array([cohort.is_positive(number) for number in range(cohort.n_repertoires)])
         binary, continuous = _PAPER.get(name, (None, None))

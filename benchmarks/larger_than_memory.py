@@ -20,9 +20,9 @@ from itertools import pairwise
 import click
 import numpy as np
 import torch
-from common import cohort, options, report, seconds_option
+from common import make_cohort, options, report, seconds_option
 from numpy.typing import NDArray
-from training_step import trainer
+from training_step import make_trainer
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -41,7 +41,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
     """Print the milliseconds of updates; `ratio` is the speed relative to memory, `cpu_ratio` that of the processor."""
     del device  # not used: on CUDA the sequences are copied to the device, or read as on the CPU
     rows = []
-    with cohort(repertoires, sequences) as dataset:
+    with make_cohort(repertoires, sequences) as dataset:
         for n_kernels in kernels:
             rows += _measure(dataset, n_kernels, seconds)
     report("larger_than_memory", rows, CPU)
@@ -50,7 +50,7 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
 def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list[dict[str, object]]:
     config = load_config("deeprc", {"n_kernels": n_kernels})
     quarter = len(dataset) // 4
-    memory, disk = (trainer(part, config, CPU) for part in (dataset[:quarter], dataset[quarter:]))
+    memory, disk = (make_trainer(part, config, CPU) for part in (dataset[:quarter], dataset[quarter:]))
     ways = [
         _Way("memory", memory, reads_ahead=False),
         _Way("memory, reading ahead", memory, reads_ahead=True),

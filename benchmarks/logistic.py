@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
-from deeprc.baselines.elastic_net import Solution, elastic_net_path
+from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 
 
 @click.command()
@@ -41,7 +41,7 @@ def main(rows: tuple[int, ...], columns: int, penalties: int, repeats: int, upda
     for n_rows in rows:
         matrix, positive = _cohort(n_rows, columns)
         for penalty, l1_ratio in (("l1", 1.0), ("l2", 0.0)):
-            ours, found = _ours(matrix, positive, Cs.tolist(), l1_ratio, repeats)
+            ours, found = _time_ours(matrix, positive, Cs.tolist(), l1_ratio, repeats)
             theirs, excess = _liblinear(matrix, positive, Cs, penalty, found)
             lines.append(
                 {
@@ -72,14 +72,14 @@ def _cohort(n_rows: int, n_columns: int) -> tuple[NDArray[np.float32], NDArray[n
     return matrix, positive
 
 
-def _ours(
+def _time_ours(
     matrix: NDArray[np.float32], positive: NDArray[np.bool_], Cs: list[float], l1_ratio: float, repeats: int
 ) -> tuple[float, list[Solution]]:
     """Return the median seconds for all C, and the solutions."""
     times, found = [], []
     for _ in range(1 + repeats):
         started = time.perf_counter()
-        found = list(elastic_net_path(matrix, positive, Cs, l1_ratio=l1_ratio))
+        found = list(fit_elastic_net_path(matrix, positive, Cs, l1_ratio=l1_ratio))
         times.append(time.perf_counter() - started)
     return float(np.median(times[1:])), found  # without the first, which compiles
 

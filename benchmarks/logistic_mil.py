@@ -14,12 +14,12 @@ from pathlib import Path
 
 import click
 import numpy as np
-from common import cohort, report
+from common import make_cohort, report
 from torch import device
 
 import deeprc
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
-from deeprc.baselines.kmer_abundance import kmer_abundances
+from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.datasets.dataset import RepertoireDataset
 
@@ -38,14 +38,14 @@ _ROUNDS = 20
 def main(container: Path | None, target: str, repertoires: int, sequences: int, epochs: int, restarts: int) -> None:
     """Time both kinds of abundance, and some batch sizes and learning rates."""
     source: AbstractContextManager[RepertoireDataset] = (
-        cohort(repertoires, sequences) if container is None else nullcontext(deeprc.open(container))
+        make_cohort(repertoires, sequences) if container is None else nullcontext(deeprc.open(container))
     )
     table = []
     with source as dataset:
         y = dataset.metadata[target].to_numpy()
         for abundance in ("4mer", "tcrb"):
             started = time.perf_counter()
-            known = kmer_abundances(dataset, abundance)
+            known = load_kmer_abundances(dataset, abundance)
             features = time.perf_counter() - started
             present = np.flatnonzero(known.highest[0] <= 0)
             factors = ATCHLEY_FACTORS[np.indices([20] * 4).reshape(4, -1).T].reshape(-1, 20)  # features of every 4-mer

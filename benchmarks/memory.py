@@ -22,9 +22,9 @@ from pathlib import Path
 
 import click
 import torch
-from common import cohort, options, report, wait
+from common import make_cohort, options, report, wait
 from exports import write_two_columns
-from training_step import trainer
+from training_step import make_trainer
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -57,7 +57,9 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, rows: int, worke
     table = []
     for n_kernels in kernels:
         for case in CASES:
-            megabytes = {name: _in_process(case, name, n_kernels, sequences, device) / 1e6 for name in IMPLEMENTATIONS}
+            megabytes = {
+                name: _measure_in_process(case, name, n_kernels, sequences, device) / 1e6 for name in IMPLEMENTATIONS
+            }
             table.append(
                 {
                     "kernels": n_kernels,
@@ -67,23 +69,23 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, rows: int, worke
                     "ratio": megabytes["dense"] / megabytes["ours"],
                 }
             )
-    peak, size = figures_of(__file__, "--rows", str(rows), "--worker", PREPROCESS, "ours", "0")
+    peak, size = read_figures(__file__, "--rows", str(rows), "--worker", PREPROCESS, "ours", "0")
     preprocessing = {"preprocess_mb": peak / 1e6, "preprocess_bytes_per_row": peak / rows}
     report("memory", table, where, **preprocessing, preprocess_times_file=peak / size)
 
 
-def _in_process(case: str, name: str, n_kernels: int, sequences: int, device: str) -> float:
+def _measure_in_process(case: str, name: str, n_kernels: int, sequences: int, device: str) -> float:
     options = ["--device", device, "--sequences", str(sequences), "--worker", case, name, str(n_kernels)]
-    return figure_of(__file__, *options)
+    return read_figure(__file__, *options)
 
 
-def figure_of(script: str, *options: str) -> float:
+def read_figure(script: str, *options: str) -> float:
     """Run a script in its own process, and return the number that it prints last."""
-    (figure,) = figures_of(script, *options)
+    (figure,) = read_figures(script, *options)
     return figure
 
 
-def figures_of(script: str, *options: str) -> list[float]:
+def read_figures(script: str, *options: str) -> list[float]:
     """Run a script in its own process, and return the number, or the list of numbers, that it prints last."""
     output = subprocess.run([sys.executable, script, *options], check=True, capture_output=True, text=True).stdout
     found = json.loads(output.splitlines()[-1])
@@ -113,14 +115,14 @@ def _preprocess(rows: int) -> list[int]:
 def _measure(case: str, implementation: Implementation, n_kernels: int, sequences: int, device: torch.device) -> int:
     update = case.startswith("update")
     times = 1 if update else int(case.split()[0])
-    with cohort(4, 300) as small, cohort(4 if update else 1, times * sequences) as large:
+    with make_cohort(4, 300) as small, make_cohort(4 if update else 1, times * sequences) as large:
         make = _update if update else _score
         option = float(case.split()[-1]) if update else 1.0
         make(small, implementation, n_kernels, option, device)()
-        return peak_of(make(large, implementation, n_kernels, option, device), large, device)
+        return measure_peak(make(large, implementation, n_kernels, option, device), large, device)
 
 
-def peak_of(run: Callable[[], object], dataset: RepertoireDataset, device: torch.device) -> int:
+def measure_peak(run: Callable[[], object], dataset: RepertoireDataset, device: torch.device) -> int:
     """Return the additional peak memory of three runs over a dataset, in bytes."""
     _read_all(dataset)
     gc.collect()
@@ -134,7 +136,7 @@ def peak_of(run: Callable[[], object], dataset: RepertoireDataset, device: torch
 def _update(
     dataset: RepertoireDataset, implementation: Implementation, n_kernels: int, fraction: float, device: torch.device
 ) -> Callable[[], object]:
-    one = trainer(dataset, load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction}), device)
+    one = make_trainer(dataset, load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction}), device)
     one.network.embedding.implementation = implementation
     update = one.updates(capture=False)
     return lambda: update(0)

@@ -111,7 +111,7 @@ class Model:
         self.mean, self.deviation = mean[self.varies], deviation[self.varies]
         self.network = MilNetwork(int(self.varies.sum()), setting)
 
-    def scaled(self, bags: Bags) -> Bags:
+    def standardise(self, bags: Bags) -> Bags:
         """Return bags with standardised features; features that are constant in the training bags are left out."""
         features = (bags.features[:, self.varies] - self.mean) / self.deviation
         return Bags(features, bags.offsets, bags.labels)
@@ -119,7 +119,7 @@ class Model:
     @torch.no_grad()
     def logits(self, bags: Bags) -> NDArray[np.float32]:
         """Return one logit per bag, (B,)."""
-        scaled = self.scaled(bags)
+        scaled = self.standardise(bags)
         return self.network(torch.from_numpy(scaled.features), torch.from_numpy(scaled.offsets)).numpy()
 
 
@@ -128,7 +128,7 @@ def train(bags: Bags, setting: Setting, *, epochs: int, seed: int) -> Model:
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = Model(bags, setting)
-    scaled = model.scaled(bags)
+    scaled = model.standardise(bags)
     network = model.network
     optimiser = torch.optim.AdamW(network.parameters(), lr=setting.learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimiser, setting.decay)
@@ -142,7 +142,7 @@ def train(bags: Bags, setting: Setting, *, epochs: int, seed: int) -> Model:
     return model
 
 
-def kept_instances(offsets: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+def draw_kept_instances(offsets: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Return whether each instance is kept, (N,): a share is left out at random, but never all instances of a bag."""
     numbers = rng.random(offsets[-1])
     largest = np.maximum.reduceat(numbers, offsets[:-1])  # (B,)
@@ -151,7 +151,7 @@ def kept_instances(offsets: NDArray[np.int64], share: float, rng: np.random.Gene
 
 def _batches(bags: Bags, setting: Setting, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Shuffle the bags, drop instances, and yield features, offsets and labels of each batch."""
-    keep = kept_instances(bags.offsets, setting.bag_dropout, rng)
+    keep = draw_kept_instances(bags.offsets, setting.bag_dropout, rng)
     shuffled = bags.select(rng.permutation(len(bags)), keep)
     features, offsets, labels = (
         torch.from_numpy(array) for array in (shuffled.features, shuffled.offsets, shuffled.labels)
@@ -205,7 +205,7 @@ def search(bags: Bags, plan: Plan, seed: Sequence[int]) -> list[Candidate]:
     """Choose settings by successive halving on inner folds, and return the survivors, best first."""
     settings = draw_settings(plan.settings, np.random.default_rng(seed))
     candidates = [Candidate(setting, [], []) for setting in settings]
-    for number, (inner, validation) in enumerate(splits(bags.labels, plan.inner_folds, _seed(*seed))):
+    for number, (inner, validation) in enumerate(split_folds(bags.labels, plan.inner_folds, _seed(*seed))):
         if number == plan.first_folds:
             candidates = sorted(candidates, key=lambda c: -c.mean_auc)[: plan.survivors]
         part, held_out = bags.select(inner), bags.select(validation)
@@ -216,7 +216,9 @@ def search(bags: Bags, plan: Plan, seed: Sequence[int]) -> list[Candidate]:
     return sorted(candidates, key=lambda c: -c.mean_auc)
 
 
-def splits(labels: NDArray[np.float32], n_folds: int, seed: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def split_folds(
+    labels: NDArray[np.float32], n_folds: int, seed: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the training and test bags of each stratified fold."""
     folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
     return list(folds.split(np.zeros(len(labels)), labels))
@@ -242,7 +244,7 @@ class FoldResult:
 def run_fold(bags: Bags, plan: Plan, repetition: int, fold: int) -> FoldResult:
     """Choose settings on the training part of an outer fold, train with them, and score its test bags."""
     started = time.process_time()
-    training, test = splits(bags.labels, plan.folds, _seed(plan.seed, repetition))[fold]
+    training, test = split_folds(bags.labels, plan.folds, _seed(plan.seed, repetition))[fold]
     seed = (plan.seed, repetition, fold)
     part, held_out = bags.select(training), bags.select(test)
     best = search(part, plan, seed)[: plan.averaged]
@@ -291,7 +293,7 @@ def tabulate(labels: NDArray[np.float32], results: Sequence[FoldResult]) -> list
     return rows + [{"repetition": name, **row.to_dict()} for name, row in summary.items()]
 
 
-def chosen_counts(results: Sequence[FoldResult]) -> dict[str, dict[str, int]]:
+def count_choices(results: Sequence[FoldResult]) -> dict[str, dict[str, int]]:
     """Count, for each parameter, in how many outer folds each value was chosen."""
     return {
         field.name: {
@@ -338,7 +340,7 @@ def main(data: Path, dataset: str, workers: int, **options: int) -> None:
 def report(dataset: str, bags: Bags, plan: Plan, results: Sequence[FoldResult], **measured: float) -> None:
     """Print the table of AUCs, the chosen settings, and then all of this again as one JSON line."""
     rows = tabulate(bags.labels, results)
-    chosen = chosen_counts(results)
+    chosen = count_choices(results)
     measured["cpu_seconds"] = sum(result.cpu_seconds for result in results)
     measured["inner_auc"] = float(np.mean([result.inner_auc for result in results]))
     print(pd.DataFrame(rows).to_string(index=False, float_format=lambda value: f"{value:.4f}"))

@@ -88,7 +88,7 @@ def read_bags(folder: Path, dataset: str) -> Bags:
         raise InputError(f"{path}: cannot be read as {name}: {error}") from error
     if not np.isfinite(features).all():
         raise InputError(f"{path}: expected a number for each feature, found some that are none")
-    bags = _by_bag(features, ids, labels)
+    bags = _sort_by_bag(features, ids, labels)
     if not 0 < bags.labels.sum() < len(bags):
         raise InputError(f"{path}: expected positive and negative bags, found {len(bags)} bags of one kind")
     return bags
@@ -115,7 +115,7 @@ def _read_csv(content: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64], N
     return table[:, 2:], table[:, 1].astype(np.int64), table[:, 0] > 0
 
 
-def _by_bag(features: NDArray[np.float64], ids: NDArray[np.int64], labels: NDArray[np.bool_]) -> Bags:
+def _sort_by_bag(features: NDArray[np.float64], ids: NDArray[np.int64], labels: NDArray[np.bool_]) -> Bags:
     """Sort the instances by bag; a bag is positive if any of its instances is."""
     order = np.argsort(ids, kind="stable")
     sizes = np.unique(ids, return_counts=True)[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 import torch
-from common import cohort, report
+from common import make_cohort, report
 
 from deeprc.datasets import container_check
 from deeprc.datasets.container import Container
@@ -28,7 +28,7 @@ _PIECE = 1 << 24
 @click.option("--sequences", default=300_000, show_default=True, help="Number of sequences of a repertoire.")
 def main(repertoires: int, sequences: int) -> None:
     """Print a row for each way of opening, with its seconds as a share of reading."""
-    with cohort(repertoires, sequences) as dataset:
+    with make_cohort(repertoires, sequences) as dataset:
         path = dataset.container.path
         del dataset
         seconds = {"read": _read(path), "read again": _read(path, forget=False)}

@@ -20,7 +20,7 @@ from torch.nn import functional
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.features import N_AMINO_ACIDS, positional_features
 
-__all__ = ["published_updates"]
+__all__ = ["make_published_update"]
 
 _KERNEL_WIDTH, _ATTENTION_UNITS, _OUTPUT_UNITS = 9, 32, 32
 _REPERTOIRES, _SEQUENCES, _KEPT = 4, 10_000, 0.1
@@ -68,7 +68,7 @@ class _Network(nn.Module):
         return self.output(pooled)[:, 0]
 
 
-def published_updates(dataset: RepertoireDataset, labels: Tensor, n_kernels: int) -> Callable[[], object]:
+def make_published_update(dataset: RepertoireDataset, labels: Tensor, n_kernels: int) -> Callable[[], object]:
     """Return a function that makes an update with 4 repertoires x 10,000 sequences.
 
     Parameters

@@ -18,13 +18,13 @@ import click
 import numpy as np
 import torch
 from common import alternate, report, seconds_option
-from memory import peak_of
+from memory import measure_peak
 
 from deeprc.config import load_config
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import distinct_clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.representations import kmer_matrix
+from deeprc.datasets.representations import compute_kmer_matrix
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.nn.readings import Reading
@@ -33,7 +33,7 @@ from deeprc.readings.clones_fit import fit_clones
 from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_fit import fit_composition
-from deeprc.tasks import labels, parse_tasks
+from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
@@ -75,12 +75,12 @@ def _compare(case: str, functions: dict[str, Callable[[], object]], seconds: flo
 def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
     """Return the seconds of cached computations and of learning, and the megabytes of learning."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
-    cohort = TrainingCohort(dataset, labels(tasks, dataset.metadata), tasks)
-    fields = gene_fields(dataset)
+    cohort = TrainingCohort(dataset, encode_labels(tasks, dataset.metadata), tasks)
+    fields = list_gene_fields(dataset)
     found: dict[str, float] = {}
     steps: dict[str, Callable[[], object]] = {
-        "kmers": lambda: kmer_matrix(dataset[:0]),
-        "shared_clones": lambda: (shared_clones(dataset, fields), distinct_clones(dataset, fields)),
+        "kmers": lambda: compute_kmer_matrix(dataset[:0]),
+        "shared_clones": lambda: (find_shared_clones(dataset, fields), count_distinct_clones(dataset, fields)),
         "composition": lambda: fit_composition(cohort),
         "clones": lambda: fit_clones(cohort),
     }
@@ -91,14 +91,14 @@ def _time_learning(dataset: RepertoireDataset) -> dict[str, float]:
         step()
         found[f"{name}_seconds"] = time.perf_counter() - started
         if name in ("composition", "clones"):
-            found[f"{name}_mb"] = peak_of(step, dataset, CPU) / 1e6
+            found[f"{name}_mb"] = measure_peak(step, dataset, CPU) / 1e6
     return found
 
 
 def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> Trainer:
     """Return a trainer whose network has readings of the given size, or none."""
     tasks = parse_tasks(["status"], dataset.metadata, source="the cohort")
-    fold = Fold(dataset, labels(tasks, dataset.metadata))
+    fold = Fold(dataset, encode_labels(tasks, dataset.metadata))
     config = load_config("deeprc", {"composition": False, "clones": False})
     trainer = Trainer(config, tasks, fold, fold, seed=0, device=CPU)
     if has_readings:
@@ -125,7 +125,7 @@ def _composition(dataset: RepertoireDataset) -> Reading:
 def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
     """Return a reading of stored clones of the cohort, half of which also retrieve their neighbours."""
     rows = np.random.default_rng(0).choice(len(dataset.container.sequences), n_clones, replace=False)
-    clones = CloneSet(take_sequences(dataset, np.sort(rows), gene_fields(dataset)))
+    clones = CloneSet(take_sequences(dataset, np.sort(rows), list_gene_fields(dataset)))
     memory = Memory(
         output=0,
         direction="up",

@@ -59,7 +59,7 @@ def main(sequences: int, pool: Path | None, repertoires: int) -> None:
     for row in table:
         row["times_loop"] = row["million_per_s"] / table[0]["million_per_s"]
     with tempfile.TemporaryDirectory() as folder:
-        table += _written(Path(folder), repertoires)
+        table += _time_writing(Path(folder), repertoires)
     report("simulate", table, device("cpu"))
 
 
@@ -88,7 +88,7 @@ def _loop(n: int) -> list[str]:
     return ["".join(rng.choice(letters, max(round(rng.normal(14.5, 1.8)), 1), p=weights)) for _ in range(n)]
 
 
-def _written(folder: Path, repertoires: int) -> list[dict[str, Any]]:
+def _time_writing(folder: Path, repertoires: int) -> list[dict[str, Any]]:
     cohort = Cohort(repertoires, Sizes(_SIZE), signals=(_SIGNAL,))
     started = time.perf_counter()
     write_container(cohort, folder / "cohort.h5")

@@ -14,8 +14,8 @@ from itertools import count
 import click
 import numpy as np
 import torch
-from common import alternate, cohort, copy_bandwidth, launch_seconds, options, report, seconds_option
-from published import published_updates
+from common import alternate, copy_bandwidth, launch_seconds, make_cohort, options, report, seconds_option
+from published import make_published_update
 
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -43,15 +43,15 @@ def main(
     """Time updates with 4 repertoires x 10,000 sequences."""
     where = resolve_device(device)
     rows = []
-    with cohort(repertoires, sequences) as dataset:
+    with make_cohort(repertoires, sequences) as dataset:
         for n_kernels in kernels:
             for fraction in fractions:
                 config = load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction, "abundance": "log1p"})
-                trainers = {name: trainer(dataset, config, where) for name in ("ours", "dense")}
+                trainers = {name: make_trainer(dataset, config, where) for name in ("ours", "dense")}
                 trainers["dense"].network.embedding.implementation = "reference"
-                runs = {name: updates(one, dense=name == "dense") for name, one in trainers.items()}
+                runs = {name: make_update(one, dense=name == "dense") for name, one in trainers.items()}
                 if where.type == "cpu":
-                    runs["published"] = published_updates(dataset, status_of(dataset), n_kernels)
+                    runs["published"] = make_published_update(dataset, encode_status(dataset), n_kernels)
                 median = alternate(runs, where, seconds=seconds)
                 drawn = trainers["ours"].sample(0).sequences.n_sequences
                 rows.append(
@@ -63,7 +63,7 @@ def main(
                         "ratio": median["dense"] / median["ours"],
                         **to_published(median),
                         "million_sequences_per_s": drawn / median["ours"] / 1e6,
-                        **({} if where.type == "cuda" else parts(trainers["ours"])),
+                        **({} if where.type == "cuda" else time_parts(trainers["ours"])),
                     }
                 )
     limits = {"copy_gb_per_s": copy_bandwidth(where) / 1e9}
@@ -72,15 +72,15 @@ def main(
     report("training_step", rows, where, **limits)
 
 
-def trainer(dataset: RepertoireDataset, config: Config, device: torch.device) -> Trainer:
+def make_trainer(dataset: RepertoireDataset, config: Config, device: torch.device) -> Trainer:
     """Return a trainer that is ready for its updates."""
-    fold = Fold(dataset, status_of(dataset).double().numpy()[:, None])
+    fold = Fold(dataset, encode_status(dataset).double().numpy()[:, None])
     made = Trainer(config, TASKS, fold, fold, seed=0, device=device)
     made.network.train()
     return made
 
 
-def status_of(dataset: RepertoireDataset) -> torch.Tensor:
+def encode_status(dataset: RepertoireDataset) -> torch.Tensor:
     """Return whether each repertoire is a case, (B,) float32: 1 or 0."""
     return torch.from_numpy((dataset.metadata["status"] == "case").to_numpy(np.float32))
 
@@ -92,13 +92,13 @@ def to_published(median: dict[str, float]) -> dict[str, float]:
     return {"published_ms": 1e3 * median["published"], "to_published": median["published"] / median["ours"]}
 
 
-def updates(one: Trainer, *, dense: bool = False) -> Callable[[], object]:
+def make_update(one: Trainer, *, dense: bool = False) -> Callable[[], object]:
     """Return a function that makes the next update of a trainer, like `Trainer.fit`."""
     update, number = one.updates(capture=not dense), count()
     return lambda: update(next(number))
 
 
-def parts(one: Trainer) -> dict[str, float]:
+def time_parts(one: Trainer) -> dict[str, float]:
     """Return the milliseconds of the parts of an update, measured separately."""
     network, settings = one.network, one.config.training
     numbers = count()

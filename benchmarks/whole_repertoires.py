@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 import torch
-from common import alternate, cohort, options, report, seconds_option
-from memory import figure_of, peak_of
-from training_step import trainer, updates
+from common import alternate, make_cohort, options, report, seconds_option
+from memory import measure_peak, read_figure
+from training_step import make_trainer, make_update
 
 from deeprc.config import load_config
 from deeprc.device import resolve_device
@@ -40,13 +40,13 @@ def main(device: str, kernels: tuple[int, ...], sequences: int, seconds: float, 
         return
     rows = []
     for n_kernels in kernels:
-        with cohort(8, sequences) as dataset:
-            made = {name: trainer(dataset, _config(name, n_kernels), where) for name in CHOICES}
-            median = alternate({name: updates(one) for name, one in made.items()}, where, seconds=seconds, least=3)
+        with make_cohort(8, sequences) as dataset:
+            made = {name: make_trainer(dataset, _config(name, n_kernels), where) for name in CHOICES}
+            median = alternate({name: make_update(one) for name, one in made.items()}, where, seconds=seconds, least=3)
         least = median["n_sequences=10000"]
         for name in CHOICES:
             arguments = ["--device", device, "--sequences", str(sequences), "--worker", name, str(n_kernels)]
-            megabytes = figure_of(__file__, *arguments) / 1e6
+            megabytes = read_figure(__file__, *arguments) / 1e6
             row = {"kernels": n_kernels, "choice": name, "seconds": median[name], "ratio": median[name] / least}
             rows.append({**row, "mb": megabytes})
     report("whole_repertoires", rows, where)
@@ -57,9 +57,9 @@ def _config(name: str, n_kernels: int) -> Any:
 
 
 def _memory(name: str, n_kernels: int, sequences: int, device: torch.device) -> int:
-    with cohort(4, 300) as small, cohort(8, sequences) as large:
-        updates(trainer(small, _config(name, n_kernels), device))()
-        return peak_of(updates(trainer(large, _config(name, n_kernels), device)), large, device)
+    with make_cohort(4, 300) as small, make_cohort(8, sequences) as large:
+        make_update(make_trainer(small, _config(name, n_kernels), device))()
+        return measure_peak(make_update(make_trainer(large, _config(name, n_kernels), device)), large, device)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ __all__ = [
     "AMINO_ACIDS",
     "INVALID",
     "MAX_LENGTH",
+    "compute_offsets",
     "decode",
     "decode_many",
     "encode",
     "encode_letters",
     "encode_many",
-    "offsets_of",
     "take",
 ]
 
@@ -47,7 +47,7 @@ def encode_letters(letters: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return _INDEX[letters]
 
 
-def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def compute_offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the offsets of N rows that lie end to end, (N + 1,), from their lengths, (N,); the last is their end."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -61,7 +61,7 @@ def take(
 
     Beside the result, it takes some megabytes of memory, whatever the number of rows.
     """
-    new = offsets_of(offsets[rows + 1] - offsets[rows])
+    new = compute_offsets(offsets[rows + 1] - offsets[rows])
     result = np.empty(new[-1], values.dtype)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         some = rows[start : start + _ROWS_AT_ONCE]
@@ -75,7 +75,7 @@ def take(
 def encode_many(sequences: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the residues of N sequences end to end, (R,) uint8, and their offsets, (N + 1,) int64."""
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    return encode("".join(sequences)), offsets_of(lengths)
+    return encode("".join(sequences)), compute_offsets(lengths)
 
 
 def decode(residues: NDArray[np.uint8]) -> str:

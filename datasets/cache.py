@@ -29,7 +29,7 @@ from deeprc.files import FileStamp, check_regular_file, temporary_folder, write_
 from deeprc.progress import open_step, track
 from deeprc.versions import package_version
 
-__all__ = ["cached", "content_digest", "repertoire_digests"]
+__all__ = ["digest_container", "digest_repertoires", "load_or_compute"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -40,7 +40,7 @@ _PIECE = 1 << 24  # number of bytes that are hashed at a time
 logger = logging.getLogger(__name__)
 
 
-def cached(
+def load_or_compute(
     dataset: RepertoireDataset,
     name: str,
     settings: Mapping[str, Any],
@@ -66,17 +66,17 @@ def cached(
     text = json.dumps([name, to_plain(settings)], sort_keys=True)
     known = _IN_MEMORY.setdefault(container, {})
     if text not in known:
-        known[text] = _on_disk(dataset, name, text, compute)
+        known[text] = _load_or_compute_on_disk(dataset, name, text, compute)
     return known[text]
 
 
-def _on_disk(
+def _load_or_compute_on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
     container: object = dataset.container
     if not isinstance(container, StoredContainer):  # a simulated cohort, on no disk
         return compute(dataset.whole())
-    whole = f"{package_version('deeprc')} {content_digest(container)} {text}"
+    whole = f"{package_version('deeprc')} {digest_container(container)} {text}"
     key = hashlib.blake2b(whole.encode(), digest_size=12).hexdigest()
     entry = f"{name}-{key}"
     found = _read(container.path, entry)
@@ -126,7 +126,7 @@ def _write(path: Path, entry: str, arrays: Arrays, text: str) -> None:
                     raise
 
 
-def content_digest(container: StoredContainer) -> str:
+def digest_container(container: StoredContainer) -> str:
     """Return a hash of a container's repertoires: sequences, counts, genes and ids, as hexadecimal text.
 
     The hash is kept in the cache's folder with the file's stamp, so that a container of many gigabytes is read only
@@ -138,24 +138,24 @@ def content_digest(container: StoredContainer) -> str:
             stamp["parts"] = container.part_stamps
         known = read_cached_json(container.path, "content.json")
         if not isinstance(known, dict) or {k: known.get(k) for k in stamp} != stamp:
-            known = {**stamp, "digest": _digest(container)}
+            known = {**stamp, "digest": _hash_container(container)}
             _remember(container.path, known)
         _DIGESTS[container] = str(known["digest"])
     return _DIGESTS[container]
 
 
-def repertoire_digests(dataset: RepertoireDataset) -> list[str]:
+def digest_repertoires(dataset: RepertoireDataset) -> list[str]:
     """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
         repertoires = track(whole, "hashing repertoires", len(whole))
-        return {"digests": np.array([_repertoire_digest(repertoire) for repertoire in repertoires], "S32")}
+        return {"digests": np.array([_hash_repertoire(repertoire) for repertoire in repertoires], "S32")}
 
-    digests = cached(dataset, "digests", {}, compute)["digests"]
+    digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.rows]]
 
 
-def _repertoire_digest(repertoire: Repertoire) -> str:
+def _hash_repertoire(repertoire: Repertoire) -> str:
     content = hashlib.blake2b(repertoire.digest().encode(), digest_size=16)
     for genes in repertoire.genes.values():
         names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
@@ -163,7 +163,7 @@ def _repertoire_digest(repertoire: Repertoire) -> str:
     return content.hexdigest()
 
 
-def _digest(container: StoredContainer) -> str:
+def _hash_container(container: StoredContainer) -> str:
     content = hashlib.blake2b("\n".join(map(str, container.repertoire_ids)).encode(), digest_size=16)
     for vocabulary in container.gene_names.values():
         content.update("\n".join(vocabulary).encode())
@@ -189,7 +189,7 @@ def _digest(container: StoredContainer) -> str:
         add(container.repertoire_offsets)
         for name in container.gene_names:
             for part, each in enumerate(stores):
-                add(each.genes[name].codes, partial(container.joint_codes, part, name))
+                add(each.genes[name].codes, partial(container.map_to_joint_codes, part, name))
     return content.hexdigest()
 
 

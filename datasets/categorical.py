@@ -50,7 +50,7 @@ class Categorical:
         """Return one of the names."""
         return self.vocabulary[int(self.codes[row])]
 
-    def occurrences(self) -> NDArray[np.int64]:
+    def count_occurrences(self) -> NDArray[np.int64]:
         """Return the number of occurrences of each name of the vocabulary, (M,)."""
         return np.bincount(self.codes, minlength=len(self.vocabulary))
 
@@ -60,12 +60,12 @@ class Categorical:
 
     def drop_unused(self) -> Categorical:
         """Return the same names with a vocabulary without unused names, in the same order."""
-        used = np.flatnonzero(self.occurrences())
+        used = np.flatnonzero(self.count_occurrences())
         new_code = np.zeros(max(len(self.vocabulary), 1), self.codes.dtype)
         new_code[used] = np.arange(len(used))
         return Categorical(new_code[self.codes], tuple(self.vocabulary[code] for code in used.tolist()))
 
-    def codes_in(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
+    def encode_with(self, vocabulary: Sequence[str]) -> NDArray[np.int64]:
         """Return the codes of the names in another vocabulary, (N,); -1 if it lacks the name."""
         known = {name: code for code, name in enumerate(vocabulary)}
         of_vocabulary = np.array([known.get(name, -1) for name in self.vocabulary], np.int64)

@@ -18,20 +18,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import cdr3s_are_junctions, columns_of_mice, find_kept_rows
-from deeprc.datasets.frames import categorical_of, constant_columns, texts_of, to_arrow
+from deeprc.datasets.cleaning import cdr3s_are_junctions, find_kept_rows, find_mouse_gene_columns
+from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
 from deeprc.datasets.genes import normalise_genes
-from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, sheet_of
-from deeprc.datasets.metadata import metadata_of_table
+from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, make_sheet
+from deeprc.datasets.metadata import make_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.readers import Header, coded_columns, make_rows
+from deeprc.datasets.readers import Header, list_coded_columns, make_rows
 from deeprc.datasets.readers.airr import AirrReader
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CellChains", "from_anndata", "options_for_chain", "read_cells"]
+__all__ = ["CellChains", "from_anndata", "read_cells", "set_chain_option"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,20 +70,20 @@ def from_anndata(
     InputError
         If an argument cannot be used.
     """
-    options = options_for_chain(options, chain)
+    options = set_chain_option(options, chain)
     cells = read_cells(adata, donor)
     names = cells.donors.vocabulary
     if metadata is None:
         others = [name for name in cells.obs.column_names if name != donor]
-        sheet = metadata_of_table(
-            {donor: list(names), **constant_columns(cells.obs, others, cells.donors)}, id_column=donor
+        sheet = make_metadata(
+            {donor: list(names), **find_constant_columns(cells.obs, others, cells.donors)}, id_column=donor
         )
     else:
-        sheet = sheet_of(metadata, options.id_column, names)
+        sheet = make_sheet(metadata, options.id_column, names)
     return make_dataset(cells.rows, sheet, options)
 
 
-def options_for_chain(options: ReadingOptions | None, chain: str | None) -> ReadingOptions:
+def set_chain_option(options: ReadingOptions | None, chain: str | None) -> ReadingOptions:
     """Return the options, or the default ones, with a chain to keep if one is given."""
     options = ReadingOptions() if options is None else options
     return options if chain is None else replace(options, locus=chain)
@@ -113,21 +113,21 @@ class CellChains:
     obs: pa.Table
     annotated: Any
 
-    def kept(self, options: ReadingOptions) -> pd.DataFrame:
+    def list_kept_chains(self, options: ReadingOptions) -> pd.DataFrame:
         """Return the chains that are kept, one row each, with the names that a dataset has for their sequences.
 
         The columns are `cell`, `repertoire_id`, `junction_aa`, and `v_call` and `j_call` where genes are known.
         """
         rows = self.rows.rows
         assert rows.repertoire is not None
-        of_mice = columns_of_mice(rows)
+        of_mice = find_mouse_gene_columns(rows)
         kept, sequences = find_kept_rows(
             rows, options.cleaning(), cdr3s_are_junctions=cdr3s_are_junctions(rows, _SOURCE), of_mice=of_mice
         )
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),
-            "junction_aa": [sequences.bytes_at(row).decode("latin-1").upper() for row in range(len(kept))],
+            "junction_aa": [sequences.get_bytes(row).decode("latin-1").upper() for row in range(len(kept))],
         }
         for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
             if calls is not None:
@@ -144,8 +144,8 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     InputError
         If there are no chains in scirpy's layout, or no column of donors.
     """
-    holder = _holder(adata)
-    cells, obs = holder.obsm[_KEY], _described(holder, adata)
+    holder = _find_annotated(adata)
+    cells, obs = holder.obsm[_KEY], _join_cell_columns(holder, adata)
     if not isinstance(donor, str):
         raise InputError(f"`donor`: expected the name of a column of obs, found {type(donor).__name__}")
     n_found = list(obs.columns).count(donor)
@@ -159,16 +159,16 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     if not has_donor.any():
         raise InputError(f"`donor`: obs[{donor!r}] is empty")
     known = to_arrow(obs[has_donor].reset_index(drop=True))
-    donors = categorical_of(known, donor).drop_unused()
+    donors = extract_categorical(known, donor).drop_unused()
     chains = cells[has_donor]
-    n_chains = _chains_per_cell(chains)
+    n_chains = _count_chains_per_cell(chains)
     of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
     places = np.flatnonzero(has_donor)[of_chain]
-    rows = _rows_of(chains, of_chain, donors)
+    rows = _make_rows(chains, of_chain, donors)
     return CellChains(RowsInMemory(rows, "airr", _SOURCE), places, donors, known, holder)
 
 
-def _holder(adata: Any) -> Any:
+def _find_annotated(adata: Any) -> Any:
     """Return the AnnData that holds the chains: a MuData's modality, or the AnnData itself."""
     holder = adata
     if hasattr(adata, "mod"):
@@ -184,7 +184,7 @@ def _holder(adata: Any) -> Any:
     return holder
 
 
-def _described(holder: Any, adata: Any) -> pd.DataFrame:
+def _join_cell_columns(holder: Any, adata: Any) -> pd.DataFrame:
     """Return the table that describes the cells, with the columns of the MuData, if there is one."""
     described: pd.DataFrame = holder.obs
     if holder is adata:
@@ -193,13 +193,13 @@ def _described(holder: Any, adata: Any) -> pd.DataFrame:
     return described.assign(**{str(name): more[name] for name in more.columns if name not in described.columns})
 
 
-def _chains_per_cell(chains: Any) -> NDArray[np.int64]:
+def _count_chains_per_cell(chains: Any) -> NDArray[np.int64]:
     import awkward
 
     return np.asarray(awkward.to_numpy(awkward.fill_none(awkward.num(chains, axis=1), 0)), np.int64)
 
 
-def _rows_of(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> Any:
+def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> Any:
     """Return the chains as rows of a table in AIRR's format, with the index of the cell and the donor of each."""
     import awkward
     import pyarrow as pa
@@ -214,11 +214,11 @@ def _rows_of(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> A
     needed = [name for name in layout.columns if name in fields]
     arrays = [pa.chunked_array([awkward.to_arrow(flat[name], extensionarray=False)]) for name in needed]
     table = pa.Table.from_arrays(arrays, names=needed)
-    texts = {name: texts_of(table, name) for name in layout.sequences.values()}
+    texts = {name: extract_texts(table, name) for name in layout.sequences.values()}
     names_of_cells = tuple(map(str, range(int(of_chain.max(initial=-1)) + 1)))  # names of cells may repeat
     coded = {
         _CELL: Categorical(of_chain.astype(np.int32), names_of_cells),
         _DONOR: donors.take(of_chain),
-        **{name: categorical_of(table, name) for name in coded_columns(layout) if name in fields},
+        **{name: extract_categorical(table, name) for name in list_coded_columns(layout) if name in fields},
     }
     return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {of_chain[row]}")

@@ -16,14 +16,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
+from deeprc.datasets.alphabet import INVALID, compute_offsets, encode_letters
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.drop_reasons import DROP_REASONS, IS_DROPPED, KEPT, OTHER_LOCUS, find_drop_reasons
-from deeprc.datasets.genes import GeneMapping, locus_of, mouse_genes, normalise_genes, normalise_locus
+from deeprc.datasets.genes import GeneMapping, find_mouse_genes, infer_locus, normalise_genes, normalise_locus
 from deeprc.datasets.merging import group_rows
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers import RawRows, SequenceKind
-from deeprc.datasets.readers.columns import factorize, first_of_each
+from deeprc.datasets.readers.columns import factorize, find_first_rows
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
@@ -33,8 +33,8 @@ __all__ = [
     "Merge",
     "cdr3s_are_junctions",
     "clean",
-    "columns_of_mice",
     "find_kept_rows",
+    "find_mouse_gene_columns",
     "split",
 ]
 
@@ -124,8 +124,8 @@ def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
         yield column.vocabulary[0] if column is not None and column.vocabulary else "", rows
         return
     order = np.argsort(column.codes, kind="stable")
-    bounds = offsets_of(np.bincount(column.codes, minlength=len(column.vocabulary)))
-    for row in first_of_each(factorize(column.codes.astype(np.int64))):
+    bounds = compute_offsets(np.bincount(column.codes, minlength=len(column.vocabulary)))
+    for row in find_first_rows(factorize(column.codes.astype(np.int64))):
         code = column.codes[row]
         yield column.vocabulary[code], _take(rows, order[bounds[code] : bounds[code + 1]])
 
@@ -145,7 +145,7 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
     counted = is_cdr3 & (rows.sequences.lengths > 0) & ~IS_DROPPED[rows.status]
-    counted[rows.sequences.rows_of(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
+    counted[rows.sequences.find_rows(np.flatnonzero(encode_letters(rows.sequences.letters) == INVALID))] = False
     n = int(counted.sum())
     if n < _MIN_CDR3S:
         return False
@@ -163,9 +163,9 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def columns_of_mice(rows: RawRows) -> frozenset[str]:
+def find_mouse_gene_columns(rows: RawRows) -> frozenset[str]:
     """Return those of `v_call` and `j_call` that name genes that only mice have, in the rows of a whole file."""
-    return frozenset(name for name, column in _gene_columns(rows).items() if mouse_genes(column.vocabulary))
+    return frozenset(name for name, column in _gene_columns(rows).items() if find_mouse_genes(column.vocabulary))
 
 
 def clean(
@@ -188,7 +188,7 @@ def clean(
         two conserved residues that they lack: C at the start, and at the end W in IGH and in a few J genes of TRA,
         otherwise F.
     of_mice
-        Result of `columns_of_mice` for the whole file; None: these rows are the whole file.
+        Result of `find_mouse_gene_columns` for the whole file; None: these rows are the whole file.
     """
     how = Cleaning() if how is None else how
     found = _examine(rows, how, cdr3s_are_junctions, of_mice)
@@ -237,7 +237,7 @@ def _examine(rows: RawRows, how: Cleaning, cdr3s_are_junctions: bool, of_mice: f
         name: normalise_genes(column.vocabulary, of_mice=None if of_mice is None else name in of_mice)
         for name, column in _gene_columns(rows).items()
     }
-    loci, locus_codes = _loci(rows)
+    loci, locus_codes = _encode_loci(rows)
     rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
     reason = find_drop_reasons(rows, residues, min_length=how.min_length, max_length=how.max_length)
@@ -263,7 +263,7 @@ def _take(rows: RawRows, index: NDArray[np.int64]) -> RawRows:
     return replace(rows, **changed)
 
 
-def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
+def _encode_loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     """Return the names of loci, "" the first, and the index of each row's locus among them, (N,).
 
     It is the locus that the file says, otherwise that of the J gene, otherwise that of the V gene: TRA and TRD share V
@@ -271,7 +271,7 @@ def _loci(rows: RawRows) -> tuple[list[str], NDArray[np.int32]]:
     """
     names = [""]
     codes = np.zeros(len(rows), np.int32)
-    for column, named in ((rows.locus, normalise_locus), (rows.j_call, locus_of), (rows.v_call, locus_of)):
+    for column, named in ((rows.locus, normalise_locus), (rows.j_call, infer_locus), (rows.v_call, infer_locus)):
         if column is None:
             continue
         of_value = []
@@ -301,7 +301,7 @@ def _complete_junctions(
         stored = genes["j_call"].stored
         tryptophan = np.array([name in _TRYPTOPHAN_J for name in stored.vocabulary])
         ends_with_w |= tryptophan[stored.codes][rows.j_call.codes]
-    offsets = offsets_of(lengths + 2 * is_cdr3)
+    offsets = compute_offsets(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
     from_file = np.ones(offsets[-1], bool)
     from_file[first] = from_file[last] = False
@@ -320,7 +320,7 @@ def _merge(
     `encoded` has all rows; `index` holds the indices of the kept ones, (n,).
     """
     counts: NDArray[Any] = rows.counts[index]
-    found = {name: _gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
+    found = {name: _normalise_gene_calls(column, genes[name], index) for name, column in _gene_columns(rows).items()}
     calls = {name: each for name, each in found.items() if each is not None}
     if rows.cell is not None:
         counts = np.ones(len(index), np.int64)
@@ -328,7 +328,7 @@ def _merge(
     if merge != "none" and len(index):
         by: list[NDArray[Any]] = [each.codes for each in calls.values()] if merge == "genes" else []
         if rows.cell is not None:  # a cell counts once, however many rows it has
-            first, _ = group_rows(encoded, index, [*by, _cells(rows.cell, index)], counts)
+            first, _ = group_rows(encoded, index, [*by, _encode_cells(rows.cell, index)], counts)
             counts = np.zeros(len(index), np.int64)
             counts[first] = 1
         chosen, counts = group_rows(encoded, index, by, counts)
@@ -337,14 +337,14 @@ def _merge(
     return sequences, int((counts > _MAX_COUNT).sum())
 
 
-def _cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
+def _encode_cells(column: Categorical, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return a code of each row's cell, (n,), not negative; a row without a name of a cell is a cell of its own."""
     codes = column.codes[index].astype(np.int64)
     unnamed = np.array([not name for name in column.vocabulary], bool)[codes]
     return np.where(unnamed, len(column.vocabulary) + np.arange(len(codes)), codes)
 
 
-def _gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int64]) -> Categorical | None:
+def _normalise_gene_calls(column: Categorical, mapping: GeneMapping, index: NDArray[np.int64]) -> Categorical | None:
     """Return the gene names of the kept rows; None if none of them has a name."""
     if not mapping.stored.vocabulary:
         return None

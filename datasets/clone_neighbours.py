@@ -20,7 +20,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import hash_halves, hash_shape, leave_out
@@ -111,7 +111,7 @@ class NeighbourSearch:
         InputError
             If the repertoire's container lacks genes that count.
         """
-        sequences, table = self._tables.arrays_and_table(repertoire)
+        sequences, table = self._tables.get_arrays_and_table(repertoire)
         first = repertoire.start
 
         def search(start: int, stop: int) -> Neighbours:
@@ -119,7 +119,7 @@ class NeighbourSearch:
             found = self.find(sequences, table, first + start, first + stop, room)
             return found._replace(rows=found.rows + start)
 
-        parts = in_blocks(search, len(repertoire), _CHUNK) or [search(0, 0)]
+        parts = run_in_blocks(search, len(repertoire), _CHUNK) or [search(0, 0)]
         return Neighbours(*map(np.concatenate, zip(*parts, strict=True)))
 
     def find(
@@ -180,7 +180,7 @@ def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, near: ND
 
 
 @njit(inline="always")
-def _filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
+def _locate_filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
     """Return the word of the filter, and the two bits in it, that belong to a key."""
     bits = uint64(1) << (key & uint64(63)) | uint64(1) << ((key >> uint64(6)) & uint64(63))
     return (key >> uint64(12)) & uint64(len(is_filtered) - 1), bits
@@ -189,14 +189,14 @@ def _filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
 @njit(inline="always")
 def _passes(key: Any, is_filtered: NDArray[np.uint64]) -> Any:
     """Return whether a key passes the filter; otherwise it does not occur."""
-    word, needed = _filter_bits(key, is_filtered)
+    word, needed = _locate_filter_bits(key, is_filtered)
     return is_filtered[word] & needed == needed
 
 
 @njit(nogil=True)
 def _admit(table: _Table, key: Any) -> None:
     """Let a key pass the filter."""
-    word, needed = _filter_bits(key, table.is_filtered)
+    word, needed = _locate_filter_bits(key, table.is_filtered)
     table.is_filtered[word] |= needed
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_row
 from deeprc.datasets.sequences import SequenceArrays, Sequences
@@ -111,7 +111,7 @@ class CloneSet:
 
         def search_one(index: int) -> _Result:
             repertoire = dataset[index]
-            return find(*tables.arrays_and_table(repertoire), repertoire.start, repertoire.stop)
+            return find(*tables.get_arrays_and_table(repertoire), repertoire.start, repertoire.stop)
 
         with ThreadPoolExecutor(numba.get_num_threads()) as threads:
             found = threads.map(search_one, range(len(dataset)))
@@ -120,18 +120,18 @@ class CloneSet:
     def check_genes(self, dataset: RepertoireDataset) -> None:
         """Raise InputError if the dataset's container lacks genes that count."""
         if len(dataset):
-            self._check_fields(gene_fields(dataset), dataset.container.path)
+            self._check_fields(list_gene_fields(dataset), dataset.container.path)
 
     def _check_fields(self, known: Collection[str], path: Path) -> None:
         for field in self.sequences.genes:
             if field not in known:
                 raise InputError(f"{path}: has no {field}, with which the clones were learned")
 
-    def coded(self, vocabularies: dict[str, tuple[str, ...]]) -> tuple[SequenceArrays, NDArray[np.bool_]]:
+    def encode_genes(self, vocabularies: dict[str, tuple[str, ...]]) -> tuple[SequenceArrays, NDArray[np.bool_]]:
         """Return the clones with the codes of their genes in the vocabularies, and whether these are known, (J,)."""
         genes, is_known = {}, np.ones(len(self), bool)
         for field, vocabulary in vocabularies.items():
-            codes = self.sequences.genes[field].codes_in(vocabulary)
+            codes = self.sequences.genes[field].encode_with(vocabulary)
             is_known &= codes >= 0
             genes[field] = Categorical(codes.clip(0).astype(np.uint16), vocabulary)
         return self.sequences.with_genes(genes).arrays(list(genes)), is_known
@@ -156,7 +156,7 @@ class CloneTables(Generic[_T]):
         self._known: dict[tuple[tuple[str, ...], ...], _T] = {}
         self._lock = Lock()
 
-    def arrays_and_table(self, repertoire: Repertoire) -> tuple[SequenceArrays, _T]:
+    def get_arrays_and_table(self, repertoire: Repertoire) -> tuple[SequenceArrays, _T]:
         """Return the sequences of a repertoire's container, with the genes that count, and the table for them.
 
         Raises
@@ -172,7 +172,7 @@ class CloneTables(Generic[_T]):
             if vocabularies in self._known:
                 table = self._known.pop(vocabularies)
             else:
-                table = self._make_table(*self._clones.coded(dict(zip(fields, vocabularies, strict=True))))
+                table = self._make_table(*self._clones.encode_genes(dict(zip(fields, vocabularies, strict=True))))
             self._known[vocabularies] = table  # the last one is the one that was used last
             if len(self._known) > _MAX_TABLES:
                 del self._known[next(iter(self._known))]

@@ -22,8 +22,8 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.distinct import count_distinct_in_all
 from deeprc.datasets.linked_container import LinkedContainer, SequencesInParts, StoredContainer
@@ -35,11 +35,11 @@ from deeprc.progress import open_step
 
 __all__ = [
     "Clones",
-    "content_hashes",
-    "distinct_clones",
-    "gene_fields",
+    "count_distinct_clones",
+    "find_shared_clones",
     "group_clones",
-    "shared_clones",
+    "hash_sequences",
+    "list_gene_fields",
     "take_sequences",
 ]
 
@@ -74,7 +74,7 @@ class Clones:
         return len(self.representative)
 
 
-def gene_fields(dataset: RepertoireDataset) -> list[str]:
+def list_gene_fields(dataset: RepertoireDataset) -> list[str]:
     """Return those of `v_call` and `j_call` that the dataset's sequences have."""
     container: object = dataset.container
     if not isinstance(container, StoredContainer) and len(dataset):  # a simulated cohort: each repertoire is made alone
@@ -82,7 +82,7 @@ def gene_fields(dataset: RepertoireDataset) -> list[str]:
     return list(container.gene_names) if isinstance(container, StoredContainer) else []
 
 
-def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
+def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
     """Find the clones that at least two repertoires of the container carry.
 
     All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
@@ -95,8 +95,8 @@ def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clo
     dataset
         A view of the container.
     fields
-        Genes that belong to a clone, besides its sequence: `v_call`, `j_call`; see `gene_fields`. An unknown gene, "",
-        is a gene of its own.
+        Genes that belong to a clone, besides its sequence: `v_call`, `j_call`; see `list_gene_fields`. An unknown gene,
+        "", is a gene of its own.
 
     Raises
     ------
@@ -104,18 +104,20 @@ def shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clo
         If the container lacks one of the fields.
     """
     found = _check_fields(dataset, fields)
-    return Clones(**cached(dataset, "clones", {"fields": found}, partial(_find_all_shared, fields=found)))
+    return Clones(**load_or_compute(dataset, "clones", {"fields": found}, partial(_find_all_shared, fields=found)))
 
 
-def distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
-    """Return the number of different clones of each repertoire, (B,), shared or not; see `shared_clones`."""
+def count_distinct_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> NDArray[np.int64]:
+    """Return the number of different clones of each repertoire, (B,), shared or not; see `find_shared_clones`."""
     found = _check_fields(dataset, fields)
-    arrays = cached(dataset, "distinct-clones", {"fields": found}, partial(count_distinct_in_all, fields=found))
+    arrays = load_or_compute(
+        dataset, "distinct-clones", {"fields": found}, partial(count_distinct_in_all, fields=found)
+    )
     return np.asarray(arrays["counts"][dataset.rows])
 
 
 def _check_fields(dataset: RepertoireDataset, fields: Sequence[str]) -> list[str]:
-    known = gene_fields(dataset)
+    known = list_gene_fields(dataset)
     for name in fields if len(dataset) else ():
         if name not in known:
             raise InputError(f"{dataset.container.path}: has no {name}")
@@ -142,7 +144,7 @@ def take_sequences(dataset: RepertoireDataset, rows: NDArray[np.int64], fields: 
     return Sequences.counted_once(found.residues, found.offsets).with_genes(genes).take(back)
 
 
-def content_hashes(
+def hash_sequences(
     dataset: RepertoireDataset, rows: NDArray[np.int64], fields: Sequence[str] = ()
 ) -> NDArray[np.uint64]:
     """Return hashes of the residues, and of the genes in `fields`, of some sequences of a container, (n,).
@@ -156,7 +158,7 @@ def content_hashes(
     return np.asarray(hash_rows(found.arrays(fields), np.arange(len(found))))
 
 
-def _all_sequences(dataset: RepertoireDataset, fields: list[str]) -> SequenceArrays | SequencesInParts:
+def _gather_sequences(dataset: RepertoireDataset, fields: list[str]) -> SequenceArrays | SequencesInParts:
     """Return the sequences of all repertoires of a container; those of a simulated cohort are made in memory."""
     container: object = dataset.container
     if isinstance(container, LinkedContainer):
@@ -167,7 +169,7 @@ def _all_sequences(dataset: RepertoireDataset, fields: list[str]) -> SequenceArr
 
 
 def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
-    return vars(group_clones(_all_sequences(whole, fields), np.asarray(whole.container.repertoire_offsets)))
+    return vars(group_clones(_gather_sequences(whole, fields), np.asarray(whole.container.repertoire_offsets)))
 
 
 class _KeyLayout(NamedTuple):
@@ -189,7 +191,7 @@ def group_clones(
     at_once: int = _AT_ONCE,
     mask: int = int(_ALL_BITS),
 ) -> Clones:
-    """Find the clones that at least two repertoires carry; see `shared_clones`.
+    """Find the clones that at least two repertoires carry; see `find_shared_clones`.
 
     Parameters
     ----------
@@ -229,7 +231,7 @@ def group_clones(
         parts = []
         for first in range(0, n_pieces, pieces_of_pass):
             block = counts.reshape(len(chunks), n_pieces)[:, first : first + pieces_of_pass]
-            offsets = offsets_of(block.sum(axis=0))
+            offsets = compute_offsets(block.sum(axis=0))
             # position of the first key of each chunk in each piece
             targets = offsets[:-1] + np.cumsum(block, axis=0) - block
             keys = np.empty(int(offsets[-1]), np.uint64)
@@ -279,7 +281,7 @@ def _join_parts(parts: list[_Part], n_repertoires: int) -> Clones:
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     sizes = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
-    offsets = offsets_of(sizes[order])
+    offsets = compute_offsets(sizes[order])
     repertoires = np.empty(int(offsets[-1]), np.int32)
     private = np.zeros(n_repertoires, np.int64)
     last = len(order)
@@ -292,7 +294,7 @@ def _join_parts(parts: list[_Part], n_repertoires: int) -> Clones:
 
 
 @njit(nogil=True)
-def _piece_of(value: Any, n_pieces: int) -> Any:
+def _assign_piece(value: Any, n_pieces: int) -> Any:
     """Return the piece in which a hash is."""
     return np.int64(((value >> uint64(32)) * uint64(n_pieces)) >> uint64(32))
 
@@ -302,7 +304,7 @@ def _count_keys(sequences: SequenceArrays, start: int, stop: int, layout: _KeyLa
     """Count the sequences from `start` to `stop` in each piece of the hashes."""
     counts = np.zeros(layout.n_pieces, np.int64)
     for row in range(start, stop):
-        counts[_piece_of(hash_row(sequences, row) & layout.mask, layout.n_pieces)] += 1
+        counts[_assign_piece(hash_row(sequences, row) & layout.mask, layout.n_pieces)] += 1
     return counts
 
 
@@ -324,7 +326,7 @@ def _write_keys(
     """
     for row in range(start, stop):
         value = hash_row(sequences, row) & layout.mask
-        piece = _piece_of(value, layout.n_pieces) - first_piece
+        piece = _assign_piece(value, layout.n_pieces) - first_piece
         if 0 <= piece < len(targets):
             keys[targets[piece]] = (value << layout.row_bits) | uint64(first_row + row)
             targets[piece] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.raw_texts import RawTexts
 
 __all__ = ["translate"]
@@ -29,7 +29,7 @@ def translate(nucleotides: RawTexts) -> RawTexts:
     """
     lengths = nucleotides.lengths
     whole, partial = lengths // 3, lengths % 3 > 0
-    ends = offsets_of(whole + partial)
+    ends = compute_offsets(whole + partial)
     result = np.full(ends[-1], _PARTIAL, np.uint8)
     index = np.arange(whole.sum()) - np.repeat(np.cumsum(whole) - whole, whole)  # index of each codon in its sequence
     starts = np.repeat(nucleotides.offsets[:-1], whole) + 3 * index

@@ -22,13 +22,22 @@ from deeprc.datasets.container_header import (
     LEGACY_VERSION,
     LINKED_VERSION,
     Texts,
-    dataset_named,
+    get_dataset,
     is_container,
     read_metadata_table,
     read_origin,
     read_version,
 )
-from deeprc.datasets.hdf5 import BlockCheck, blocks, map_values, members, naming_damage, open_hdf5, read_text, seal
+from deeprc.datasets.hdf5 import (
+    BlockCheck,
+    iterate_blocks,
+    list_members,
+    map_values,
+    open_hdf5,
+    read_text,
+    report_damage,
+    seal,
+)
 from deeprc.datasets.legacy_texts import read_legacy_texts
 from deeprc.datasets.parts import OneStore
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
@@ -56,7 +65,7 @@ class Container(OneStore):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.digests: dict[tuple[int, int], str] = {}  # digests of repertoires, by first and last sequence
         self.path = Path(path).absolute()
-        with naming_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+        with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
             self.stamp = FileStamp.of(self.path)  # stamp of the file that is read here, even if it is replaced
             self._read(file)
             if not is_checked(self.path, self.stamp):
@@ -72,17 +81,17 @@ class Container(OneStore):
         return Container, (self.path,)
 
     def _read(self, file: h5py.File) -> None:
-        things = members(file)
+        things = list_members(file)
         self.version = read_version(file, self.path)
         if self.version == LINKED_VERSION:
             raise InputError(f"{self.path}: names other containers; expected one that holds its sequences itself")
         texts = Texts(read_legacy_texts(self.path) if self.version == LEGACY_VERSION else None)
         self.created_by, self.source, self.preprocessing, self.simulation = read_origin(file, texts, self.path)
-        self.checksum = None if self.version == LEGACY_VERSION else texts.attribute(file, "checksum")
+        self.checksum = None if self.version == LEGACY_VERSION else texts.read_attribute(file, "checksum")
         self.repertoire_ids: NDArray[np.object_] = np.array(
-            texts.dataset(dataset_named(things, "repertoire_ids")), object
+            texts.read_dataset(get_dataset(things, "repertoire_ids")), object
         )
-        offsets = map_values(self.path, dataset_named(things, "repertoire_offsets"), np.int64)
+        offsets = map_values(self.path, get_dataset(things, "repertoire_offsets"), np.int64)
         self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
         self.sequences = self._map_sequences(things, texts)
         self.metadata = read_metadata_table(things.get("metadata"), texts, self.path)
@@ -91,20 +100,20 @@ class Container(OneStore):
         genes = {}
         for name in GENE_FIELDS:
             if name in things:
-                dataset = dataset_named(things, name)
-                vocabulary = tuple(texts.attribute_list(dataset, "vocabulary"))
+                dataset = get_dataset(things, name)
+                vocabulary = tuple(texts.read_attribute_list(dataset, "vocabulary"))
                 genes[name] = Categorical(map_values(self.path, dataset, np.uint16), vocabulary)
         return Sequences(
-            map_values(self.path, dataset_named(things, "residues"), np.uint8),
-            map_values(self.path, dataset_named(things, "sequence_offsets"), np.int64),
-            map_values(self.path, dataset_named(things, "counts"), np.uint32),
-            witness=map_values(self.path, dataset_named(things, "witness"), np.uint8) if "witness" in things else None,
+            map_values(self.path, get_dataset(things, "residues"), np.uint8),
+            map_values(self.path, get_dataset(things, "sequence_offsets"), np.int64),
+            map_values(self.path, get_dataset(things, "counts"), np.uint32),
+            witness=map_values(self.path, get_dataset(things, "witness"), np.uint8) if "witness" in things else None,
         ).with_genes(genes)
 
 
 def _check_blocks(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
     for name, check in checks.items():
-        for block in blocks(map_values(path, file[name])):
+        for block in iterate_blocks(map_values(path, file[name])):
             check(block)
 
 

@@ -64,23 +64,27 @@ def check_contents(container: Container) -> dict[str, BlockCheck]:
         raise ValueError("/sequence_offsets: expected at least one value, found none")
     _expect("/metadata", "rows", n_repertoires, len(container.metadata))
     _check_ids(container.repertoire_ids)
-    _rising("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)(container.repertoire_offsets)
+    _make_offsets_check("/repertoire_offsets", container.repertoire_offsets, n, smallest=0)(
+        container.repertoire_offsets
+    )
     n_residues = len(sequences.residues)
     checks = {
-        "residues": _within("/residues", 0, len(AMINO_ACIDS) - 1),
-        "sequence_offsets": _rising("/sequence_offsets", sequences.offsets, n_residues, smallest=1, largest=MAX_LENGTH),
-        "counts": _within("/counts", 1, None),
+        "residues": _make_range_check("/residues", 0, len(AMINO_ACIDS) - 1),
+        "sequence_offsets": _make_offsets_check(
+            "/sequence_offsets", sequences.offsets, n_residues, smallest=1, largest=MAX_LENGTH
+        ),
+        "counts": _make_range_check("/counts", 1, None),
     }
     _expect("/counts", "values", n, len(sequences.counts))
     for name, genes in sequences.genes.items():
         _expect(f"/{name}", "values", n, len(genes.codes))
-        checks[name] = _within(f"/{name}", 0, len(genes.vocabulary) - 1)
+        checks[name] = _make_range_check(f"/{name}", 0, len(genes.vocabulary) - 1)
         if len(set(genes.vocabulary)) != len(genes.vocabulary):
             raise ValueError(f"/{name}: expected a vocabulary of different names, found one twice")
     if sequences.witness is not None:
         _expect("/witness", "values", n, len(sequences.witness))
         if container.simulation is not None:
-            checks["witness"] = _within("/witness", 0, len(container.simulation["signals"]))
+            checks["witness"] = _make_range_check("/witness", 0, len(container.simulation["signals"]))
     return checks
 
 
@@ -99,7 +103,7 @@ def _check_ids(ids: NDArray[np.object_]) -> None:
         seen.add(each)
 
 
-def _rising(
+def _make_offsets_check(
     name: str, offsets: NDArray[np.int64], total: int, *, smallest: int, largest: int | None = None
 ) -> BlockCheck:
     """Return a check that offsets go from 0 to a total, in steps whose size is between two limits."""
@@ -121,7 +125,7 @@ def _rising(
     return check
 
 
-def _within(name: str, lowest: int, highest: int | None) -> BlockCheck:
+def _make_range_check(name: str, lowest: int, highest: int | None) -> BlockCheck:
     """Return a check that no value of unsigned integers is below `lowest` or above `highest`."""
 
     def check(block: NDArray[Any]) -> None:

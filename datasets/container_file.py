@@ -18,7 +18,7 @@ import pandas as pd
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import FORMAT, VERSION
-from deeprc.datasets.hdf5 import fixed_texts, naming_damage, seal
+from deeprc.datasets.hdf5 import encode_texts, report_damage, seal
 from deeprc.documents import CONTROL_CHARACTERS
 
 __all__ = [
@@ -106,7 +106,7 @@ def rewrite_metadata(
         As in `ContainerWriter.finish`.
     """
     with HDF5Target(path, "r+") as target, h5py.File(target, "r+", libver=HDF5_LAYOUT) as file:
-        with naming_damage(container.path):
+        with report_damage(container.path):
             _delete_all_but_arrays(file)
             write_origin(file, container.created_by, source, preprocessing, container.simulation)
             write_texts(file, "repertoire_ids", list(container.repertoire_ids))
@@ -169,15 +169,15 @@ def write_origin(
 
 
 def _write_text(thing: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    texts = fixed_texts([text], name)
+    texts = encode_texts([text], name)
     thing.attrs.create(name, texts[0], dtype=texts.dtype)
 
 
 def write_text_list(thing: h5py.Group | h5py.Dataset, name: str, texts: list[str]) -> None:
     """Write several texts as one attribute."""
-    thing.attrs.create(name, fixed_texts(texts, f"{thing.name}: {name}"))
+    thing.attrs.create(name, encode_texts(texts, f"{thing.name}: {name}"))
 
 
 def write_texts(group: h5py.Group, name: str, texts: list[str]) -> None:
     """Write several texts as one dataset."""
-    group.create_dataset(name, data=fixed_texts(texts, f"{group.name}/{name}"))
+    group.create_dataset(name, data=encode_texts(texts, f"{group.name}/{name}"))

@@ -17,8 +17,8 @@ from deeprc.datasets.hdf5 import (
     check_texts,
     has_attribute,
     is_fixed_text,
+    list_members,
     map_values,
-    members,
     open_hdf5,
     read_integer,
     read_text,
@@ -35,7 +35,7 @@ __all__ = [
     "VERSION",
     "Origin",
     "Texts",
-    "dataset_named",
+    "get_dataset",
     "is_container",
     "read_metadata_table",
     "read_origin",
@@ -67,19 +67,19 @@ class Texts:
     def __init__(self, legacy: dict[str, Any] | None = None) -> None:
         self._legacy = legacy
 
-    def attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
+    def read_attribute(self, thing: h5py.Group | h5py.Dataset, name: str) -> str:
         """Return an attribute that is one text."""
-        return read_text(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", str)[0]
+        return read_text(thing, name) if self._legacy is None else self._get_list(f"{_place(thing)}@{name}", str)[0]
 
-    def attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
+    def read_attribute_list(self, thing: h5py.Group | h5py.Dataset, name: str) -> list[str]:
         """Return an attribute that is a list of texts."""
-        return read_texts(thing, name) if self._legacy is None else self._listed(f"{_place(thing)}@{name}", list)
+        return read_texts(thing, name) if self._legacy is None else self._get_list(f"{_place(thing)}@{name}", list)
 
-    def dataset(self, dataset: h5py.Dataset) -> list[str]:
+    def read_dataset(self, dataset: h5py.Dataset) -> list[str]:
         """Return a dataset of texts."""
-        return read_texts(dataset) if self._legacy is None else self._listed(_place(dataset), list)
+        return read_texts(dataset) if self._legacy is None else self._get_list(_place(dataset), list)
 
-    def _listed(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
+    def _get_list(self, place: str, kind: type[str] | type[list[str]]) -> list[str]:
         """Return the texts that the other process has read at a place, one or several."""
         assert self._legacy is not None
         if not isinstance(found := self._legacy[place], kind):
@@ -122,20 +122,20 @@ def read_version(file: h5py.File, path: Path) -> int:
 
 def read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
     """Return what a container says of its origin, after its format and alphabet were checked."""
-    if texts.attribute(file, "format") != FORMAT:
+    if texts.read_attribute(file, "format") != FORMAT:
         raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
-    if (alphabet := texts.attribute(file, "alphabet")) != AMINO_ACIDS:
+    if (alphabet := texts.read_attribute(file, "alphabet")) != AMINO_ACIDS:
         raise InputError(f"{path}: expected the alphabet {AMINO_ACIDS}, found {alphabet!r:.60}")
     simulated = has_attribute(file, "simulation")
     return Origin(
-        texts.attribute(file, "created_by"),
-        texts.attribute(file, "source"),
-        read_preprocessing(texts.attribute(file, "preprocessing")),
-        read_simulation(texts.attribute(file, "simulation")) if simulated else None,
+        texts.read_attribute(file, "created_by"),
+        texts.read_attribute(file, "source"),
+        read_preprocessing(texts.read_attribute(file, "preprocessing")),
+        read_simulation(texts.read_attribute(file, "simulation")) if simulated else None,
     )
 
 
-def dataset_named(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
+def get_dataset(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py.Dataset:
     """Return one of the members of a group; raise ValueError if it is missing or no dataset."""
     if not isinstance(things.get(name), h5py.Dataset):
         raise ValueError(f"no dataset {name!r}")
@@ -146,15 +146,15 @@ def read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, p
     """Return the table in the group `metadata` of a container, one row per repertoire."""
     if not isinstance(group, h5py.Group):
         raise ValueError("no group 'metadata'")
-    by_name = {texts.attribute(dataset, "name"): dataset for dataset in members(group).values()}
-    names = texts.attribute_list(group, "columns")
+    by_name = {texts.read_attribute(dataset, "name"): dataset for dataset in list_members(group).values()}
+    names = texts.read_attribute_list(group, "columns")
     if len(set(names)) != len(names) or set(names) != set(by_name) or len(group) != len(names):
         raise ValueError("/metadata: its attribute 'columns' does not name each of its datasets once")
     columns: dict[str, pd.Series] = {}
     for name in names:
         dataset = by_name[name]
         if isinstance(dataset, h5py.Dataset) and texts.holds(dataset):
-            columns[name] = pd.Series([value or None for value in texts.dataset(dataset)], dtype=object)
+            columns[name] = pd.Series([value or None for value in texts.read_dataset(dataset)], dtype=object)
             continue
         if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "iuf" or not dataset.dtype.isnative:
             raise ValueError(f"{dataset.name}: expected texts or numbers")

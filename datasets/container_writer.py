@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import DTypeLike, NDArray
 
-from deeprc.datasets.alphabet import MAX_LENGTH, offsets_of
+from deeprc.datasets.alphabet import MAX_LENGTH, compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.container_check import trust
 from deeprc.datasets.container_file import (
@@ -185,8 +185,8 @@ class ContainerWriter:
             "residues": sequences.residues,
             "lengths": lengths,
             "counts": sequences.counts,
-            "v_call": self._codes("v_call", sequences.v_call, n),
-            "j_call": self._codes("j_call", sequences.j_call, n),
+            "v_call": self._encode_genes("v_call", sequences.v_call, n),
+            "j_call": self._encode_genes("j_call", sequences.j_call, n),
             "witness": sequences.witness,
         }
         self._present["witness"] |= sequences.witness is not None
@@ -195,7 +195,7 @@ class ContainerWriter:
                 continue
             if values is None:
                 values = np.zeros(n, _SEQUENCE_DTYPES[name])
-            with self._spool(name).open("ab") as file:
+            with self._get_spool_path(name).open("ab") as file:
                 if name in _OPTIONAL and file.tell() == 0:  # earlier repertoires had none
                     np.zeros(sum(self._n_sequences) - n, _SEQUENCE_DTYPES[name]).tofile(file)
                 file.write(np.ascontiguousarray(values, dtype=_SEQUENCE_DTYPES[name]).data)  # tofile names no error
@@ -229,7 +229,7 @@ class ContainerWriter:
             created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
             write_origin(file, created_by, source, preprocessing or {}, simulation)
             write_texts(file, "repertoire_ids", list(self._repertoire_ids))
-            file.create_dataset("repertoire_offsets", data=offsets_of(np.asarray(self._n_sequences, np.int64)))
+            file.create_dataset("repertoire_offsets", data=compute_offsets(np.asarray(self._n_sequences, np.int64)))
             self._write_sequences(file, target)
             write_metadata(file.create_group("metadata"), metadata)
             seal_file(file, target, partial)
@@ -239,10 +239,10 @@ class ContainerWriter:
 
     def _write_sequences(self, file: h5py.File, disk: HDF5Target) -> None:
         n = sum(self._n_sequences)
-        offsets = _contiguous(file, "sequence_offsets", n + 1, np.int64)
+        offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
         position, total = 1, 0
-        for lengths in self._spooled("lengths"):
+        for lengths in self._read_spooled("lengths"):
             ends = np.cumsum(lengths) + total
             offsets[position : position + len(ends)] = ends
             position, total = position + len(ends), int(ends[-1])
@@ -250,9 +250,9 @@ class ContainerWriter:
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
-            target = _contiguous(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
+            target = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
             position = 0
-            for values in self._spooled(name):
+            for values in self._read_spooled(name):
                 target[position : position + len(values)] = values
                 position += len(values)
                 disk.check()
@@ -260,7 +260,7 @@ class ContainerWriter:
             if name in self._vocabulary:
                 write_text_list(target, "vocabulary", list(self._vocabulary[name]))
 
-    def _codes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
+    def _encode_genes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
         if calls is None:
             return None
         if len(calls.codes) != n:
@@ -272,23 +272,23 @@ class ContainerWriter:
             raise InputError(f"{name}: more than {np.iinfo(np.uint16).max} different gene names; is it a gene column?")
         return codes[calls.codes] if len(codes) else np.zeros(n, np.uint16)
 
-    def _spool(self, name: str) -> Path:
+    def _get_spool_path(self, name: str) -> Path:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         return self._folder / f"{name}.bin"
 
     def _drop(self, name: str) -> None:
         """Delete copied data, so that the disk holds little more than the container; a resumed call may need it."""
         if not self._resumable:
-            self._spool(name).unlink(missing_ok=True)
+            self._get_spool_path(name).unlink(missing_ok=True)
 
-    def _spooled(self, name: str) -> Iterator[NDArray[Any]]:
+    def _read_spooled(self, name: str) -> Iterator[NDArray[Any]]:
         dtype = np.dtype(_SEQUENCE_DTYPES[name])
-        if not self._spool(name).exists():
+        if not self._get_spool_path(name).exists():
             return
-        with self._spool(name).open("rb") as file:
+        with self._get_spool_path(name).open("rb") as file:
             while len(block := np.fromfile(file, dtype=dtype, count=_COPY_BYTES // dtype.itemsize)):
                 yield block
 
 
-def _contiguous(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
+def _create_dataset(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:
     return file.create_dataset(name, shape=(length,), dtype=dtype)

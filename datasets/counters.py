@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["GOLDEN", "MIX_1", "MIX_2", "key_of", "uniform", "uniforms", "word", "words"]
+__all__ = ["GOLDEN", "MIX_1", "MIX_2", "derive_key", "draw_uniform", "draw_uniforms", "draw_word", "draw_words"]
 
 GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of splitmix64."""
@@ -21,21 +21,21 @@ GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111E
 _ALL = (1 << 64) - 1
 
 
-def key_of(seed: int, *parts: int) -> int:
+def derive_key(seed: int, *parts: int) -> int:
     """Return the key, 64 bits, of a seed and of integers that name its purpose."""
     key = int(seed) & _ALL  # numpy's integers would overflow
     for part in parts:
-        key = _mixed((_mixed(key + GOLDEN & _ALL) ^ int(part)) + GOLDEN & _ALL)
+        key = _mix_bits((_mix_bits(key + GOLDEN & _ALL) ^ int(part)) + GOLDEN & _ALL)
     return key
 
 
-def _mixed(z: int) -> int:
+def _mix_bits(z: int) -> int:
     z = (z ^ (z >> 30)) * MIX_1 & _ALL
     z = (z ^ (z >> 27)) * MIX_2 & _ALL
     return z ^ (z >> 31)
 
 
-def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
+def draw_words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return 64 random bits for each counter; there is one key for all, or one for each."""
     with np.errstate(over="ignore"):
         z = np.uint64(key) + (counters + 1).astype(np.uint64) * np.uint64(GOLDEN)
@@ -45,14 +45,14 @@ def words(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray
     return bits
 
 
-def uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return random numbers of 53 bits in [0, 1), one for each counter; see `words`."""
-    return (words(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def draw_uniforms(key: int | NDArray[np.uint64], counters: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return random numbers of 53 bits in [0, 1), one for each counter; see `draw_words`."""
+    return (draw_words(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 @njit()
-def word(key: int, counter: int) -> int:
-    """Return one of `words`, for compiled code; both are 64 bits without a sign."""
+def draw_word(key: int, counter: int) -> int:
+    """Return one of `draw_words`, for compiled code; both are 64 bits without a sign."""
     z = uint64(key) + uint64(counter + 1) * uint64(GOLDEN)
     z = (z ^ (z >> uint64(30))) * uint64(MIX_1)
     z = (z ^ (z >> uint64(27))) * uint64(MIX_2)
@@ -60,6 +60,6 @@ def word(key: int, counter: int) -> int:
 
 
 @njit()
-def uniform(key: int, counter: int) -> float:
-    """Return one of `uniforms`, for compiled code."""
-    return float(word(key, counter) >> uint64(11)) * 2.0**-53
+def draw_uniform(key: int, counter: int) -> float:
+    """Return one of `draw_uniforms`, for compiled code."""
+    return float(draw_word(key, counter) >> uint64(11)) * 2.0**-53

@@ -17,7 +17,7 @@ from deeprc.datasets.linked_container import StoredContainer, open_container
 from deeprc.datasets.parts import SequenceStore
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.rich import details, histogram, table
+from deeprc.rich import render_details, render_histogram, render_table
 
 __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
@@ -187,7 +187,7 @@ class RepertoireDataset:
         if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
             key = key[0]  # scikit-learn's `_safe_indexing` asks for `dataset[rows, ...]`
         if isinstance(key, int | np.integer):
-            return self._repertoire(int(self.rows[key]))
+            return self._make_repertoire(int(self.rows[key]))
         view = object.__new__(type(self))
         view.container = self.container
         chosen = self.rows[np.asarray(key, np.int64) if not isinstance(key, slice) and len(key) == 0 else key]
@@ -195,7 +195,7 @@ class RepertoireDataset:
         return view
 
     def __iter__(self) -> Iterator[Repertoire]:
-        return (self._repertoire(int(row)) for row in self.rows)
+        return (self._make_repertoire(int(row)) for row in self.rows)
 
     def __repr__(self) -> str:
         return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"
@@ -210,10 +210,10 @@ class RepertoireDataset:
             for name, n, row in zip(shown.repertoire_ids, shown.n_sequences, cells, strict=True)
         ]
         total = f"{len(self):,} with {int(self.n_sequences.sum()):,} sequences"
-        listed = table(columns, rows)
+        listed = render_table(columns, rows)
         more = f"<small>and {len(self) - _SHOWN:,} more</small>" if len(self) > _SHOWN else ""
-        sizes = histogram(self.n_sequences.tolist(), "sequences of a repertoire")
-        return details(
+        sizes = render_histogram(self.n_sequences.tolist(), "sequences of a repertoire")
+        return render_details(
             f"{type(self).__name__} of {self.container.path.name}", [("repertoires", total)], sizes, listed, more
         )
 
@@ -252,8 +252,8 @@ class RepertoireDataset:
         """The columns of the whole container's metadata as arrays, because reading a cell of a table is slow."""
         return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
 
-    def _repertoire(self, row: int) -> Repertoire:
-        part = self.container.parts[self.container.part_of(row)]
+    def _make_repertoire(self, row: int) -> Repertoire:
+        part = self.container.parts[self.container.find_part(row)]
         start, stop = (self.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
         metadata = {name: values[row] for name, values in self._columns.items()}
         return Repertoire(str(self.container.repertoire_ids[row]), start, stop, part.store, metadata)

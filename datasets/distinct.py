@@ -19,14 +19,14 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import track
 from deeprc.rank_calls import compute_parts, count_parts, split_by_size
 
-__all__ = ["clone_abundances", "count_distinct", "count_distinct_in_all", "has_merged_clones"]
+__all__ = ["count_distinct", "count_distinct_in_all", "has_merged_clones", "sum_clone_abundances"]
 
 _BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a time
 
@@ -34,7 +34,7 @@ _BLOCK = 1 << 16  # number of keys among which one thread looks for repeats at a
 def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
     """Return whether preprocessing has merged equal clones: then no two sequences of the repertoire are the same clone.
 
-    `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.shared_clones`. The container says
+    `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.find_shared_clones`. The container says
     what was merged. A container without this note, such as a simulated one, may hold a clone several times.
     """
     merged_by = getattr(repertoire.container, "preprocessing", {}).get("merge")
@@ -44,7 +44,7 @@ def has_merged_clones(repertoire: Repertoire, fields: Collection[str]) -> bool:
 
 
 def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDArray[np.uint64] | None = None) -> int:
-    """Return the number of different clones in a repertoire of N sequences; see `clones.distinct_clones`.
+    """Return the number of different clones in a repertoire of N sequences; see `clones.count_distinct_clones`.
 
     `hashes` are those of `hash_rows` with these genes, (N,), if they are known already; they are not needed if
     `has_merged_clones`.
@@ -55,7 +55,7 @@ def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDAr
     if hashes is None:
         hashes = hash_rows(sequences, np.arange(repertoire.start, repertoire.stop))
     keys, bits = _group(hashes, repertoire.start)
-    return len(keys) - int(sum(in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
+    return len(keys) - int(sum(run_in_blocks(_count_repeats, len(keys), _BLOCK, sequences, keys, *bits)))
 
 
 def count_distinct_in_all(dataset: RepertoireDataset, fields: Collection[str]) -> dict[str, NDArray[np.int64]]:
@@ -71,10 +71,10 @@ def _count_part(dataset: RepertoireDataset, fields: Collection[str]) -> NDArray[
         return np.array(list(track(counts, "counting different clones", len(dataset))), np.int64)
 
 
-def clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
+def sum_clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:
     """Return the sum of the counts of each different clone of a repertoire, (M,), in no particular order.
 
-    `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.shared_clones`. The sequences of a
+    `fields` are the genes that belong to a clone, as in `deeprc.datasets.clones.find_shared_clones`. The sequences of a
     container from `deeprc preprocess` are different clones already, unless rows were not merged.
     """
     part = repertoire.sequences

@@ -65,7 +65,7 @@ def find_drop_reasons(
     reason[lengths < min_length] = DROP_REASONS.index("too_short")
     invalid = np.flatnonzero(residues == INVALID)
     if len(invalid):
-        row_of_invalid = rows.sequences.rows_of(invalid)
+        row_of_invalid = rows.sequences.find_rows(invalid)
         reason[row_of_invalid] = DROP_REASONS.index("ambiguous_residue")
         for is_mark, code in _MARKS:
             reason[row_of_invalid[is_mark[rows.sequences.letters[invalid]]]] = code

@@ -53,8 +53,8 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
     columns = {name: [row[name] for _, row in rows] for name in header if name}
     added = {
         "junction_aa": columns["CDR3"],
-        "v_call": [_imgt(name) for name in columns["V gene"]],
-        "j_call": [_imgt(name) for name in columns["J gene"]],
+        "v_call": [_normalise_gene_name(name) for name in columns["V gene"]],
+        "j_call": [_normalise_gene_name(name) for name in columns["J gene"]],
     }
     types = {name: None if name in _NUMBER_COLUMNS else object for name in (*added, *columns)}
     return pd.DataFrame({name: pd.Series(values, dtype=types[name]) for name, values in {**added, **columns}.items()})
@@ -62,7 +62,7 @@ def read_associated_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]]]:
     """Return the first sheet's header and its rows that are not blank, each with its number."""
-    cells = [(number, tuple(_stripped(cell.value) for cell in row)) for number, row in iterate_rows(path)]
+    cells = [(number, tuple(_strip_text(cell.value) for cell in row)) for number, row in iterate_rows(path)]
     width = max((len(row) for _, row in cells), default=0)
     rows = [(n, row + (None,) * (width - len(row))) for n, row in cells if any(value is not None for value in row)]
     header = ["" if name is None else str(name) for name in rows[0][1]] if rows else []
@@ -75,7 +75,7 @@ def _read_sheet(path: Path) -> tuple[list[str], list[tuple[int, tuple[Any, ...]]
     return header, rows[1:]
 
 
-def _stripped(value: object) -> object:
+def _strip_text(value: object) -> object:
     return (value.strip() or None) if isinstance(value, str) else value
 
 
@@ -90,7 +90,7 @@ def _check_sequence(path: Path, number: int, row: Mapping[str, Any]) -> None:
             raise InputError(f"{path}: row {number}, column {name!r}: expected a number, found {row[name]!r}")
 
 
-def _imgt(name: str) -> str:
+def _normalise_gene_name(name: str) -> str:
     """Return the IMGT name of an Adaptive gene or family, and its allele."""
     gene, star, allele = name.partition("*")
     return normalise_gene(gene).name + star + allele

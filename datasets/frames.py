@@ -18,7 +18,7 @@ from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.errors import InputError
 
-__all__ = ["categorical_of", "constant_columns", "texts_of", "to_arrow"]
+__all__ = ["extract_categorical", "extract_texts", "find_constant_columns", "to_arrow"]
 
 
 _ERRORS = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError)
@@ -56,7 +56,7 @@ def _convert(table: Any) -> Any:
     if isinstance(table, Mapping):
         table = pd.DataFrame(dict(table))
     if isinstance(table, pd.DataFrame):
-        return _of_pandas(table)
+        return _convert_pandas(table)
     if hasattr(table, "to_arrow"):  # polars
         return table.to_arrow()
     if hasattr(table, "__arrow_c_stream__"):
@@ -68,46 +68,46 @@ def _convert(table: Any) -> Any:
     return None
 
 
-def _of_pandas(table: pd.DataFrame) -> pa.Table:
+def _convert_pandas(table: pd.DataFrame) -> pa.Table:
     levels = [name for name in table.index.names if name is not None and name not in table.columns]
     named = table.reset_index(level=levels) if levels else table
-    columns = [_array_of(named.iloc[:, place]) for place in range(named.shape[1])]
+    columns = [_make_array(named.iloc[:, place]) for place in range(named.shape[1])]
     return pa.Table.from_arrays(columns, names=[str(name) for name in named.columns])
 
 
-def _array_of(values: pd.Series) -> pa.Array | pa.ChunkedArray:
-    for convert in (_as_they_are, _as_texts):  # the second for values of several types
+def _make_array(values: pd.Series) -> pa.Array | pa.ChunkedArray:
+    for convert in (_convert_values, _convert_to_texts):  # the second for values of several types
         with suppress(*_ERRORS):
             return convert(values)
     return pa.nulls(len(values), _OTHER)
 
 
-def _as_they_are(values: pd.Series) -> pa.Array | pa.ChunkedArray:
+def _convert_values(values: pd.Series) -> pa.Array | pa.ChunkedArray:
     return pa.array(values, from_pandas=True)
 
 
-def _as_texts(values: pd.Series) -> pa.Array:
+def _convert_to_texts(values: pd.Series) -> pa.Array:
     if any(pd.api.types.is_list_like(value) or isinstance(value, complex) for value in values):
         raise TypeError("expected single values")
     return pa.array([None if pd.isna(value) else str(value) for value in values], pa.string())
 
 
-def texts_of(table: pa.Table, name: str) -> RawTexts:
+def extract_texts(table: pa.Table, name: str) -> RawTexts:
     """Return a column as texts; missing values are empty."""
-    column = _as_text(table.column(name), name)
+    column = _cast_to_texts(table.column(name), name)
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     letters = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     return RawTexts(letters[bounds[0] : bounds[-1]], bounds - bounds[0])
 
 
-def categorical_of(table: pa.Table, name: str) -> Categorical:
+def extract_categorical(table: pa.Table, name: str) -> Categorical:
     """Return a column as codes; missing values are ""."""
-    coded = _as_text(table.column(name), name).dictionary_encode()
+    coded = _cast_to_texts(table.column(name), name).dictionary_encode()
     return Categorical(coded.indices.to_numpy().astype(np.int32), tuple(coded.dictionary.to_pylist()))
 
 
-def _as_text(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
+def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
     import pyarrow.compute
 
     try:
@@ -121,7 +121,7 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
     return pa.concat_arrays([pa.array([], pa.large_string()), *filled.chunks])
 
 
-def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical) -> dict[str, list[str]]:
+def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical) -> dict[str, list[str]]:
     """Return the columns that have one value in each group, and not only missing ones.
 
     Parameters
@@ -144,7 +144,7 @@ def constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical)
         places = table.schema.get_all_field_indices(name)
         if len(places) > 1 or _is_odd(table.schema.types[places[0]]):
             continue
-        values = categorical_of(table, name)
+        values = extract_categorical(table, name)
         of_group = values.codes[first]
         if np.array_equal(of_group[groups.codes], values.codes) and not all(
             is_missing(value, MISSING_IN_SHEETS) for value in values.vocabulary

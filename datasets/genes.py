@@ -40,12 +40,12 @@ __all__ = [
     "GeneName",
     "GeneRow",
     "Level",
-    "best_hits",
-    "locus_of",
-    "mouse_genes",
+    "find_mouse_genes",
+    "infer_locus",
     "normalise_gene",
     "normalise_genes",
     "normalise_locus",
+    "select_best_hits",
 ]
 
 Level = Literal["gene", "family", "tie", "unknown", "unrecognised"]
@@ -120,16 +120,16 @@ def normalise_gene(name: str) -> GeneName:
     text = name.strip()
     if is_missing(text, MISSING_GENES):
         return GeneName("", "", "unknown")
-    return _read_calls(_best_calls(text.upper())) or _as_found(text)
+    return _read_calls(_split_calls(text.upper())) or _keep_unrecognised(text)
 
 
-def best_hits(name: str) -> str:
+def select_best_hits(name: str) -> str:
     """Return MiXCR's hits with scores as the names of the best hits, without scores; any other name unchanged."""
-    calls = _best_calls(name) if "(" in name else ()
+    calls = _split_calls(name) if "(" in name else ()
     return name if any(_SCORE.search(call) for call in calls) else ",".join(calls) or name
 
 
-def mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
+def find_mouse_genes(names: Sequence[str]) -> tuple[str, ...]:
     """Return those of a file's names that only mouse genes have."""
     return tuple(name for name in names if normalise_gene(name).level == "unrecognised" and _is_of_mice(name))
 
@@ -143,22 +143,24 @@ def normalise_genes(names: Sequence[str], *, of_mice: bool | None = None) -> Gen
     """
     genes = [normalise_gene(name) for name in names]
     pairs = list(zip(names, genes, strict=True))
-    mouse = mouse_genes(names)
+    mouse = find_mouse_genes(names)
     if mouse if of_mice is None else of_mice:
-        genes = [_as_found(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs]
-    vocabulary = tuple(sorted({gene.name for gene in genes}, key=_natural))
+        genes = [
+            _keep_unrecognised(name.strip()) if name.strip().upper().startswith("TCR") else gene for name, gene in pairs
+        ]
+    vocabulary = tuple(sorted({gene.name for gene in genes}, key=_make_sort_key))
     position = {name: code for code, name in enumerate(vocabulary)}
     found = (_SCORE.sub("", name.strip()) for name in names)
     rows = {GeneRow(spelling, gene.name, gene.level) for spelling, gene in zip(found, genes, strict=True)}
     return GeneMapping(
         stored=Categorical(np.array([position[gene.name] for gene in genes], np.int32), vocabulary),
         levels=tuple(gene.level for gene in genes),
-        rows=tuple(sorted(rows, key=lambda row: (_natural(row.found), row))),
+        rows=tuple(sorted(rows, key=lambda row: (_make_sort_key(row.found), row))),
         mouse=mouse,
     )
 
 
-def locus_of(v_call: str, j_call: str = "") -> str:
+def infer_locus(v_call: str, j_call: str = "") -> str:
     """Return the locus of a sequence from its gene names in any spelling; "" if they do not tell it.
 
     The J gene decides between TRA and TRD: the V genes of the two lie side by side and are shared
@@ -176,15 +178,15 @@ def normalise_locus(text: str) -> str:
     Understood are `TRB`, `TCRB`, `TCR-beta`, `beta chain`, `hsTCRB`, `IG heavy`, `BCR_Kappa`, `kappa` and their like,
     also with the Greek letter, in any case, with or without something after a colon (`TRB:CASSF`).
     """
-    return _only(_locus_word(part.split(":")[0]) for part in re.split("[,;|]", text))
+    return _find_common_value(_translate_locus(part.split(":")[0]) for part in re.split("[,;|]", text))
 
 
-def _as_found(text: str) -> GeneName:
+def _keep_unrecognised(text: str) -> GeneName:
     loci = (locus.replace("TCR", "TR") for locus in _LOCUS.findall(text.upper()))
-    return GeneName(text, _only(loci), "unrecognised")
+    return GeneName(text, _find_common_value(loci), "unrecognised")
 
 
-def _best_calls(text: str) -> tuple[str, ...]:
+def _split_calls(text: str) -> tuple[str, ...]:
     """Split an upper-case name into its calls; where all have scores, only the best of them, without scores."""
     calls = [call for call in _SEPARATOR.split(text) if call]
     scored = [match for call in calls if (match := _SCORED.fullmatch(call))]
@@ -201,15 +203,15 @@ def _read_calls(calls: tuple[str, ...]) -> GeneName | None:
     found: set[str] = set()
     for call in calls:
         match = _CALL.fullmatch(call)
-        genes = () if match is None else _short_tie(match["gene"])
+        genes = () if match is None else _expand_short_tie(match["gene"])
         if not genes:
             return None
         found.update(genes)
     if not found or not _belong_together(found):
         return None
-    name = ",".join(sorted(found, key=_natural))
+    name = ",".join(sorted(found, key=_make_sort_key))
     level: Level = "tie" if len(found) > 1 else "gene" if name in _GENES else "family"
-    return GeneName(name, _only(gene[:3] for gene in found), level)
+    return GeneName(name, _find_common_value(gene[:3] for gene in found), level)
 
 
 def _belong_together(found: set[str]) -> bool:
@@ -218,26 +220,26 @@ def _belong_together(found: set[str]) -> bool:
     return len({gene[3] for gene in found}) == 1 and (len(loci) == 1 or loci == {"TRA", "TRD"})
 
 
-def _short_tie(text: str) -> tuple[str, ...]:
+def _expand_short_tie(text: str) -> tuple[str, ...]:
     """Return one gene, or the genes of immunoSEQ's short tie, `TCRBV06-02/06-03`; otherwise ().
 
     In `TRBV12-3/4` the 4 could be a gene or a family: it is not understood.
     """
-    gene = _one_gene(text)
+    gene = _find_imgt_name(text)
     if gene is not None:
         return (gene,)
     head, *others = text.split("/")
     start = _GROUP.match(head)
     if start is None or any(("-" in other) != ("-" in head) for other in others):
         return ()
-    genes = [_one_gene(head), *(_one_gene(start[0] + other) for other in others)]
+    genes = [_find_imgt_name(head), *(_find_imgt_name(start[0] + other) for other in others)]
     known = tuple(gene for gene in genes if gene is not None)
     return known if len(known) == len(genes) else ()
 
 
-def _one_gene(text: str) -> str | None:
+def _find_imgt_name(text: str) -> str | None:
     """Return the IMGT name of one gene or family without its allele."""
-    key = _key(text)
+    key = _make_spelling_key(text)
     only_gene = _UNNUMBERED.get(key.removesuffix("-1")) if key.endswith("-1") else None
     if only_gene is not None:
         # TCRAV14-01 is TRAV14/DV4 although IMGT has since named a TRAV14-1.
@@ -247,7 +249,7 @@ def _one_gene(text: str) -> str | None:
     return _NAMES.get(key.removesuffix("-X"))
 
 
-def _key(text: str) -> str:
+def _make_spelling_key(text: str) -> str:
     """Return a key that all spellings of a gene have in common: `TRBV20OR9-2` for `TCRBV20-or09_02`."""
     key = re.sub(r"[()]", "", text.upper().replace("_", "-"))
     key = re.sub(r"^TCR", "TR", key)
@@ -257,11 +259,11 @@ def _key(text: str) -> str:
 
 
 def _is_of_mice(name: str) -> bool:
-    calls = (_CALL.fullmatch(call) for call in _best_calls(name.strip().upper()))
-    return any(call is not None and _MOUSE_ONLY.fullmatch(_key(call["gene"])) for call in calls)
+    calls = (_CALL.fullmatch(call) for call in _split_calls(name.strip().upper()))
+    return any(call is not None and _MOUSE_ONLY.fullmatch(_make_spelling_key(call["gene"])) for call in calls)
 
 
-def _locus_word(text: str) -> str:
+def _translate_locus(text: str) -> str:
     text = text.casefold()
     for letter, spelled in _GREEK.items():
         text = text.replace(letter, spelled)
@@ -269,13 +271,13 @@ def _locus_word(text: str) -> str:
     return _LOCUS_WORDS.get(re.sub("^(?:hs|human|mm|mouse)|(?:chain|locus)$", "", word), "")
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _make_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a sorting key that puts TRBV6 before TRBV10: a longer number is a larger one."""
     parts = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
     return [(len(number), number or other) for number, other in parts]
 
 
-def _only(values: Iterable[str]) -> str:
+def _find_common_value(values: Iterable[str]) -> str:
     """Return the value that all of these have; "" if there is none or there are several."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else ""
@@ -286,14 +288,14 @@ _SHARED = {gene.split("/DV")[0]: gene for gene in _GENES if "/DV" in gene}  # TR
 _FAMILIES = frozenset(re.split("[-/]", gene)[0] for gene in _GENES)
 
 _NAMES = {
-    **{_key(family): family for family in _FAMILIES},
+    **{_make_spelling_key(family): family for family in _FAMILIES},
     **RENAMED,
-    **{_key(start): gene for start, gene in _SHARED.items() if "-" in start},
-    **{_key(gene): gene for gene in _GENES},
+    **{_make_spelling_key(start): gene for start, gene in _SHARED.items() if "-" in start},
+    **{_make_spelling_key(gene): gene for gene in _GENES},
 }
-"""Every gene and family by its `_key`; if a gene and a family have one name, such as TRBV9, it is the gene's."""
+"""Every gene and family by its `_make_spelling_key`; a name of a gene and a family, such as TRBV9, is the gene's."""
 
-_UNNUMBERED = {_key(gene): gene for gene in _GENES if not re.search("[-/]", gene)} | {
+_UNNUMBERED = {_make_spelling_key(gene): gene for gene in _GENES if not re.search("[-/]", gene)} | {
     start: gene for start, gene in _SHARED.items() if "-" not in start
 }
 """Genes whose IMGT name is their family's; immunoSEQ gives them the number 1."""

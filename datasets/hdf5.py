@@ -25,18 +25,18 @@ from deeprc.progress import open_step
 
 __all__ = [
     "BlockCheck",
-    "blocks",
     "check_texts",
-    "fixed_texts",
+    "encode_texts",
     "has_attribute",
     "is_fixed_text",
+    "iterate_blocks",
+    "list_members",
     "map_values",
-    "members",
-    "naming_damage",
     "open_hdf5",
     "read_integer",
     "read_text",
     "read_texts",
+    "report_damage",
     "seal",
 ]
 
@@ -82,7 +82,7 @@ def open_hdf5(path: Path, *, expected: str) -> Generator[h5py.File, None, None]:
         yield file
 
 
-def members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
+def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     """Return the groups and datasets that lie in a group itself.
 
     Raises
@@ -101,7 +101,7 @@ def members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     return found
 
 
-def contiguous(dataset: h5py.Dataset) -> int:
+def find_values_offset(dataset: h5py.Dataset) -> int:
     """Return the position in the file at which the values of a dataset of one dimension begin.
 
     Raises
@@ -137,7 +137,7 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
         raise ValueError(
             f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {dataset.dtype} {dataset.shape}"
         )
-    offset = contiguous(dataset)
+    offset = find_values_offset(dataset)
     if dataset.size == 0:
         return np.zeros(dataset.shape, dataset.dtype)
     # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
@@ -192,7 +192,7 @@ def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> lis
     else:
         if not is_fixed_text(thing):
             raise ValueError(f"{thing.name}: expected texts of fixed length, found {thing.dtype}")
-        contiguous(thing)
+        find_values_offset(thing)
         texts = thing[()]
     return _decode(texts, str(thing.name) if name is None else f"{thing.name}: attribute {name!r}")
 
@@ -225,7 +225,7 @@ def is_fixed_text(dataset: h5py.Dataset) -> bool:
     return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
-def fixed_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
+def encode_texts(texts: list[str], what: str) -> NDArray[np.bytes_]:
     """Return texts as UTF-8 of a fixed length, (n,), as HDF5 stores them; zero characters are left out.
 
     Raises
@@ -271,7 +271,7 @@ def _attribute_bytes(thing: h5py.Group | h5py.Dataset, name: str) -> NDArray[Any
     return np.asarray(thing.attrs[name])
 
 
-def blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield the values in pieces that fit into the processor's cache."""
     step = max(_BLOCK // values.dtype.itemsize, 1)
     for start in range(0, len(values), step):
@@ -298,7 +298,7 @@ def seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = 
     """
     content = hashlib.blake2b(digest_size=16)
     with open_step("checksum of the container", path.stat().st_size) as step:
-        for place, thing in sorted(_all_of(file)):
+        for place, thing in sorted(_walk_members(file)):
             content.update(f"\n{place}\n".encode())
             for name in sorted(thing.attrs):
                 if (place, name) == ("", "checksum"):
@@ -311,7 +311,7 @@ def seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = 
                 values = map_values(path, thing)
                 content.update(f"{values.dtype.str} {len(values)}\n".encode())
                 check = (checks or {}).get(place.strip("/"))
-                for block in blocks(values):
+                for block in iterate_blocks(values):
                     if check is not None:
                         check(block)
                     content.update(_column_sums(block))
@@ -328,13 +328,13 @@ def _column_sums(block: NDArray[Any]) -> bytes:
     return bytes(sums.tobytes() + flat[n:].tobytes())
 
 
-def _all_of(group: h5py.Group, place: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
+def _walk_members(group: h5py.Group, place: str = "") -> Iterator[tuple[str, h5py.Group | h5py.Dataset]]:
     yield place, group
-    for name, thing in members(group).items():
+    for name, thing in list_members(group).items():
         if isinstance(thing, h5py.Group):
             if place:
                 raise ValueError(f"{thing.name}: expected no group within a group")
-            yield from _all_of(thing, f"{place}/{name}")
+            yield from _walk_members(thing, f"{place}/{name}")
         else:
             yield f"{place}/{name}", thing
 
@@ -344,7 +344,7 @@ def _join(group: h5py.Group, name: str) -> str:
 
 
 @contextmanager
-def naming_damage(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+def report_damage(path: str | os.PathLike[str]) -> Generator[None, None, None]:
     """Turn the errors of h5py and numpy for damaged parts into one line that names the file."""
     try:
         yield

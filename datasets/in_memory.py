@@ -16,19 +16,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, columns_of_mice, split
+from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, find_mouse_gene_columns, split
 from deeprc.datasets.container_header import VERSION
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.frames import categorical_of, constant_columns, texts_of, to_arrow
-from deeprc.datasets.metadata import Metadata, metadata_of_table, read_metadata
+from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
+from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import OneStore
 from deeprc.datasets.plan import NEVER, list_names
 from deeprc.datasets.preprocessing import check_container_output, check_loci, report_empty
-from deeprc.datasets.readers import Header, RawRows, coded_columns, make_rows, match_reader
+from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_columns
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
@@ -36,7 +36,7 @@ from deeprc.errors import InputError
 from deeprc.files import name_write_errors
 from deeprc.versions import package_version
 
-__all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "sheet_of"]
+__all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
 _LOGGER = logging.getLogger(__name__)
 _NAME = "table"
@@ -103,7 +103,7 @@ class MemoryContainer(OneStore):
         self.preprocessing: dict[str, Any] = report.to_dict()
         self.simulation: dict[str, Any] | None = None
         self.repertoire_ids: NDArray[np.object_] = np.array(list(parts), object)
-        self.repertoire_offsets = offsets_of(np.array([len(part) for part in parts.values()], np.int64))
+        self.repertoire_offsets = compute_offsets(np.array([len(part) for part in parts.values()], np.int64))
         self.sequences = _join(list(parts.values()))
         self.metadata = metadata
         self.digests: dict[tuple[int, int], str] = {}
@@ -115,13 +115,13 @@ def _join(parts: Sequence[Sequences]) -> Sequences:
     genes = {}
     for name in GENE_FIELDS:
         if any(name in part.genes for part in parts):
-            calls = [part.genes.get(name, _unknown(len(part))) for part in parts]
-            joint = Categorical.concatenate([_unknown(0), *calls])
+            calls = [part.genes.get(name, _make_unknown_genes(len(part))) for part in parts]
+            joint = Categorical.concatenate([_make_unknown_genes(0), *calls])
             genes[name] = Categorical(joint.codes.astype(np.uint16), joint.vocabulary)
     return joined.with_genes(genes)
 
 
-def _unknown(n: int) -> Categorical:
+def _make_unknown_genes(n: int) -> Categorical:
     return Categorical(np.zeros(n, np.uint16), ("",))
 
 
@@ -165,18 +165,18 @@ def from_frame(
     if not layout.repertoire:
         raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
     check_columns(header, frame.column_names)
-    texts = {name: texts_of(frame, name) for name in layout.sequences.values()}
-    coded = {name: categorical_of(frame, name) for name in coded_columns(layout)}
+    texts = {name: extract_texts(frame, name) for name in layout.sequences.values()}
+    coded = {name: extract_categorical(frame, name) for name in list_coded_columns(layout)}
     rows = make_rows(texts, coded, layout, lambda row: f"table: row {row}")
     assert rows.repertoire is not None
     if metadata is None:
         others = [name for name in frame.column_names if name not in layout.columns]
         names = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
-        sheet = metadata_of_table(
-            names | constant_columns(frame, others, rows.repertoire), id_column=rows.repertoire_column
+        sheet = make_metadata(
+            names | find_constant_columns(frame, others, rows.repertoire), id_column=rows.repertoire_column
         )
     else:
-        sheet = sheet_of(metadata, options.id_column, rows.repertoire.vocabulary)
+        sheet = make_sheet(metadata, options.id_column, rows.repertoire.vocabulary)
     return make_dataset(RowsInMemory(rows, matched.reader.name, "a table"), sheet, options)
 
 
@@ -184,14 +184,14 @@ def _list(columns: Sequence[str]) -> str:
     return ", ".join(columns[:20]) + ", ..." * (len(columns) > 20)
 
 
-def sheet_of(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Metadata:
+def make_sheet(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Metadata:
     """Return the metadata sheet of a table in memory or of a file."""
     if isinstance(metadata, str | os.PathLike):
         return read_metadata(metadata, id_column=id_column, ids=ids)
     frame = to_arrow(metadata)
     check_columns(Header(Path("metadata"), tuple(frame.column_names)), frame.column_names)
-    columns = {name: categorical_of(frame, name).names().tolist() for name in frame.column_names}
-    return metadata_of_table(columns, id_column=id_column, ids=ids)
+    columns = {name: extract_categorical(frame, name).names().tolist() for name in frame.column_names}
+    return make_metadata(columns, id_column=id_column, ids=ids)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class RowsInMemory:
         """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
         of_table: dict[str, Any] = {
             "cdr3s_are_junctions": cdr3s_are_junctions(self.rows, self.source),
-            "of_mice": columns_of_mice(self.rows),
+            "of_mice": find_mouse_gene_columns(self.rows),
         }
         return {name: clean(part, options.cleaning(), **of_table) for name, part in split(self.rows)}
 

@@ -83,7 +83,7 @@ def join(
     parts = open_parts(paths, str(target))
     _check_together(parts)
     metadata = _join_metadata(parts)
-    recipe = _common_recipe(parts)
+    recipe = _find_common_recipe(parts)
     _warn_of_unknown_genes(parts)
     names = ", ".join(map(_name, parts))
     source, preprocessing = f"{len(parts)} containers: {names}", _join_reports(parts)
@@ -95,7 +95,7 @@ def join(
             for row, name in enumerate(part.repertoire_ids):
                 start, stop = part.repertoire_offsets[row : row + 2].tolist()
                 sequences = part.sequences.slice(start, stop)
-                writer.append(str(name), sequences if recipe is not None else _without_witness(sequences))
+                writer.append(str(name), sequences if recipe is not None else _drop_witness(sequences))
             if FileStamp.of(part.path) != part.stamp:
                 raise InputError(f"{part.path}: was changed while it was read; try again")
         writer.finish(metadata, source=source, preprocessing=preprocessing, simulation=recipe)
@@ -107,7 +107,7 @@ def _name(part: Container) -> str:
     return CONTROL_CHARACTERS.sub("?", part.path.name).encode(errors="replace").decode()
 
 
-def _without_witness(sequences: Sequences) -> Sequences:
+def _drop_witness(sequences: Sequences) -> Sequences:
     return replace(sequences, witness=None)
 
 
@@ -132,7 +132,7 @@ def _check_together(parts: Sequence[Container]) -> None:
             if name in owner:
                 raise InputError(f"{part.path}: repertoire {str(name)!r} is also in {owner[name]}")
             owner[name] = part.path
-    known = [(part, chains) for part in parts if (chains := _chains(part.preprocessing))]
+    known = [(part, chains) for part in parts if (chains := _read_chains(part.preprocessing))]
     for part, chains in known:
         if chains != known[0][1]:
             expected, found = (", ".join(sorted(each)) for each in (known[0][1], chains))
@@ -148,7 +148,7 @@ def _check_together(parts: Sequence[Container]) -> None:
                 )
 
 
-def _chains(report: Mapping[str, Any]) -> set[str]:
+def _read_chains(report: Mapping[str, Any]) -> set[str]:
     """Return the chains of a container's sequences, as far as its report knows them."""
     if isinstance(locus := report.get("locus"), str):
         return {locus}
@@ -188,7 +188,7 @@ def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
     return pd.Series([float("nan") if pd.isna(value) else value for value in values], dtype=float)
 
 
-def _common_recipe(parts: Sequence[Container]) -> dict[str, Any] | None:
+def _find_common_recipe(parts: Sequence[Container]) -> dict[str, Any] | None:
     """Return the recipe of the first part if all parts are simulated with its signals."""
     recipe = parts[0].simulation
     same = [

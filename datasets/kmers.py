@@ -11,11 +11,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.compilation import njit, run_in_blocks
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.errors import InputError
 
-__all__ = ["count_kmers", "kmer_code", "kmer_names"]
+__all__ = ["count_kmers", "encode_kmer", "list_kmers"]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
@@ -42,7 +42,7 @@ def count_kmers(
 
     Returns
     -------
-    The counts, (20 ** k,) int64, of the k-mers in the order of their letters, A before C; see `kmer_names`.
+    The counts, (20 ** k,) int64, of the k-mers in the order of their letters, A before C; see `list_kmers`.
 
     Raises
     ------
@@ -56,11 +56,11 @@ def count_kmers(
     n_parts = 1 if len(residues) < _MIN_SIZE_FOR_THREADS else numba.get_num_threads()
     counts = np.zeros((n_parts, _N_LETTERS ** len(offsets)), np.int64)
     every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
-    in_blocks(_count, n_parts, 1, residues, offsets_of(lengths), offsets, every, counts)
+    run_in_blocks(_count, n_parts, 1, residues, compute_offsets(lengths), offsets, every, counts)
     return np.asarray(counts.sum(axis=0))
 
 
-def kmer_names(k: int) -> list[str]:
+def list_kmers(k: int) -> list[str]:
     """Return the 20 ** k k-mers in the order of `count_kmers`."""
     names = [""]
     for _ in range(k):
@@ -69,7 +69,7 @@ def kmer_names(k: int) -> list[str]:
 
 
 @njit(inline="always")  # a call in the loop would take twice the time
-def kmer_code(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> int:
+def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> int:
     """Return the index of the k-mer that starts at a residue, for compiled code; see `count_kmers`."""
     code = 0
     for offset in kmer_offsets:
@@ -95,4 +95,4 @@ def _count(
         for row in range(part * n // n_parts, (part + 1) * n // n_parts):
             weight = np.int64(weights[row]) if len(weights) else np.int64(1)
             for start in range(offsets[row], offsets[row + 1] - span + 1):
-                own[kmer_code(residues, start, kmer_offsets)] += weight
+                own[encode_kmer(residues, start, kmer_offsets)] += weight

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_file import (
@@ -33,12 +33,12 @@ from deeprc.datasets.container_header import (
     EXPECTED,
     LINKED_VERSION,
     Texts,
-    dataset_named,
+    get_dataset,
     read_metadata_table,
     read_origin,
     read_version,
 )
-from deeprc.datasets.hdf5 import map_values, members, naming_damage, open_hdf5, read_text, seal
+from deeprc.datasets.hdf5 import list_members, map_values, open_hdf5, read_text, report_damage, seal
 from deeprc.datasets.parts import Part
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.documents import CONTROL_CHARACTERS
@@ -74,7 +74,7 @@ class LinkedContainer:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        with naming_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+        with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
             self.stamp = FileStamp.of(self.path)
             if read_version(file, self.path) != LINKED_VERSION:
                 raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
@@ -89,22 +89,22 @@ class LinkedContainer:
         return LinkedContainer, (self.path,)
 
     def _read(self, file: h5py.File) -> None:
-        things, texts = members(file), Texts()
+        things, texts = list_members(file), Texts()
         self.version = LINKED_VERSION
         self.created_by, self.source, self.preprocessing, self.simulation = read_origin(file, texts, self.path)
         self.repertoire_ids: NDArray[np.object_] = np.array(
-            texts.dataset(dataset_named(things, "repertoire_ids")), object
+            texts.read_dataset(get_dataset(things, "repertoire_ids")), object
         )
-        offsets = map_values(self.path, dataset_named(things, "repertoire_offsets"), np.int64)
+        offsets = map_values(self.path, get_dataset(things, "repertoire_offsets"), np.int64)
         self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
         self.metadata = read_metadata_table(things.get("metadata"), texts, self.path)
         if len(self.metadata) != len(self.repertoire_ids):
             raise ValueError(f"/metadata: expected {len(self.repertoire_ids):,} rows, found {len(self.metadata):,}")
         if not isinstance(group := things.get("parts"), h5py.Group):
             raise ValueError("no group 'parts'")
-        columns = members(group)
-        names, checksums = (texts.dataset(dataset_named(columns, name)) for name in ("path", "checksum"))
-        sizes = map_values(self.path, dataset_named(columns, "size"), np.int64).tolist()
+        columns = list_members(group)
+        names, checksums = (texts.read_dataset(get_dataset(columns, name)) for name in ("path", "checksum"))
+        sizes = map_values(self.path, get_dataset(columns, "size"), np.int64).tolist()
         if not 1 <= len(names) <= MAX_PARTS or not len(names) == len(checksums) == len(sizes):
             raise ValueError(f"/parts: expected 1 to {MAX_PARTS:,} paths with as many checksums and sizes")
         self.stores = _open_parts(self.path, names, checksums, sizes)
@@ -113,7 +113,7 @@ class LinkedContainer:
     def _check_parts(self) -> None:
         """Raise ValueError unless the parts have the repertoires of which this file has the metadata."""
         ids = [str(name) for store in self.stores for name in store.repertoire_ids]
-        offsets = offsets_of(np.concatenate([np.diff(store.repertoire_offsets) for store in self.stores]))
+        offsets = compute_offsets(np.concatenate([np.diff(store.repertoire_offsets) for store in self.stores]))
         _check_same("/repertoire_ids", "the repertoires", ids, self.repertoire_ids.tolist())
         if len(set(ids)) != len(ids):
             raise ValueError("/repertoire_ids: expected different ids, found one twice")
@@ -125,8 +125,8 @@ class LinkedContainer:
 
     def _complete_parts(self) -> None:
         """Give all parts the same columns: where a part lacks a gene that others have, it is unknown."""
-        self._first_repertoire = offsets_of(np.array([len(each.repertoire_ids) for each in self.stores])).tolist()
-        self._first_sequence = offsets_of(np.array([len(each.sequences) for each in self.stores]))
+        self._first_repertoire = compute_offsets(np.array([len(each.repertoire_ids) for each in self.stores])).tolist()
+        self._first_sequence = compute_offsets(np.array([len(each.sequences) for each in self.stores]))
         fields = [name for name in GENE_FIELDS if any(name in each.sequences.genes for each in self.stores)]
         self.has_witness = self.simulation is not None and any(
             each.sequences.witness is not None for each in self.stores
@@ -145,7 +145,7 @@ class LinkedContainer:
         for name in fields:
             self.gene_names[name], self._codes[name] = _join_vocabularies(name, self.stores)
         for store in self.stores:  # each vocabulary gets the names of the others behind its own, so no code changes
-            genes = {name: _with_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
+            genes = {name: _extend_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
             store.sequences = store.sequences.with_genes(genes)
 
     @property
@@ -153,19 +153,19 @@ class LinkedContainer:
         """The stamps of the parts' files."""
         return [list(store.stamp) for store in self.stores]
 
-    def part_of(self, row: int) -> int:
+    def find_part(self, row: int) -> int:
         """Return the index of the part in which a repertoire lies."""
         return bisect_right(self._first_repertoire, row, hi=len(self.parts)) - 1
 
-    def genes_in(self, part: int, rows: slice | NDArray[np.int64]) -> dict[str, Categorical]:
+    def take_genes(self, part: int, rows: slice | NDArray[np.int64]) -> dict[str, Categorical]:
         """Return the genes of some sequences of a part, by field, with the vocabularies `gene_names`."""
         genes = self.stores[part].sequences.genes
         return {
-            name: Categorical(self.joint_codes(part, name, genes[name].codes[rows]), names)
+            name: Categorical(self.map_to_joint_codes(part, name, genes[name].codes[rows]), names)
             for name, names in self.gene_names.items()
         }
 
-    def joint_codes(self, part: int, field: str, codes: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+    def map_to_joint_codes(self, part: int, field: str, codes: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
         """Return the codes that genes of a part have in `gene_names`, (n,), from those that they have in the part."""
         return np.asarray(self._codes[field][part][codes])
 
@@ -179,7 +179,7 @@ class LinkedContainer:
         found = []
         for part, store in enumerate(self.stores):
             own = rows[order[bounds[part] : bounds[part + 1]]] - self._first_sequence[part]
-            found.append(store.sequences.take(own).with_genes(self.genes_in(part, own)))
+            found.append(store.sequences.take(own).with_genes(self.take_genes(part, own)))
         together = Sequences.concatenate([each.with_genes({}) for each in found])
         together = together.with_genes(
             {
@@ -215,7 +215,7 @@ class SequencesInParts:
         part = self._container.parts[index]
         rows = slice(start - part.first_sequence, stop - part.first_sequence)
         sequences = part.store.sequences
-        genes = self._container.genes_in(index, rows) if self._fields else {}
+        genes = self._container.take_genes(index, rows) if self._fields else {}
         v, j = (genes[name].codes if name in self._fields else np.zeros(0, np.uint16) for name in GENE_FIELDS)
         return SequenceArrays(
             np.asarray(sequences.residues), np.asarray(sequences.offsets[rows.start : rows.stop + 1]), v, j
@@ -238,7 +238,7 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     InputError
         If it, or a part that it names, cannot be used.
     """
-    with naming_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+    with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
         linked = read_version(file, Path(path)) == LINKED_VERSION
     return LinkedContainer(path) if linked else Container(path)
 
@@ -255,7 +255,7 @@ def _check_same(place: str, what: str, expected: Sequence[str | int], found: Seq
     raise ValueError(f"{place}: expected {what} of the parts, part after part: {told}")
 
 
-def _with_names(calls: Categorical, names: Sequence[str]) -> Categorical:
+def _extend_names(calls: Categorical, names: Sequence[str]) -> Categorical:
     """Return the same calls with a vocabulary that holds these names, too."""
     return Categorical(calls.codes, tuple(dict.fromkeys((*calls.vocabulary, *names))))
 
@@ -283,7 +283,7 @@ def _join_vocabularies(field: str, stores: Sequence[Container]) -> tuple[tuple[s
 def _open_parts(link: Path, names: Sequence[str], checksums: Sequence[str], sizes: Sequence[int]) -> list[Container]:
     """Open the parts that a container names, each of which must be the file that was linked."""
     folder = Path(os.path.realpath(link)).parent
-    places = [_place_of(link, folder, name) for name in names]
+    places = [_locate_part(link, folder, name) for name in names]
     if len(set(places)) != len(places):
         raise ValueError("/parts: expected different files, found one twice")
     allow_open_files(_FILES_OF_PART * len(places), str(link))
@@ -291,15 +291,17 @@ def _open_parts(link: Path, names: Sequence[str], checksums: Sequence[str], size
     for place, checksum, size in zip(places, checksums, sizes, strict=True):
         check_regular_file(place, expected=f"a part of {link}")
         if (found := place.stat().st_size) != size:
-            raise _changed(place, link, f"{size:,} bytes, found {found:,}")
+            raise _make_changed_error(place, link, f"{size:,} bytes, found {found:,}")
         store = Container(place)
         if store.checksum != checksum:
-            raise _changed(place, link, f"the checksum {quote(checksum)}, found {quote(store.checksum or 'none')}")
+            raise _make_changed_error(
+                place, link, f"the checksum {quote(checksum)}, found {quote(store.checksum or 'none')}"
+            )
         stores.append(store)
     return stores
 
 
-def _changed(place: Path, link: Path, difference: str) -> InputError:
+def _make_changed_error(place: Path, link: Path, difference: str) -> InputError:
     return InputError(
         f"{place}: is not the part that {link} was made of: expected {difference}; run `deeprc join --link` again"
     )
@@ -325,7 +327,7 @@ def _is_plain(name: str) -> bool:
     return 0 < len(name) <= _MAX_PATH and len(pure.parts) > 0 and ".." not in pure.parts
 
 
-def _place_of(link: Path, folder: Path, name: str) -> Path:
+def _locate_part(link: Path, folder: Path, name: str) -> Path:
     """Return where a part is; it must lie in the folder of the file that names it, or below, also behind links."""
     if not _is_plain(name):
         raise InputError(f"{link}: /parts: expected a path below the folder of this file, found {quote(name)}")
@@ -367,7 +369,7 @@ def write_linked(
             f"expected at most {MAX_PARTS:,} parts, found {len(parts):,}; join some of them without `link`"
         )
     folder = Path(os.path.realpath(path)).parent
-    names = [_name_of(part, folder, path) for part in parts]
+    names = [_make_part_name(part, folder, path) for part in parts]
     for field in GENE_FIELDS:
         _join_vocabularies(field, parts)
     with write_atomically(path) as aside:
@@ -376,7 +378,7 @@ def write_linked(
             write_origin(file, created_by, source, preprocessing, simulation, version=LINKED_VERSION)
             write_texts(file, "repertoire_ids", [str(name) for part in parts for name in part.repertoire_ids])
             sizes = np.concatenate([np.diff(part.repertoire_offsets) for part in parts])
-            file.create_dataset("repertoire_offsets", data=offsets_of(sizes))
+            file.create_dataset("repertoire_offsets", data=compute_offsets(sizes))
             write_metadata(file.create_group("metadata"), metadata)
             group = file.create_group("parts")
             write_texts(group, "path", names)
@@ -386,7 +388,7 @@ def write_linked(
         target.check()
 
 
-def _name_of(part: Container, folder: Path, path: Path) -> str:
+def _make_part_name(part: Container, folder: Path, path: Path) -> str:
     """Return the path of a part as the file at `path`, in `folder`, names it."""
     if part.checksum is None:
         raise InputError(

@@ -13,7 +13,7 @@ from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
-__all__ = ["SourceFiles", "find_files", "match_files", "stems"]
+__all__ = ["SourceFiles", "find_files", "list_stems", "match_files"]
 
 _ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
@@ -38,7 +38,7 @@ class SourceFiles:
         """Return the same files by their absolute paths."""
         return SourceFiles(*(tuple(path.absolute() for path in paths) for paths in (self.tables, self.others)))
 
-    def with_named(self, names: Iterable[str]) -> list[Path]:
+    def select_named(self, names: Iterable[str]) -> list[Path]:
         """Return the tables, and those of the other files that have one of these names; folders are ignored.
 
         Raises
@@ -108,7 +108,7 @@ def _base_name(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
-def stems(name: str) -> list[str]:
+def list_stems(name: str) -> list[str]:
     """Return a file's name without folders, then without one known ending after the other.
 
     Only known endings are cut: `HD.01.tsv.gz` gives `HD.01.tsv.gz`, `HD.01.tsv`, `HD.01`.
@@ -149,13 +149,13 @@ def match_files(
     """
     index: dict[str, list[tuple[int, Path]]] = defaultdict(list)
     for file in files:
-        for cut, stem in enumerate(stems(file.name)):
+        for cut, stem in enumerate(list_stems(file.name)):
             index[stem].append((cut, file))
     matched: list[Path | None] = []
     owner: dict[Path, str] = {}
     for repertoire_id, name in zip(repertoire_ids, named, strict=True):
-        best = _best(name, repertoire_id, index) if name else None
-        best = best or _best(repertoire_id, repertoire_id, index)
+        best = _find_best_file(name, repertoire_id, index) if name else None
+        best = best or _find_best_file(repertoire_id, repertoire_id, index)
         if best is not None and best in owner:
             raise InputError(f"{best}: belongs to two repertoires, {owner[best]!r} and {repertoire_id!r}")
         if best is not None:
@@ -168,17 +168,17 @@ def match_files(
 
 def _check_twins(owner: Mapping[Path, str], left: Iterable[Path]) -> None:
     """Refuse to choose between files like `a.tsv` and `a.tsv.gz` that lie side by side."""
-    plain = {(file.parent, stems(file.name)[-1]): file for file in owner}
+    plain = {(file.parent, list_stems(file.name)[-1]): file for file in owner}
     for file in left:
-        twin = plain.get((file.parent, stems(file.name)[-1]))
+        twin = plain.get((file.parent, list_stems(file.name)[-1]))
         if twin is not None:
             raise InputError(f"two files match the repertoire {owner[twin]!r}: {twin} and {file}")
 
 
-def _best(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]) -> Path | None:
+def _find_best_file(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]) -> Path | None:
     ranked = sorted(
-        (cut_from_key + cut_from_file, -_common_folders(key, file), file)
-        for cut_from_key, stem in enumerate(stems(key))
+        (cut_from_key + cut_from_file, -_count_common_folders(key, file), file)
+        for cut_from_key, stem in enumerate(list_stems(key))
         for cut_from_file, file in index.get(stem, ())
     )
     if not ranked:
@@ -190,7 +190,7 @@ def _best(key: str, repertoire_id: str, index: dict[str, list[tuple[int, Path]]]
     return ranked[0][2]
 
 
-def _common_folders(key: str, file: Path) -> int:
+def _count_common_folders(key: str, file: Path) -> int:
     """Return the number of folders before the file's name that the sheet's path and the file's have in common."""
     wanted, found = re.split(r"[/\\]", key)[-2::-1], file.parts[-2::-1]
     agree = [a == b for a, b in zip(wanted, found, strict=False)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.readers.columns import factorize, factorize_texts, first_of_each
+from deeprc.datasets.readers.columns import factorize, factorize_texts, find_first_rows
 from deeprc.datasets.sequences import Sequences
 
 __all__ = ["group_rows"]
@@ -68,7 +68,7 @@ def _group(
     group = factorize_texts(sequences.residues, sequences.offsets)
     for codes in by:
         group = factorize(group * (int(codes.max(initial=0)) + 1) + codes)
-    first = first_of_each(group)
+    first = find_first_rows(group)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, group, counts)
     return first, total

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.matching import stems
+from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
@@ -24,7 +24,7 @@ from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
-__all__ = ["Metadata", "file_column", "metadata_of_table", "read_metadata"]
+__all__ = ["Metadata", "find_file_column", "make_metadata", "read_metadata"]
 
 _ID_COLUMNS = (
     "repertoire_id",
@@ -123,11 +123,11 @@ def read_metadata(
     """
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
-    known = {*ids, *(stem for file in files for stem in stems(file.name))}
-    return _understand(path, _read_rows(path, sheet), id_column, known)
+    known = {*ids, *(stem for file in files for stem in list_stems(file.name))}
+    return _parse_sheet(path, _read_rows(path, sheet), id_column, known)
 
 
-def metadata_of_table(
+def make_metadata(
     columns: Mapping[str, Sequence[Any]], *, id_column: str | None = None, ids: Iterable[str] = ()
 ) -> Metadata:
     """Return the sheet that `read_metadata` would read from the values of a table in memory.
@@ -149,10 +149,10 @@ def metadata_of_table(
     ]
     header = (1, [_LINES.sub(" ", str(name).strip()) for name in columns])
     rows = [header, *enumerate((list(row) for row in zip(*cells, strict=True)), 2)]
-    return _understand(Path("metadata"), rows, id_column, set(ids))
+    return _parse_sheet(Path("metadata"), rows, id_column, set(ids))
 
 
-def _understand(
+def _parse_sheet(
     path: Path, rows: Sequence[tuple[int, list[str]]], id_column: str | None, known: Collection[str]
 ) -> Metadata:
     """Return a sheet from its rows and their numbers, the header first."""
@@ -160,15 +160,18 @@ def _understand(
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = _find(text, _FILE_COLUMNS)
-    chosen = _id_column(path, text, id_column, file_column, known)
+    chosen = _find_id_column(path, text, id_column, file_column, known)
     names_of = text[chosen]
     if id_column is None and chosen == file_column:
-        names_of = [stems(value)[-1] for value in names_of]
+        names_of = [list_stems(value)[-1] for value in names_of]
     _check_ids(path, chosen, names_of, numbers)
     if is_sample_overview(text):
         text = add_tag_columns(path, text, numbers)
     table = pd.DataFrame(
-        {name: pd.Series(values, dtype=object) if name == chosen else _typed(values) for name, values in text.items()},
+        {
+            name: pd.Series(values, dtype=object) if name == chosen else _infer_type(values)
+            for name, values in text.items()
+        },
         index=pd.RangeIndex(len(names_of)),
     )
     paths = [""] * len(names_of) if file_column is None else text[file_column]
@@ -176,7 +179,7 @@ def _understand(
     return Metadata(path, chosen, tuple(names_of), table, named, file_column)
 
 
-def file_column(columns: Iterable[str]) -> str | None:
+def find_file_column(columns: Iterable[str]) -> str | None:
     """Return the column that by its name holds the repertoires' files; None if there is none."""
     return _find(columns, _FILE_COLUMNS)
 
@@ -187,7 +190,9 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     Comments before the header, which begin with `#`, are left out.
     """
     if is_workbook(path):
-        return _without_comments((number, [_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet))
+        return _drop_comments(
+            (number, [_format_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet)
+        )
     with open_text(path) as stream:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
@@ -211,7 +216,7 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _without_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+def _drop_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
     """Leave out the first rows of a workbook that are comments: one cell that begins with `#` above longer rows."""
     kept = [(number, row) for number, row in rows if any(row)]
     start = 0
@@ -224,7 +229,7 @@ def _without_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, 
     return kept[start:]
 
 
-def _cell(cell: Any) -> str:
+def _format_cell(cell: Any) -> str:
     """Return a workbook's cell as text, as Excel shows it if zeros stand before a number."""
     value = cell.value
     if value is None:
@@ -274,7 +279,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _id_column(
+def _find_id_column(
     path: Path,
     text: dict[str, list[str]],
     wanted: str | None,
@@ -286,7 +291,7 @@ def _id_column(
         if found is None:
             close = get_close_matches(wanted, text, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_shown(text)}")
+            raise InputError(f"{path}: no column {wanted!r}{hint}; the columns are {_list_columns(text)}")
         return found
     candidates = [name for name in (_find(text, [each]) for each in _ID_COLUMNS) if name is not None]
     if candidates:
@@ -295,25 +300,25 @@ def _id_column(
     if file_column is not None:
         return file_column
     raise InputError(
-        f"{path}: no column of repertoire ids among {_shown(text)}; looked for {', '.join(_ID_COLUMNS)}. "
+        f"{path}: no column of repertoire ids among {_list_columns(text)}; looked for {', '.join(_ID_COLUMNS)}. "
         "Name it with `id_column`"
     )
 
 
 def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
     """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
-    plain = {_plain(name): name for name in reversed(list(names))}
-    return next((plain[_plain(name)] for name in wanted if _plain(name) in plain), None)
+    plain = {_normalise_name(name): name for name in reversed(list(names))}
+    return next((plain[_normalise_name(name)] for name in wanted if _normalise_name(name) in plain), None)
 
 
-def _shown(columns: Iterable[str]) -> str:
+def _list_columns(columns: Iterable[str]) -> str:
     """Return the first names of the columns, for a message."""
     names = [name[:_SHOWN_LETTERS] for name in columns]
     more = f" and {len(names) - _SHOWN_COLUMNS:,} more" if len(names) > _SHOWN_COLUMNS else ""
     return ", ".join(names[:_SHOWN_COLUMNS]) + more
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
@@ -330,11 +335,11 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
         first[repertoire_id] = number
 
 
-def _text(values: Sequence[str]) -> pd.Series:
+def _clean_texts(values: Sequence[str]) -> pd.Series:
     return pd.Series([None if is_missing(value, MISSING_IN_SHEETS) else value for value in values], dtype=object)
 
 
-def _typed(values: Sequence[str]) -> pd.Series:
+def _infer_type(values: Sequence[str]) -> pd.Series:
     """Return numbers if every value is one, otherwise text.
 
     `007`, numbers too long to be exact and those too large for 64 bits are text.
@@ -342,14 +347,14 @@ def _typed(values: Sequence[str]) -> pd.Series:
     given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
     numeric = all(_NUMBER.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
     if not given or not numeric:
-        return _text(values)
+        return _clean_texts(values)
     if all(_INTEGER.fullmatch(value) for value in given):
         limit = _INT64 if len(given) == len(values) else range(-_EXACT_IN_FLOAT, _EXACT_IN_FLOAT + 1)
         if not all(len(value) <= _MAX_DIGITS and int(value) in limit for value in given):
-            return _text(values)
+            return _clean_texts(values)
         if len(given) == len(values):
             return pd.Series([int(value) for value in values], dtype=np.int64)
     numbers = pd.Series(
         [np.nan if is_missing(value, MISSING_IN_SHEETS) else float(value) for value in values], dtype=np.float64
     )
-    return _text(values) if np.isinf(numbers).any() else numbers
+    return _clean_texts(values) if np.isinf(numbers).any() else numbers

@@ -69,7 +69,7 @@ class _Tag(NamedTuple):
 
 def is_sample_overview(columns: Iterable[str]) -> bool:
     """Return whether a sheet is an immunoSEQ sample overview by its header: `sample_name` and `sample_tags`."""
-    names = {_plain(name) for name in columns}
+    names = {_normalise_name(name) for name in columns}
     return "samplename" in names and not names.isdisjoint(_TAG_COLUMNS)
 
 
@@ -96,16 +96,16 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
         + and -), the value is missing, and one warning names all such rows.
     """
     columns = {name: list(values) for name, values in text.items()}
-    tagged = [columns[name] for name in columns if _plain(name) in _TAG_COLUMNS]
+    tagged = [columns[name] for name in columns if _normalise_name(name) in _TAG_COLUMNS]
     rows = [[_place(tag) for cell in cells for tag in _split(cell)] for cells in zip(*tagged, strict=True)]
     found = {tag.column for row in rows for tag in row}
     ordered = [name for name in _FIRST if name in found]
     ordered += sorted(found.difference(_FIRST, [_OTHER])) + sorted(found.intersection([_OTHER]))
     added = {name: [_value(name, row) for row in rows] for name in ordered}
     _warn_of_contradictions(path, rows, numbers)
-    taken = {_plain(name) for name in columns}
-    alleles = _allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
-    added = {name: values for name, values in {**added, **alleles}.items() if _plain(name) not in taken}
+    taken = {_normalise_name(name) for name in columns}
+    alleles = _make_allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
+    added = {name: values for name, values in {**added, **alleles}.items() if _normalise_name(name) not in taken}
     if added:
         shown = [name for name in added if name not in alleles]
         shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
@@ -113,7 +113,7 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     return {**columns, **added}
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
@@ -134,14 +134,14 @@ def _place_bare(tag: str) -> _Tag:
     if allele := _ALLELE.fullmatch(tag):
         return _Tag("inferred_hla" if allele["inferred"] else "hla", allele["allele"])
     if (age := _AGE.fullmatch(tag)) and (age["unit"] or "").lower().startswith("y"):  # months may be a time point
-        return _Tag("age", _years(age), single=True)
+        return _Tag("age", _parse_age(age), single=True)
     if cohort := _COHORT.fullmatch(tag):
         return _Tag("cohort", cohort["number"])
     if tag.lower() in _BARE:
         column = _BARE[tag.lower()]
         return _Tag(column, _known(tag), single=column == "sex")
     if (status := _STATUS.fullmatch(tag)) and status["name"]:
-        return _Tag(_status_column(status["name"]), _sign(status), single=True)
+        return _Tag(_name_status_column(status["name"]), _parse_sign(status), single=True)
     return _Tag(_OTHER, tag)
 
 
@@ -150,7 +150,7 @@ def _place_keyed(key: str, value: str, tag: str) -> _Tag:
     column = _KEYS.get(key.lower())
     if column == "age":
         age = _AGE.fullmatch(value)
-        return _Tag("age", _years(age), single=True) if age or not _known(value) else _Tag(_OTHER, tag)
+        return _Tag("age", _parse_age(age), single=True) if age or not _known(value) else _Tag(_OTHER, tag)
     if column == "sex":
         return _Tag("sex", _SEXES.get(value.lower(), _known(value)), single=True)
     if column == "cohort":
@@ -163,63 +163,63 @@ def _place_keyed(key: str, value: str, tag: str) -> _Tag:
         inferred = "inferred" in key.lower()
         return _Tag("inferred_hla" if inferred else "hla", allele["allele"] if allele else _known(value))
     status = _STATUS.fullmatch(value)
-    return _place_status(key, status) if status else _Tag(_snake(key), _known(value))
+    return _place_status(key, status) if status else _Tag(_convert_to_snake_case(key), _known(value))
 
 
 def _place_status(key: str, status: re.Match[str]) -> _Tag:
     """Place a keyed tag whose value ends in a sign."""
-    of_key, of_value = _status_column(key), _status_column(status["name"])
+    of_key, of_value = _name_status_column(key), _name_status_column(status["name"])
     if of_value and _DISEASES.search(key) and "inferred" not in key.lower():  # Virus Diseases:Cytomegalovirus -
-        return _Tag(of_value, _sign(status), single=True)
+        return _Tag(of_value, _parse_sign(status), single=True)
     if of_key.startswith(of_value):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
-        return _Tag(of_key, _sign(status), single=True)
-    return _Tag(_snake(key), status[0])  # Cell type:CD4+
+        return _Tag(of_key, _parse_sign(status), single=True)
+    return _Tag(_convert_to_snake_case(key), status[0])  # Cell type:CD4+
 
 
 def _known(value: str) -> str:
     return "" if value.lower().startswith("unknown") else value
 
 
-def _sign(status: re.Match[str]) -> str:
+def _parse_sign(status: re.Match[str]) -> str:
     return "+" if status["sign"].lower().endswith(("+", "positive")) else "-"
 
 
-def _years(age: re.Match[str] | None) -> str:
+def _parse_age(age: re.Match[str] | None) -> str:
     if age is None:
         return ""
     months = (age["unit"] or "").lower().startswith("month")
     return f"{float(age['number']) / (12 if months else 1):g}"
 
 
-def _snake(name: str) -> str:
+def _convert_to_snake_case(name: str) -> str:
     return re.sub(r"\W+", "_", name.lower()).strip("_")
 
 
-def _status_column(name: str) -> str:
+def _name_status_column(name: str) -> str:
     """Return the column of a tested state: `Cytomegalovirus` and `CMV status` are `cmv`."""
-    column = _snake(re.sub(r"\b(?:sero)?status\b", " ", name, flags=re.IGNORECASE))
+    column = _convert_to_snake_case(re.sub(r"\b(?:sero)?status\b", " ", name, flags=re.IGNORECASE))
     inferred = "inferred_" if column.startswith("inferred_") else ""
     state = column.removeprefix(inferred)
     return inferred + ("cmv" if state in _CMV else state)
 
 
-def _values(column: str, row: Iterable[_Tag]) -> list[str]:
+def _list_values(column: str, row: Iterable[_Tag]) -> list[str]:
     """Return a row's different values of a column, in their order."""
     return list(dict.fromkeys(tag.value for tag in row if tag.column == column and tag.value))
 
 
 def _contradicts(column: str, row: Sequence[_Tag]) -> bool:
     single = any(tag.single for tag in row if tag.column == column)
-    return single and len(_values(column, row)) > 1
+    return single and len(_list_values(column, row)) > 1
 
 
 def _value(column: str, row: Sequence[_Tag]) -> str:
-    return "" if _contradicts(column, row) else ", ".join(_values(column, row))
+    return "" if _contradicts(column, row) else ", ".join(_list_values(column, row))
 
 
 def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers: Sequence[int]) -> None:
     found = [
-        f"row {number} ({column}: {', '.join(_values(column, row))})"
+        f"row {number} ({column}: {', '.join(_list_values(column, row))})"
         for number, row in zip(numbers, rows, strict=True)
         for column in dict.fromkeys(tag.column for tag in row)
         if _contradicts(column, row)
@@ -229,7 +229,7 @@ def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers:
         _LOGGER.warning("%s: tags that contradict each other count as missing: %s%s", path, "; ".join(found[:10]), more)
 
 
-def _allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+def _make_allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """Return, for every allele, whether each donor carries it: 1, 0, or "" if the donor's gene was not typed."""
     alleles = sorted({allele for row in typed for allele in row if allele})
     return {f"hla_{allele}": [_carries(allele, row) for row in typed] for allele in alleles}

@@ -73,11 +73,11 @@ class OneStore:
         """Whether it is known which sequences carry an implanted signal."""
         return self.sequences.witness is not None
 
-    def part_of(self, row: int) -> int:  # noqa: ARG002 (of any repertoire)
+    def find_part(self, row: int) -> int:  # noqa: ARG002 (of any repertoire)
         """Return the index of the part in which a repertoire lies."""
         return 0
 
-    def joint_codes(
+    def map_to_joint_codes(
         self,
         part: int,  # noqa: ARG002 (there is one)
         field: str,  # noqa: ARG002 (its codes are those of the part)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
-from deeprc.datasets.matching import match_files, stems
+from deeprc.datasets.matching import list_stems, match_files
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.readers import Header, Match, NoTableError, match_reader, read_header, repertoire_names
+from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
 from deeprc.datasets.readers.columns import check_columns, read_columns
-from deeprc.datasets.readers.original_hdf5 import is_original_container, original_repertoire_ids
+from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
@@ -108,16 +108,16 @@ def plan_readings(
         _LOGGER.warning("%s", remark)
     errors = planner.errors
     if errors and not skip_bad_files:
-        raise InputError(_joined([*group_errors({str(file): text for file, text in errors.items()})]))
-    readings = planner.readings()
+        raise InputError(_join_messages([*group_errors({str(file): text for file, text in errors.items()})]))
+    readings = planner.sort_readings()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
-    planned = _owners(readings).keys() | bad
+    planned = _map_owners(readings).keys() | bad
     missing = [name for name in sheet.repertoire_ids if name not in planned]
     skipped = {str(file): text for file, text in errors.items()}
     return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped)
 
 
-def _joined(messages: Sequence[str]) -> str:
+def _join_messages(messages: Sequence[str]) -> str:
     more = [f"and {len(messages) - _SHOWN} more faults"] if len(messages) > _SHOWN else []
     return "\n".join([*messages[:_SHOWN], *more])
 
@@ -151,7 +151,7 @@ class _Planner:
         self._readings: list[Reading] = []
         self._matches: dict[tuple[tuple[str, ...], str], Match] = {}
 
-    def readings(self) -> tuple[Reading, ...]:
+    def sort_readings(self) -> tuple[Reading, ...]:
         """Return the readings in the order of the sheet."""
         return tuple(
             sorted(self._readings, key=lambda reading: min(self.row_of[name] for name in reading.repertoires.values()))
@@ -179,7 +179,7 @@ class _Planner:
             self.left.append(file)
             return
         try:
-            named = self._named(file)
+            named = self._list_names(file)
             known = [name for name in named if name in self.row_of]
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
@@ -199,12 +199,12 @@ class _Planner:
         """
         known = {}
         try:
-            keys = original_repertoire_ids(file)
+            keys = read_original_ids(file)
         except InputError as error:
             self.errors[file] = str(error)
             return
         for key in keys:
-            name = next((stem for stem in stems(key) if stem in self.row_of), None)
+            name = next((stem for stem in list_stems(key) if stem in self.row_of), None)
             if name is not None:
                 known[key] = name
         if known:
@@ -226,7 +226,7 @@ class _Planner:
         if unknown:
             self.unknown[file] = tuple(unknown)
 
-    def _named(self, file: Path) -> tuple[str, ...]:
+    def _list_names(self, file: Path) -> tuple[str, ...]:
         header = read_header(file)
         if self.split_by is None:
             columns = self._match_reader(header).layout.repertoire
@@ -239,10 +239,10 @@ class _Planner:
                 raise InputError(f"{file}: no column {self.split_by!r} to split by; the file's columns are {listing}")
             columns = (column,)
         found = read_columns(header, (), columns)[1]
-        return repertoire_names(found, columns)[1].vocabulary
+        return find_repertoire_names(found, columns)[1].vocabulary
 
 
-def _owners(readings: Sequence[Reading]) -> dict[str, Path]:
+def _map_owners(readings: Sequence[Reading]) -> dict[str, Path]:
     owners: dict[str, Path] = {}
     for reading in readings:
         for name in reading.repertoires.values():

@@ -82,11 +82,11 @@ def preprocess(
     if scheduler is not None:  # its workers have another working directory
         found = found.absolute()
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=found.tables)
-    files = found.with_named(sheet.files)
+    files = found.select_named(sheet.files)
     plan = plan_readings(sheet, files, options, skip_bad_files=skip_bad_files)
     _report_unmatched(sheet, plan, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
-    with _say_what_is_kept(writer), name_write_errors(output), writer:
+    with _log_kept_files(writer), name_write_errors(output), writer:
         writing = _Writing(writer, plan.readings, options.allow_missing, skip_bad_files)
         writing.run(jobs, scheduler, progress)
         kept = [each for each in writing.repertoires if each.kept]
@@ -105,7 +105,7 @@ def preprocess(
 
 
 @contextmanager
-def _say_what_is_kept(writer: ContainerWriter) -> Generator[None, None, None]:
+def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
     try:
         yield
     except BaseException:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of, take
+from deeprc.datasets.alphabet import compute_offsets, take
 
 __all__ = ["RawTexts"]
 
@@ -43,11 +43,11 @@ class RawTexts:
         """Return the texts at some rows, (n,), in this order."""
         return RawTexts(*take(self.letters, self.offsets, rows))
 
-    def rows_of(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of the text in which each of these positions among all letters lies, (n,)."""
         return np.searchsorted(self.offsets, positions, side="right") - 1
 
-    def bytes_at(self, row: int) -> bytes:
+    def get_bytes(self, row: int) -> bytes:
         """Return one text."""
         return self.letters[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
@@ -55,4 +55,6 @@ class RawTexts:
     def concatenate(parts: Sequence[RawTexts]) -> RawTexts:
         """Return the texts of all parts, one part after the other."""
         letters = np.concatenate([np.empty(0, np.uint8), *(part.letters for part in parts)])
-        return RawTexts(letters, offsets_of(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])))
+        return RawTexts(
+            letters, compute_offsets(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]))
+        )

@@ -50,7 +50,7 @@ class ReadAhead:
     def __init__(self, container: StoredContainer, fields: Collection[str]) -> None:
         stores = [part.store.sequences for part in container.parts]
         self._container = container
-        self._columns = [_columns(sequences, fields) for sequences in stores]  # of each part
+        self._columns = [_select_columns(sequences, fields) for sequences in stores]  # of each part
         size = sum(sequences.residues.nbytes + sequences.offsets.nbytes for sequences in stores)
         helps = _WILL_NEED is not None and size >= _MIN_BYTES
         self._thread = ThreadPoolExecutor(1) if helps else None
@@ -75,30 +75,30 @@ class ReadAhead:
             self._asked.result()
 
     def _ask(self, rows: list[int]) -> None:
-        part_of = [self._container.part_of(row) for row in rows]
+        part_of = [self._container.find_part(row) for row in rows]
         parts = [self._container.parts[index] for index in part_of]
         spans = [
             slice(*(self._container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
             for row, part in zip(rows, parts, strict=True)
         ]
         for index, part, span in zip(part_of, parts, spans, strict=True):
-            _ask_for(part.store.sequences.offsets[span.start : span.stop + 1])
+            _request_values(part.store.sequences.offsets[span.start : span.stop + 1])
             for column in self._columns[index]:
-                _ask_for(column[span])
+                _request_values(column[span])
         for row, part, span in zip(rows, parts, spans, strict=True):
             sequences = part.store.sequences
             if row not in self._residues:  # the first time this waits for the offsets
                 self._residues[row] = slice(int(sequences.offsets[span.start]), int(sequences.offsets[span.stop]))
-            _ask_for(sequences.residues[self._residues[row]])
+            _request_values(sequences.residues[self._residues[row]])
 
 
-def _columns(sequences: Sequences, fields: Collection[str]) -> list[NDArray[Any]]:
+def _select_columns(sequences: Sequences, fields: Collection[str]) -> list[NDArray[Any]]:
     """Return the columns that `fields` names, where the sequences have them."""
     columns = {"counts": sequences.counts} | {name: calls.codes for name, calls in sequences.genes.items()}
     return [columns[name] for name in fields if name in columns]
 
 
-def _ask_for(values: NDArray[Any]) -> None:
+def _request_values(values: NDArray[Any]) -> None:
     """Ask the system to read a part of a memory map; an error only means that it is not read now."""
     assert _WILL_NEED is not None
     start = values.ctypes.data
@@ -109,11 +109,11 @@ def _ask_for(values: NDArray[Any]) -> None:
 
 def _madvise(address: int, size: int, advice: int) -> None:
     """Call the system's `madvise`; unlike with `mmap.madvise`, other threads of Python run meanwhile."""
-    _system().madvise(address, size, advice)
+    _load_libc().madvise(address, size, advice)
 
 
 @cache
-def _system() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     system = ctypes.CDLL(None)
     system.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return system

@@ -15,11 +15,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, columns_of_mice, split
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, find_mouse_gene_columns, split
 from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
-from deeprc.jobs import HERE, Workers, result_of, run_jobs
+from deeprc.jobs import HERE, Workers, get_result, run_jobs
 from deeprc.versions import package_version
 
 __all__ = ["ORIGINAL", "ReadResult", "Reading", "choose_workers", "note_failure", "read_file", "read_files"]
@@ -72,12 +72,12 @@ class Reading:
         """Return a digest of everything on which the result depends; a file counts by its size and time of change."""
         state = self.path.stat()
         parts = (self.path.absolute(), state.st_size, state.st_mtime_ns, self.format, sorted(self.repertoires.items()))
-        text = repr((*parts, self.cleaning, self.layout and _described(self.layout), package_version("deeprc")))
+        text = repr((*parts, self.cleaning, self.layout and _describe_layout(self.layout), package_version("deeprc")))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @lru_cache
-def _described(layout: Layout) -> str:
+def _describe_layout(layout: Layout) -> str:
     return repr(layout)
 
 
@@ -95,7 +95,7 @@ def read_file(reading: Reading) -> ReadResult:
     key = ""
     try:
         key = reading.key()
-        parts = [(reading.repertoires[name], cleaned) for name, cleaned in _parts(reading)]
+        parts = [(reading.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(reading)]
         if reading.key() != key:
             raise InputError(f"{reading.path}: changed while it was read")
     except InputError as error:
@@ -122,7 +122,7 @@ def choose_workers(readings: Sequence[Reading], jobs: int | None, scheduler: str
 
     If the number is None, there is one process per core, or fewer if there is little to read.
     """
-    return Workers(max(1, min(_worth(readings) if jobs is None else jobs, len(readings))), scheduler)
+    return Workers(max(1, min(_count_useful_workers(readings) if jobs is None else jobs, len(readings))), scheduler)
 
 
 def read_files(
@@ -135,13 +135,13 @@ def read_files(
     if workers == HERE:
         yield from map(function, readings)
         return
-    jobs = [*_together(readings)]
-    with closing(run_jobs(partial(_each, function), jobs, workers, in_order=True)) as ended:
+    jobs = [*_batch_readings(readings)]
+    with closing(run_jobs(partial(_apply_to_each, function), jobs, workers, in_order=True)) as ended:
         for some, future in ended:
-            yield from result_of(future, str(some[0].path))
+            yield from get_result(future, str(some[0].path))
 
 
-def _worth(readings: Sequence[Reading]) -> int:
+def _count_useful_workers(readings: Sequence[Reading]) -> int:
     """Return the number of processes that are worth their start: at most one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     sizes = {reading.path: _text_bytes(reading.path) for reading in readings if reading.path.exists()}
@@ -153,7 +153,7 @@ def _text_bytes(path: Path) -> int:
     return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
 
 
-def _together(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
+def _batch_readings(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
     """Yield readings in lists of one, or of several small files, since each message to a worker takes time."""
     some: list[Reading] = []
     size = 0
@@ -168,11 +168,11 @@ def _together(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
         yield some
 
 
-def _each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -> list[_Result]:
+def _apply_to_each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -> list[_Result]:
     return [function(reading) for reading in readings]
 
 
-def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
+def _clean_repertoires(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
     """Yield the wanted repertoires of a file after cleaning, with the names that the file has for them."""
     if reading.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
@@ -185,7 +185,7 @@ def _parts(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
     rows = read_rows(reading.header, reading.layout)
     of_file: dict[str, Any] = {
         "cdr3s_are_junctions": cdr3s_are_junctions(rows, reading.path),
-        "of_mice": columns_of_mice(rows),
+        "of_mice": find_mouse_gene_columns(rows),
     }
     if "" not in reading.repertoires:
         for name, part in split(rows):

@@ -112,12 +112,12 @@ def relabel(
     if not ids:
         raise InputError(f"{source.path}: the container has no repertoires")
     sheet = read_metadata(metadata, id_column=id_column, ids=ids)
-    row_of = _matched(sheet, source)
+    row_of = _match_rows(sheet, source)
     used = set(row_of.values())
     strangers = [name for row, name in enumerate(sheet.repertoire_ids) if row not in used]
     without = [name for position, name in enumerate(ids) if position not in row_of]
     _report_unmatched(sheet, source, strangers, without, allow_missing)
-    table = _aligned(sheet, row_of, ids)
+    table = _align_table(sheet, row_of, ids)
     dropped = [str(name) for name in source.metadata.columns if name not in table]
     if keep_columns:
         table, dropped = pd.concat([table, source.metadata[dropped]], axis=1), []
@@ -128,19 +128,21 @@ def relabel(
     return done
 
 
-def _matched(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
+def _match_rows(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
     """Return the row of the sheet of each repertoire that has one, by the repertoire's index."""
     position_of = {str(name): position for position, name in enumerate(source.repertoire_ids)}
     row_of = {position_of[name]: row for row, name in enumerate(sheet.repertoire_ids) if name in position_of}
     used = set(row_of.values())
     rows = [row for row in range(len(sheet.repertoire_ids)) if row not in used]
-    files = {Path(file): position for file, position in _files(source, position_of).items() if position not in row_of}
+    files = {
+        Path(file): position for file, position in _index_files(source, position_of).items() if position not in row_of
+    }
     ids, named = ([column[row] for row in rows] for column in (sheet.repertoire_ids, sheet.files))
     found, _ = match_files(ids, named, list(files))
     return row_of | {files[file]: row for row, file in zip(rows, found, strict=True) if file is not None}
 
 
-def _files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
+def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
     """Return the index of each repertoire that had a file of its own, by the file's name."""
     reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
     shared = Counter(each["file"] for each in reports)
@@ -171,7 +173,7 @@ def _report_unmatched(
         _LOGGER.warning("%s: %s", part, consequence)
 
 
-def _aligned(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:
+def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:
     """Return the sheet's table with a row per repertoire, in the container's order; missing if there is no row."""
     rows = [row_of.get(position, -1) for position in range(len(ids))]
     table = sheet.table.reindex(rows).reset_index(drop=True)  # -1 is no row: missing values

@@ -171,7 +171,9 @@ class PreprocessingReport:
     @property
     def genes(self) -> dict[str, dict[str, str]]:
         """The gene names that were changed, for v_call and j_call, as found and as stored."""
-        return {name: _union(each.genes.get(name, {}) for each in self.repertoires) for name in ("v_call", "j_call")}
+        return {
+            name: _merge_changes(each.genes.get(name, {}) for each in self.repertoires) for name in ("v_call", "j_call")
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as the container's attribute `preprocessing` stores it."""
@@ -209,9 +211,9 @@ class PreprocessingReport:
             rows.append([f"... {len(self.repertoires) - _SHOWN} more"])
         numbers = [self.rows_read, self.kept, *([self.merged] if merged else [])]
         rows.append(["total", "", *numbers, *map(self.dropped.__getitem__, reasons)])
-        return "\n".join([format_table(rows), *self._remarks()])
+        return "\n".join([format_table(rows), *self._list_remarks()])
 
-    def _remarks(self) -> list[str]:
+    def _list_remarks(self) -> list[str]:
         """Return lines about what a table of numbers does not show."""
         lines = describe_counts(self.counts_from, self.counts_rounded, self.counts_capped)
         if set(self.sequences_from) - {"junction_aa"}:
@@ -262,7 +264,7 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def _union(changes: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _merge_changes(changes: Iterable[Mapping[str, str]]) -> dict[str, str]:
     together: dict[str, str] = {}
     for each in changes:
         together.update(each)

@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
 from deeprc.progress import open_step, track
 from deeprc.rank_calls import compute_parts, count_parts, split_by_size
 
-__all__ = ["gene_counts", "kmer_frequencies", "kmer_matrix"]
+__all__ = ["compute_kmer_frequencies", "compute_kmer_matrix", "count_genes"]
 
 _MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
 _AT_ONCE = 32  # number of repertoires whose counts a rank sends in one message
 _MIN_DIVIDED = 100_000  # sequences of a repertoire, on average, below which ranks send counts no faster than one counts
 
 
-def kmer_matrix(
+def compute_kmer_matrix(
     dataset: RepertoireDataset,
     kmer_offsets: Sequence[int] = (0, 1, 2, 3),
     *,
@@ -52,10 +52,10 @@ def kmer_matrix(
     key = {"places": [int(offset) for offset in kmer_offsets], "weighted": weighted}
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        count = _dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _sparse
+        count = _count_dense if 20 ** len(kmer_offsets) <= _MAX_DENSE else _count_sparse
         return count(whole, kmer_offsets, weighted)
 
-    arrays = cached(dataset, "kmers", key, compute)
+    arrays = load_or_compute(dataset, "kmers", key, compute)
     if "counts" in arrays:
         own = dataset.rows if kmers is None else np.ix_(dataset.rows, kmers)
         return np.asarray(arrays["counts"][own])
@@ -64,7 +64,7 @@ def kmer_matrix(
     return every[dataset.rows] if kmers is None else every[dataset.rows][:, kmers]
 
 
-def kmer_frequencies(
+def compute_kmer_frequencies(
     dataset: RepertoireDataset,
     kmer_offsets: Sequence[int] = (0, 1, 2, 3),
     *,
@@ -74,27 +74,27 @@ def kmer_frequencies(
     """Return the k-mer representation u of each repertoire, (B, M) float32, sparse beyond 4 residues; paper line 8942.
 
     u is the mean number of occurrences of a k-mer in a sequence of the repertoire, over the sequences, or weighted by
-    their counts. A repertoire without sequences has zeros. The parameters are those of `kmer_matrix`.
+    their counts. A repertoire without sequences has zeros. The parameters are those of `compute_kmer_matrix`.
     """
-    rows = kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
+    rows = compute_kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
     if weighted:
         sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
     else:
         sizes = dataset.n_sequences
     divisor = np.maximum(sizes, 1).astype(np.float32)
     if isinstance(rows, np.ndarray):
-        rows /= divisor[:, None]  # `kmer_matrix` made a copy
+        rows /= divisor[:, None]  # `compute_kmer_matrix` made a copy
     else:
         rows.data /= np.repeat(divisor, np.diff(rows.indptr))
     return rows
 
 
-def _counts(repertoire: Repertoire, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
+def _count_repertoire_kmers(repertoire: Repertoire, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:
     weights = repertoire.counts if weighted else None
     return count_kmers(repertoire.residues, repertoire.lengths, kmer_offsets, weights=weights)
 
 
-def _dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
+def _count_dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
     work = partial(_count_part, kmer_offsets=tuple(kmer_offsets), weighted=weighted)
     n_parts = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
@@ -114,14 +114,14 @@ def _count_part(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighte
     """Return the counts of the k-mers in some repertoires, (B, M), on one of the ranks."""
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
     for row, repertoire in zip(counts, dataset, strict=True):
-        row[:] = _counts(repertoire, kmer_offsets, weighted)
+        row[:] = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
     return counts
 
 
-def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
+def _count_sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     columns, values = [], []
     for repertoire in track(dataset, "counting k-mers", len(dataset)):
-        counts = _counts(repertoire, kmer_offsets, weighted)
+        counts = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
         columns.append(np.flatnonzero(counts).astype(np.int32))
         values.append(counts[columns[-1]].astype(np.float32))
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
@@ -133,7 +133,7 @@ def _sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: b
     }
 
 
-def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def count_genes(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return the number of sequences of each repertoire with each gene, (B, G), and the names of the G genes, sorted.
 
     Sequences with an unknown gene are not counted.
@@ -155,7 +155,7 @@ def gene_counts(dataset: RepertoireDataset, field: str = "v_call") -> tuple[NDAr
         calls = repertoire.genes.get(field)
         if calls is None:
             raise InputError(f"{dataset.container.path}: has no {field}")
-        counts = calls.occurrences().tolist()
+        counts = calls.count_occurrences().tolist()
         table.append({n: c for n, c in zip(calls.vocabulary, counts, strict=True) if n and c})
     names = tuple(sorted({name for row in table for name in row}))
     found = np.array([[row.get(name, 0) for name in names] for row in table], np.int64)

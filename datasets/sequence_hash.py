@@ -14,18 +14,18 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, words
+from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_words
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["are_equal", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
 
 _POSITIONS, _CODES = 256, 32  # powers of 2; positions and codes beyond them share the bits of others
 _LEFT_OUT = _CODES - 1  # stands for a residue that is left out
-_BITS = words(0, np.arange(_POSITIONS * _CODES)).reshape(_POSITIONS, _CODES)
+_BITS = draw_words(0, np.arange(_POSITIONS * _CODES)).reshape(_POSITIONS, _CODES)
 
 
 @njit(inline="always")
-def _bits_of(position: Any, residue: Any) -> Any:
+def _hash_residue(position: Any, residue: Any) -> Any:
     return _BITS[position & uint64(_POSITIONS - 1), uint64(residue) & uint64(_CODES - 1)]
 
 
@@ -50,14 +50,14 @@ def hash_halves(sequences: SequenceArrays, row: Any) -> tuple[Any, Any]:
     first = uint64(sequences.offsets[row])
     half, other = uint64(0), uint64(0)
     for i in range(uint64(sequences.offsets[row + 1]) - first):
-        half, other = other ^ _bits_of(i, sequences.residues[first + i]), half
+        half, other = other ^ _hash_residue(i, sequences.residues[first + i]), half
     return half, other
 
 
 @njit(inline="always")
 def leave_out(whole: Any, position: Any, residue: Any) -> Any:
     """Return the hash of a sequence without one of its residues, from the hash of the whole; for compiled code."""
-    return whole ^ _bits_of(position, residue) ^ _bits_of(position, _LEFT_OUT)
+    return whole ^ _hash_residue(position, residue) ^ _hash_residue(position, _LEFT_OUT)
 
 
 @njit(nogil=True)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import decode_many, encode_many, offsets_of, take
+from deeprc.datasets.alphabet import compute_offsets, decode_many, encode_many, take
 from deeprc.datasets.categorical import Categorical
 
 __all__ = ["GENE_FIELDS", "SequenceArrays", "Sequences"]
@@ -132,7 +132,7 @@ class Sequences:
         witness = [part.witness for part in parts if part.witness is not None]
         return Sequences(
             np.concatenate([np.zeros(0, np.uint8), *(part.residues for part in parts)]),
-            offsets_of(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
+            compute_offsets(np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])),
             np.concatenate([np.zeros(0, np.uint32), *(part.counts for part in parts)]),
             witness=np.concatenate(witness) if witness and len(witness) == len(parts) else None,
         ).with_genes(genes)

@@ -33,13 +33,13 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
         "source": container.source,
         "parts": [str(part.store.path) for part in container.parts] if len(container.parts) > 1 else [],
         "repertoires": len(dataset),
-        "sequences": _sequences(dataset.n_sequences),
-        "lengths": _lengths(dataset),
-        "counts": _counts(dataset),
-        "v_call": _genes(dataset, "v_call"),
-        "j_call": _genes(dataset, "j_call"),
+        "sequences": _summarise_sequences(dataset.n_sequences),
+        "lengths": _summarise_lengths(dataset),
+        "counts": _summarise_counts(dataset),
+        "v_call": _summarise_genes(dataset, "v_call"),
+        "j_call": _summarise_genes(dataset, "j_call"),
         "witnesses": _count_witnesses(dataset),
-        "metadata": {str(name): _column(values) for name, values in dataset.metadata.items()},
+        "metadata": {str(name): _summarise_column(values) for name, values in dataset.metadata.items()},
         "preprocessing": {name: value for name, value in container.preprocessing.items() if name != "repertoires"},
         "simulation": container.simulation,
     }
@@ -76,14 +76,14 @@ def _cut(text: str, max_letters: int = 60) -> str:
     return text if len(text) <= max_letters else f"{text[:max_letters]}..."
 
 
-def _chunks(dataset: RepertoireDataset) -> Iterator[tuple[Sequences, slice]]:
+def _iterate_chunks(dataset: RepertoireDataset) -> Iterator[tuple[Sequences, slice]]:
     """Yield the ranges of sequences that belong to the dataset's repertoires, none longer than `_CHUNK`."""
     for repertoire in dataset:
         for start in range(repertoire.start, repertoire.stop, _CHUNK):
             yield repertoire.container.sequences, slice(start, min(start + _CHUNK, repertoire.stop))
 
 
-def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
+def _summarise_sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
     if not len(n_sequences):
         return {"total": 0, "min": 0, "median": 0.0, "max": 0}
     return {
@@ -94,9 +94,9 @@ def _sequences(n_sequences: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
+def _summarise_lengths(dataset: RepertoireDataset) -> dict[str, Any]:
     n, total, lowest, highest = 0, 0, None, 0
-    for sequences, rows in _chunks(dataset):
+    for sequences, rows in _iterate_chunks(dataset):
         lengths = np.diff(sequences.offsets[rows.start : rows.stop + 1])
         n, total = n + len(lengths), total + int(lengths.sum())
         lowest = int(lengths.min()) if lowest is None else min(lowest, int(lengths.min()))
@@ -104,22 +104,22 @@ def _lengths(dataset: RepertoireDataset) -> dict[str, Any]:
     return {"min": lowest or 0, "mean": total / n if n else 0.0, "max": highest}
 
 
-def _counts(dataset: RepertoireDataset) -> dict[str, Any]:
+def _summarise_counts(dataset: RepertoireDataset) -> dict[str, Any]:
     n, total, singletons, highest = 0, 0, 0, 0
-    for sequences, rows in _chunks(dataset):
+    for sequences, rows in _iterate_chunks(dataset):
         counts = sequences.counts[rows]
         n, total = n + len(counts), total + int(counts.sum(dtype=np.uint64))
         singletons, highest = singletons + int(np.sum(counts == 1)), max(highest, int(counts.max()))
     return {"total": total, "singletons": singletons / n if n else 0.0, "max": highest}
 
 
-def _genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] | None:
+def _summarise_genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] | None:
     if field not in dataset.container.gene_names:
         return None
     seen: Counter[str] = Counter()
-    for sequences, rows in _chunks(dataset):
+    for sequences, rows in _iterate_chunks(dataset):
         calls = sequences.genes[field]
-        seen.update(dict(zip(calls.vocabulary, calls.take(rows).occurrences().tolist(), strict=True)))
+        seen.update(dict(zip(calls.vocabulary, calls.take(rows).count_occurrences().tolist(), strict=True)))
     known = sum(n for name, n in seen.items() if name)
     return {"genes": sum(bool(name) and n > 0 for name, n in seen.items()), "known": known / max(seen.total(), 1)}
 
@@ -130,7 +130,7 @@ def _count_witnesses(dataset: RepertoireDataset) -> int | None:
     return sum(int(np.count_nonzero(each.witness)) for each in dataset if each.witness is not None)
 
 
-def _column(values: pd.Series) -> dict[str, Any]:
+def _summarise_column(values: pd.Series) -> dict[str, Any]:
     """Describe a metadata column: its classes if they are few, else its range or its number of different values."""
     given = values.dropna()
     numeric = pd.api.types.is_numeric_dtype(values)

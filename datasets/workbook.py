@@ -61,7 +61,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
         If the file is missing, no regular file, damaged or too large, or has no such sheet.
     """
     check_regular_file(path, expected="an XLSX file")
-    with _named_errors(path), path.open("rb") as file:
+    with _convert_errors(path), path.open("rb") as file:
         _check_parts(path, file)
         book = _open(file)
         if not book.worksheets:
@@ -71,7 +71,7 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
         table = book.worksheets[0] if sheet is None else book[sheet]
         table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
-        for number, row in _numbered(path, table.iter_rows()):
+        for number, row in _number_rows(path, table.iter_rows()):
             last = next((at for at in range(len(row), 0, -1) if row[at - 1].value is not None), 0)
             n_rows, n_cells, n_formatted = n_rows + (last > 0), n_cells + last, n_formatted + len(row)
             if number > _LAST_ROW or n_rows > MAX_ROWS or n_cells > MAX_CELLS or n_formatted > _MAX_FORMATTED_CELLS:
@@ -82,14 +82,14 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
                 yield number, row[:last]
 
 
-def _numbered(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _number_rows(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Yield rows with their numbers; an error names the last row before it."""
     number = 0
     try:
         for number, row in enumerate(rows, 1):
             yield number, row
     except Exception as error:
-        raise InputError(f"{path}: cannot be read as XLSX after row {number}: {_reason(error)}") from error
+        raise InputError(f"{path}: cannot be read as XLSX after row {number}: {_explain_error(error)}") from error
 
 
 def _open(file: IO[bytes]) -> Workbook:
@@ -101,16 +101,16 @@ def _open(file: IO[bytes]) -> Workbook:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Generator[None, None, None]:
+def _convert_errors(path: Path) -> Generator[None, None, None]:
     try:
         yield
     except InputError:
         raise
     except Exception as error:  # openpyxl lets whatever it meets in a damaged file through
-        raise InputError(f"{path}: cannot be read as XLSX: {_reason(error)}") from error
+        raise InputError(f"{path}: cannot be read as XLSX: {_explain_error(error)}") from error
 
 
-def _reason(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     return str(error).partition("; use sys.set_int_max_str_digits")[0]
 
 

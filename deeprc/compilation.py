@@ -1,6 +1,6 @@
 """Compilation of functions: `njit` is numba's `njit` with a cache on the disk, if there is a folder for it.
 
-`in_blocks` shares the work of a compiled function among threads.
+`run_in_blocks` shares the work of a compiled function among threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["in_blocks", "njit"]
+__all__ = ["njit", "run_in_blocks"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compile_lazily
 
 
-def in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: Any) -> list[_Result]:
+def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: Any) -> list[_Result]:
     """Call `function(start, stop, *arguments)` for blocks of at most `size` of n items, on all cores.
 
     The results are in the order of the blocks. The function is compiled with `nogil=True`, so that threads run it at

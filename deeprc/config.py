@@ -21,8 +21,8 @@ __all__ = [
     "NetworkConfig",
     "TrainingConfig",
     "config_from_mapping",
+    "list_presets",
     "load_config",
-    "presets",
 ]
 
 
@@ -217,7 +217,7 @@ def _short_repr(config: Any) -> str:
     return f"{type(config).__name__}({', '.join(f'{name}={getattr(config, name)!r}' for name in changed)})"
 
 
-def presets() -> list[str]:
+def list_presets() -> list[str]:
     """Return the names of the configurations that come with the package."""
     return sorted(
         path.name.removesuffix(".yaml") for path in files("deeprc.configs").iterdir() if path.name.endswith(".yaml")
@@ -230,7 +230,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
     Parameters
     ----------
     name
-        A preset (see `presets`) or the path of a YAML file with the sections `network` and `training`.
+        A preset (see `list_presets`) or the path of a YAML file with the sections `network` and `training`.
     overrides
         Texts `key=value`, or a mapping of keys to values. A key is the name of a field, with or without its section.
 
@@ -266,13 +266,13 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
 
 
 def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
-    if str(name) in presets():
+    if str(name) in list_presets():
         settings = parse_yaml(files("deeprc.configs").joinpath(f"{name}.yaml").read_text("utf-8"), source=str(name))
     elif Path(name).exists():
         settings = read_yaml(Path(name))
     else:
         raise InputError(
-            f"`config={name}`: neither a file nor a configuration that comes with deeprc: {', '.join(presets())}"
+            f"`config={name}`: neither a file nor a configuration that comes with deeprc: {', '.join(list_presets())}"
         )
     settings = settings or {}
     if not isinstance(settings, dict) or not all(isinstance(part, dict) for part in settings.values()):

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from deeprc.errors import InputError
-from deeprc.ranks import local_index
+from deeprc.ranks import find_local_index
 
 __all__ = ["has_triton", "resolve_device", "resolve_precision"]
 
@@ -31,7 +31,7 @@ def resolve_device(name: str = "auto") -> torch.device:
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    index = local_index()
+    index = find_local_index()
     if index is not None and name.startswith("cuda"):
         if name != "cuda":
             raise InputError(f"`device={name}`: expected cuda, because each of the processes uses another GPU")

@@ -31,8 +31,8 @@ __all__ = [
     "MUTED",
     "SETTINGS",
     "check_figure_path",
+    "require_matplotlib",
     "save_figure",
-    "uses_matplotlib",
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -96,7 +96,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def uses_matplotlib(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def require_matplotlib(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let a function draw with `SETTINGS`; without matplotlib, it raises an InputError that says what to install."""
 
     @functools.wraps(function)
@@ -146,7 +146,7 @@ def _log_warnings_only(name: str) -> Iterator[None]:
         other_logger.setLevel(level)
 
 
-@uses_matplotlib
+@require_matplotlib
 def save_figure(figure: Figure, path: Path | str, *, dpi: int = _DPI) -> None:
     """Write a figure as PNG, SVG or PDF, according to the ending of the path.
 

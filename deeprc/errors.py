@@ -17,7 +17,7 @@ __all__ = [
     "group_errors",
     "quote",
     "show_parameters",
-    "showing_parameters",
+    "use_parameter_renderer",
 ]
 
 PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]+))?`")
@@ -60,7 +60,7 @@ class Terminated(SystemExit):
 
 
 @contextmanager
-def showing_parameters(renderer: Callable[[str], str]) -> Iterator[None]:
+def use_parameter_renderer(renderer: Callable[[str], str]) -> Iterator[None]:
     """Let `show_parameters` call a renderer within this context; the command line uses it to name its options."""
     token = _RENDERER.set(renderer)
     try:

@@ -18,9 +18,9 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.calibration import IDENTITY, fit_platt_scaling, measure_units
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import parse_json, to_plain, validate
 from deeprc.errors import InputError
@@ -235,19 +235,19 @@ class BinaryClassifier(RepertoireClassifier):
         own = self.decision_function(X)
         mean, spread = (each.item() for each in measure_units(own))
         scores = (own - mean) / spread
-        fold_of = grouped_folds(repertoire_digests(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
+        fold_of = assign_grouped_folds(digest_repertoires(X), positive.astype(np.int64), _N_FOLDS, groups=donors)
         for fold in range(1 + int(fold_of.max())):
             inside, outside = fold_of != fold, fold_of == fold
             if len(np.unique(positive[inside])) == 2:
                 own_donors = None if donors is None else donors[inside]
-                fitted = self._unfitted_for_fold().fit_scores(X[inside], positive[inside], groups=own_donors)
+                fitted = self._copy_for_fold().fit_scores(X[inside], positive[inside], groups=own_donors)
                 found = fitted.decision_function(X)
                 centre, scale = measure_units(found[inside])
                 scores[outside] = (found[outside] - centre) / scale
         slope, intercept = fit_platt_scaling(scores, positive, unit=1.0)
         return np.array([slope / spread, intercept - slope * mean / spread])
 
-    def _unfitted_for_fold(self: _Binary) -> _Binary:
+    def _copy_for_fold(self: _Binary) -> _Binary:
         """Return an unfitted copy of this fitted model for a fold of the calibration; subclasses may make it faster."""
         copy: _Binary = clone(self)
         return copy

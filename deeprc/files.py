@@ -305,8 +305,8 @@ def name_write_errors(path: Path) -> Iterator[None]:
         if named is not None and not _is_near(named, path):
             raise
         if named is None and _error_code(error) not in WRITE_ERROR_CODES:
-            raise InputError(f"while writing {path}: {_reason(error)}") from error
-        raise WriteError(path, _reason(error)) from error
+            raise InputError(f"while writing {path}: {_describe_os_error(error)}") from error
+        raise WriteError(path, _describe_os_error(error)) from error
     except WriteError as error:
         if error.path == path or not _is_near(Path(os.path.realpath(error.path)), path):
             raise
@@ -325,7 +325,7 @@ def _hidden_prefix(place: Path) -> str:
     return f".{place.name[:_MAX_PREFIX]}."
 
 
-def _reason(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     """Return why a file could not be written, as the system says it, if the error code is known."""
     code = _error_code(error)
     return os.strerror(code) if code else " ".join(str(error).split())

@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator
 
 from deeprc.datasets.dataset import RepertoireDataset
 
-__all__ = ["number_groups", "pass_groups", "pass_path_groups", "shuffle_groups", "validate_groups"]
+__all__ = ["index_groups", "pass_groups", "pass_path_groups", "shuffle_groups", "validate_groups"]
 
 
-def number_groups(values: ArrayLike) -> NDArray[np.int64]:
+def index_groups(values: ArrayLike) -> NDArray[np.int64]:
     """Return the index of each repertoire's group, (B,): equal values make one group, each missing value its own."""
     codes, _ = pd.factorize(np.asarray(values))
     return np.where(codes < 0, len(codes) + np.arange(len(codes)), codes)
@@ -50,7 +50,7 @@ def validate_groups(
     given = np.asarray(groups)
     if given.shape != (len(X),):
         raise ValueError(f"groups: expected {len(X)} values, found {given.shape}")
-    numbers = number_groups(given)
+    numbers = index_groups(given)
     if several and len(np.unique(numbers)) < 2:
         raise ValueError("groups: expected at least two donors, found one")
     return numbers

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from deeprc.errors import InputError
 from deeprc.versions import package_version
 
-__all__ = ["HERE", "Workers", "check_scheduler", "result_of", "run_jobs"]
+__all__ = ["HERE", "Workers", "check_scheduler", "get_result", "run_jobs"]
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -109,7 +109,7 @@ def run_jobs(
     pool: _Pool = _Processes(workers.processes) if workers.scheduler is None else _Cluster(workers)
     has_ended = False
     try:
-        yield from _as_they_end(pool, function, jobs, in_order)
+        yield from _iterate_as_completed(pool, function, jobs, in_order)
         has_ended = True
     except _Lost as error:
         raise InputError("; ".join(filter(None, [str(error), hint]))) from error.__cause__
@@ -117,7 +117,7 @@ def run_jobs(
         pool.close(has_ended)
 
 
-def result_of(future: Future[_Result], name: str) -> _Result:
+def get_result(future: Future[_Result], name: str) -> _Result:
     """Return the result of a job that has ended.
 
     Raises
@@ -176,7 +176,7 @@ def _run_here(function: Callable[[_Job], _Result], job: _Job) -> Future[_Result]
     return future
 
 
-def _as_they_end(
+def _iterate_as_completed(
     pool: _Pool, function: Callable[[Any], Any], jobs: Sequence[Any], in_order: bool
 ) -> Generator[tuple[Any, Future[Any]], None, None]:
     waiting = deque(jobs)
@@ -216,7 +216,7 @@ class _Processes:
         try:
             return self._executor.submit(function, job)
         except self._killed as error:
-            raise self._lost() from error
+            raise self._make_lost_error() from error
 
     def capacity(self) -> int:
         return _AHEAD * self._n
@@ -224,13 +224,13 @@ class _Processes:
     def check(self, future: Future[Any]) -> None:
         error = future.exception()
         if isinstance(error, self._killed):
-            raise self._lost() from error
+            raise self._make_lost_error() from error
 
     def close(self, has_ended: bool) -> None:
         if not has_ended:
             self._executor.shutdown(kill_workers=True)  # type: ignore[call-arg]
 
-    def _lost(self) -> _Lost:
+    def _make_lost_error(self) -> _Lost:
         return _Lost(f"`jobs={self._n}`: a process was killed, perhaps for want of memory; try fewer")
 
 
@@ -259,10 +259,10 @@ class _Cluster:
     def capacity(self) -> int:
         try:
             if self._client.status != "running":
-                raise self._lost()
+                raise self._make_lost_error()
             n_threads = int(sum(self._client.nthreads().values()))
         except OSError as error:
-            raise self._lost() from error
+            raise self._make_lost_error() from error
         if not n_threads and not self._has_waited:
             self._has_waited = True
             _logger.warning("`scheduler=%s` has no workers yet; waiting for the first", self._address)
@@ -270,7 +270,7 @@ class _Cluster:
 
     def check(self, future: Future[Any]) -> None:
         if future.cancelled():
-            raise self._lost()
+            raise self._make_lost_error()
         error = future.exception()
         if isinstance(error, ModuleNotFoundError):
             message = f"`scheduler={self._address}`: a worker has no module {error.name!r}, which is installed here"
@@ -281,7 +281,7 @@ class _Cluster:
             self._executor.shutdown(wait=False)
         self._client.close()
 
-    def _lost(self) -> _Lost:
+    def _make_lost_error(self) -> _Lost:
         return _Lost(f"`scheduler={self._address}`: the connection was lost")
 
 

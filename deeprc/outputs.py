@@ -48,7 +48,7 @@ def task_losses(
     outputs
         Outputs before the activation, (B, T).
     targets
-        Labels from `deeprc.tasks.labels`, (B, number of tasks); NaN where the label is missing.
+        Labels from `deeprc.tasks.encode_labels`, (B, number of tasks); NaN where the label is missing.
     tasks
         Tasks in the order of the outputs and of the labels.
     n_known

@@ -24,8 +24,8 @@ __all__ = [
     "format_duration",
     "is_in_notebook",
     "open_step",
-    "reporting",
     "track",
+    "use_reporter",
 ]
 
 logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ _LINES = LogLines()
 
 
 def _reporter() -> Reporter:
-    """Return the current reporter: the one that `reporting` has set, else bars in a notebook, else log lines."""
+    """Return the current reporter: the one that `use_reporter` has set, else bars in a notebook, else log lines."""
     reporter = _REPORTER.get()
     if reporter is None and is_in_notebook():
         from deeprc.notebook_bars import BARS
@@ -173,7 +173,7 @@ def is_in_notebook() -> bool:
 
 
 @contextmanager
-def reporting(reporter: Reporter) -> Iterator[None]:
+def use_reporter(reporter: Reporter) -> Iterator[None]:
     """Let a reporter show all steps within this context."""
     token = _REPORTER.set(reporter)
     try:

@@ -2,7 +2,7 @@
 
 Each rank has an index. Rank 0 is the main one: only it writes files and shows messages. All ranks must call the
 functions of this module in the same order, because each call waits for the other ranks. In a process that has not
-joined others (`joined`), there is one rank, and every function returns its own values at once.
+joined others (`join_ranks`), there is one rank, and every function returns its own values at once.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from deeprc.torchrun import Launch, read_launch
 __all__ = [
     "LostRank",
     "are_joined",
+    "broadcast_tensors",
     "compute_once",
     "count",
     "count_local",
+    "find_local_index",
     "gather",
     "is_main",
-    "joined",
-    "local_index",
+    "join_ranks",
     "may_report",
     "mean_rows",
-    "share",
-    "share_by_size",
-    "spread_tensors",
     "sum_tensors",
+    "take_share",
+    "take_share_by_size",
 ]
 
 _Result = TypeVar("_Result")
@@ -91,7 +91,7 @@ _group: _Group | None = None
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def join_ranks() -> Iterator[None]:
     """Join the other processes that `torchrun` started, if it started this one; leave them at the end.
 
     Raises
@@ -104,7 +104,7 @@ def joined() -> Iterator[None]:
     if launch is None:
         yield
         return
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         store, rank, size = next(iter(rendezvous("env://")))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_MAX_WAIT)
@@ -112,7 +112,7 @@ def joined() -> Iterator[None]:
     _use_threads(_group.n_threads)
     try:
         yield
-        with _naming_lost_ranks():
+        with _translate_lost_ranks():
             dist.barrier()  # a rank that leaves first would break the connections of the others
     finally:
         _group = None
@@ -125,7 +125,7 @@ def _use_threads(n: int) -> None:
 
 
 @contextmanager
-def _naming_lost_ranks() -> Iterator[None]:
+def _translate_lost_ranks() -> Iterator[None]:
     """Raise `LostRank` instead of torch's error about a broken connection."""
     try:
         yield
@@ -149,7 +149,7 @@ def are_joined() -> bool:
     return _group is not None
 
 
-def local_index() -> int | None:
+def find_local_index() -> int | None:
     """Return the index of this rank among those of this machine; None if it is the only one there."""
     return None if _group is None or _group.launch.local_size == 1 else _group.launch.local_rank
 
@@ -167,13 +167,13 @@ def may_report() -> bool:
     return True
 
 
-def share(n: int) -> slice:
+def take_share(n: int) -> slice:
     """Return the slice of n items that is this rank's share; the shares of the ranks differ by one item at most."""
     rank, size = (0, 1) if _group is None else (_group.launch.rank, _group.launch.size)
     return slice(rank * n // size, (rank + 1) * n // size)
 
 
-def share_by_size(sizes: NDArray[np.int64]) -> slice:
+def take_share_by_size(sizes: NDArray[np.int64]) -> slice:
     """Return the slice of items that is this rank's share; the shares have similar sums of `sizes`, (n,)."""
     rank, size = (0, 1) if _group is None else (_group.launch.rank, _group.launch.size)
     return split_by_size(sizes, size)[rank]
@@ -203,9 +203,9 @@ def compute_once(function: Callable[[], _Result], *, shared: Sequence[object] = 
 
 def _compute_alone(group: _Group, function: Callable[[], Any], shared: Sequence[object]) -> _Answer:
     """Call a function as the only rank, and give the other ranks its result."""
-    with _alone(group), calling(partial(_call, group, shared), group.launch.size):
+    with _act_alone(group), calling(partial(_call, group, shared), group.launch.size):
         answer = _answer(function)
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         group.store.set(group.next_key(), _END)
         dist.broadcast_object_list([answer], src=0)
     return answer
@@ -215,7 +215,7 @@ def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
     """Answer the calls of rank 0 until it has a result, and return that."""
     while True:
         key = group.next_key()
-        with _naming_lost_ranks():
+        with _translate_lost_ranks():
             while not group.store.check([key]):  # in Python, so that signals work, and without torch's time limit
                 time.sleep(_LOOK_SECONDS)
             if group.store.get(key) == _END:
@@ -228,8 +228,8 @@ def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
 def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
     messages = [_dumps((function, part), shared) for part in parts]
-    with _joined_again(group), calling(None, 1):
-        with _naming_lost_ranks():
+    with _rejoin(group), calling(None, 1):
+        with _translate_lost_ranks():
             group.store.set(group.next_key(), _CALL)
         answers = _take_part(group, shared, messages)
     for _, error in answers:
@@ -241,12 +241,12 @@ def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any
 def _take_part(group: _Group, shared: Sequence[object], messages: list[bytes] | None) -> list[_Answer]:
     """Receive a function and a part from rank 0, compute, and send the answer; rank 0 gets the answers of all ranks."""
     received: list[Any] = [None]
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         dist.scatter_object_list(received, messages, src=0)
     function, part = _Unpickler(received[0], shared).load()
     answer = _answer(partial(function, part))
     answers: list[Any] | None = [None] * group.launch.size if is_main() else None
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         dist.gather_object(answer, answers, dst=0)
     return answers or []
 
@@ -288,7 +288,7 @@ def _dumps(value: object, shared: Sequence[object]) -> bytes:
 
 
 @contextmanager
-def _alone(group: _Group) -> Iterator[None]:
+def _act_alone(group: _Group) -> Iterator[None]:
     """Let this process be the only rank within this context, with the cores of all ranks on its machine."""
     global _group
     _group = None
@@ -301,7 +301,7 @@ def _alone(group: _Group) -> Iterator[None]:
 
 
 @contextmanager
-def _joined_again(group: _Group) -> Iterator[None]:
+def _rejoin(group: _Group) -> Iterator[None]:
     """Let this process be one of the ranks again, within a context in which it is the only one."""
     global _group
     _group = group
@@ -318,7 +318,7 @@ def gather(items: Sequence[_Item]) -> list[_Item]:
     if _group is None:
         return list(items)
     found: list[Any] = [None] * count()
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         dist.all_gather_object(found, list(items))
     return [item for of_rank in found for item in of_rank]
 
@@ -329,7 +329,7 @@ def sum_tensors(tensors: Sequence[Tensor]) -> None:
     if _group is None:
         return
     together = torch.cat([tensor.flatten() for tensor in tensors])
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         dist.all_reduce(together)
     for tensor, total in zip(tensors, together.split([tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(total.view_as(tensor))
@@ -343,10 +343,10 @@ def mean_rows(rows: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def spread_tensors(tensors: Sequence[Tensor]) -> None:
+def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
     """Replace tensors by the values that rank 0 has."""
     if _group is None:
         return
-    with _naming_lost_ranks():
+    with _translate_lost_ranks():
         for tensor in tensors:
             dist.broadcast(tensor, src=0)

@@ -6,20 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["details", "histogram", "interval", "table"]
+__all__ = ["render_details", "render_histogram", "render_interval", "render_table"]
 
 _COLOUR = "#0072B2"
 _WIDTH, _HEIGHT = 160, 34
 _CELL = 'style="text-align:left;vertical-align:top"'
 
 
-def details(title: str, rows: Iterable[tuple[str, str]], *below: str) -> str:
+def render_details(title: str, rows: Iterable[tuple[str, str]], *below: str) -> str:
     """Return a title, a table of labels and texts, and elements below the table, as HTML; all texts are escaped."""
     lines = "".join(f"<tr><th {_CELL}>{escape(label)}</th><td {_CELL}>{escape(text)}</td></tr>" for label, text in rows)
     return f"<div><strong>{escape(title)}</strong><table>{lines}</table>{''.join(below)}</div>"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures: Sequence[str] = ()) -> str:
+def render_table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures: Sequence[str] = ()) -> str:
     """Return a table of texts as HTML, with a picture at the end of each row; the texts are escaped."""
     heads = "".join(f"<th {_CELL}>{escape(name)}</th>" for name in columns) + ("<th></th>" if pictures else "")
     body = []
@@ -29,7 +29,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], pictures: Seque
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
-def interval(low: float, value: float, high: float, *, chance: float | None = None) -> str:
+def render_interval(low: float, value: float, high: float, *, chance: float | None = None) -> str:
     """Return a picture of a number from 0 to 1 with its interval and the level of chance; "" if a number is NaN."""
     if not all(map(math.isfinite, (low, value, high))):
         return ""
@@ -45,7 +45,7 @@ def interval(low: float, value: float, high: float, *, chance: float | None = No
     )
 
 
-def histogram(values: Sequence[float], label: str, *, n_bars: int = 20) -> str:
+def render_histogram(values: Sequence[float], label: str, *, n_bars: int = 20) -> str:
     """Return a histogram of values as HTML, with the smallest and largest value below it; "" without values."""
     if not len(values):
         return ""

@@ -54,7 +54,7 @@ def list_settings() -> list[Setting]:
             name,
             f.name,
             f.metadata["meaning"],
-            _kind(hints[f.name], f.metadata),
+            _describe_kind(hints[f.name], f.metadata),
             f.default,
             f.metadata.get("none") or "null",
         )
@@ -69,7 +69,7 @@ def setting_text(value: Any) -> str:
     return dumped.removesuffix("\n").removesuffix("\n...")
 
 
-def _kind(hint: Any, limits: Mapping[str, Any]) -> str:
+def _describe_kind(hint: Any, limits: Mapping[str, Any]) -> str:
     """Return a description of the values that a field allows, for example "whole number of at least 1, or all"."""
     if hint is str or get_origin(hint) is Literal:
         choices = limits["names"]() if hint is str else get_args(hint)

@@ -24,7 +24,7 @@ import pandas as pd
 
 from deeprc.errors import InputError
 
-__all__ = ["Comparison", "Target", "TaskKind", "class_texts", "counted_classes", "nearest", "read_target"]
+__all__ = ["Comparison", "Target", "TaskKind", "class_texts", "format_class_counts", "read_target", "suggest_nearest"]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 Comparison = Literal[">", ">=", "<", "<="]
@@ -82,7 +82,7 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     for body, kind, weight in reader.endings():
         found = reader.body(body)
         if found is not None:
-            return replace(found, kind=kind, weight=_checked_weight(weight, text))
+            return replace(found, kind=kind, weight=_parse_weight(weight, text))
     raise InputError(f"{source}: {_Problem(reader).message()}")
 
 
@@ -92,21 +92,21 @@ def class_texts(values: pd.Series[Any]) -> list[str | None]:
     return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
 
 
-def counted_classes(values: pd.Series[Any]) -> str:
+def format_class_counts(values: pd.Series[Any]) -> str:
     """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
     counts = Counter(text for text in class_texts(values) if text is not None)
     shown = [f"{name} ({n})" for name, n in sorted(counts.items())]
     return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the most similar known name, or "" if none is similar; case is ignored."""
     by_case = {each.casefold(): each for each in known}
     near = difflib.get_close_matches(name.casefold(), by_case, n=1)
     return f"; did you mean {by_case[near[0]]!r}?" if near else ""
 
 
-def _checked_weight(text: str | None, target: str) -> float:
+def _parse_weight(text: str | None, target: str) -> float:
     try:
         weight = 1.0 if text is None else float(text)
     except ValueError:
@@ -190,14 +190,16 @@ class _Reader:
         """Return the positive and negative classes that a text lists; None if it lists anything but known classes."""
         positive = self._list(masked, known)
         if positive is not None:
-            return self._apart(positive, ())
+            return self._check_disjoint(positive, ())
         for found in _VERSUS.finditer(masked):
             positive, negative = (self._list(part, known) for part in (masked[: found.start()], masked[found.end() :]))
             if positive is not None and negative is not None:
-                return self._apart(positive, negative)
+                return self._check_disjoint(positive, negative)
         return None
 
-    def _apart(self, positive: tuple[str, ...], negative: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _check_disjoint(
+        self, positive: tuple[str, ...], negative: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         twice = [name for name, n in Counter(positive + negative).items() if n > 1]
         if twice:
             raise InputError(f"`target={self.text!r}`: names the class {twice[0]!r} twice")
@@ -225,9 +227,11 @@ class _Problem:
 
     def message(self) -> str:
         """Return the most likely reason in one line."""
-        return self._ending() or self._class() or self._threshold() or self._column()
+        return (
+            self._describe_ending() or self._describe_class() or self._describe_threshold() or self._describe_column()
+        )
 
-    def _ending(self) -> str | None:
+    def _describe_ending(self) -> str | None:
         """Return the message if the text after an existing target is neither a kind nor a weight."""
         text, reader = self._reader.text, self._reader
         weighted = _WEIGHT.fullmatch(reader.masked)
@@ -235,14 +239,14 @@ class _Problem:
             head, colon, kind = masked.rpartition(":")
             if colon and reader.body(head) is not None:
                 kinds = f"expected {', '.join(_KINDS[:-1])} or {_KINDS[-1]} after ':'"
-                return f"`target={text!r}`: {kinds}, found {reader.plain(kind)!r}{nearest(kind, _KINDS)}"
+                return f"`target={text!r}`: {kinds}, found {reader.plain(kind)!r}{suggest_nearest(kind, _KINDS)}"
         head, at, weight = reader.masked.rpartition("@")
         with_kind = _KIND.fullmatch(head)
         if at and reader.body(with_kind["body"] if with_kind else head) is not None:
             return f"`target={text!r}`: expected a weight of at least 0 after '@', found {reader.plain(weight)!r}"
         return None
 
-    def _class(self) -> str | None:
+    def _describe_class(self) -> str | None:
         reader = self._reader
         for column, right in reader.assignments(self._stripped):
             known = reader.classes(column)
@@ -251,22 +255,22 @@ class _Problem:
             )
             if unknown is None:
                 return f"`target={reader.text!r}`: expected CLASS,... or CLASS,... vs CLASS,... after '='"
-            near = nearest(unknown.strip('" '), known)
-            classes = counted_classes(reader.metadata[column]) or "all labels are missing"
+            near = suggest_nearest(unknown.strip('" '), known)
+            classes = format_class_counts(reader.metadata[column]) or "all labels are missing"
             named = f"target {column!r} has no class {unknown.strip()!r}{near}"
             return f"{named}{'' if near else ';'} its classes: {classes}"
         return None
 
-    def _threshold(self) -> str | None:
+    def _describe_threshold(self) -> str | None:
         for column, comparison, right in self._reader.comparisons(self._stripped):
             found = self._reader.plain(right)
             return f"target {column!r}: expected a number after '{comparison}', found {found!r}"
         return None
 
-    def _column(self) -> str:
+    def _describe_column(self) -> str:
         reader = self._reader
         head, _, kind = self._stripped.rpartition(":")
-        near_kind = nearest(kind, _KINDS) if head else ""
+        near_kind = suggest_nearest(kind, _KINDS) if head else ""
         if near_kind:  # the kind is wrong, too
             self._stripped = head
         wrong = f" After ':' stands {reader.plain(kind)!r}{near_kind}" if near_kind else ""
@@ -274,7 +278,7 @@ class _Problem:
         whole = reader.plain(self._stripped.rpartition("=")[0] or self._stripped)
         guesses = [whole, *(part for part in re.split("[=<>:@]", reader.plain(reader.masked))[:1] if part != whole)]
         for guess in guesses:
-            near = nearest(guess.strip('" '), reader.columns)
+            near = suggest_nearest(guess.strip('" '), reader.columns)
             if near:
                 return f"no metadata column {guess!r} for `target={reader.text!r}`{near}{known}"
         return f"no metadata column {whole!r} for `target={reader.text!r}`.{known}"

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError
-from deeprc.targets import Comparison, Target, TaskKind, class_texts, counted_classes, read_target
+from deeprc.targets import Comparison, Target, TaskKind, class_texts, format_class_counts, read_target
 
 __all__ = [
     "Task",
     "TaskKind",
     "describe_classes",
-    "labels",
+    "encode_labels",
     "parse_tasks",
-    "scaled_to",
+    "set_label_scale",
 ]
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
     if target.kind == "multiclass":
         return Task(target.column, target.column, "multiclass", tuple(found), target.weight)
     if not target.positive:
-        positive = _likely_positive(target.column, found, values, source)
+        positive = _guess_positive(target.column, found, values, source)
         classes = (*(value for value in found if value != positive), positive)
         return Task(target.column, target.column, "binary", classes, target.weight)
     return _named_classes_task(target, found, source)
@@ -187,7 +187,7 @@ def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Ta
     sides = [side for side in (target.positive, target.negative) if side]
     named = " vs ".join(",".join(side) for side in sides)
     if named in found and sides != [(named,)]:  # there is a class with the same name as this list
-        named = " vs ".join(",".join(_in_quotes(name) for name in side) for side in sides)
+        named = " vs ".join(",".join(_quote_name(name) for name in side) for side in sides)
     return Task(
         f"{target.column}={named}",
         target.column,
@@ -199,7 +199,7 @@ def _named_classes_task(target: Target, found: Sequence[str], source: str) -> Ta
     )
 
 
-def _in_quotes(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -231,7 +231,7 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) 
         raise InputError(f"{source}: target {column!r}: {what} needs numbers, found for example {known.iloc[0]!r}")
 
 
-def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
+def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:
     """Return the positive one of two classes, guessed by their names."""
     if len(found) > 2:
         is_number = pd.api.types.is_numeric_dtype(values)
@@ -239,7 +239,7 @@ def _likely_positive(column: str, found: Sequence[str], values: pd.Series[Any], 
         ways += [f"{column}:multiclass", *([f"{column}:regression"] if is_number else [])]
         said = f"{', '.join(map(repr, ways[:-1]))} or {ways[-1]!r}"
         raise InputError(
-            f"{source}: target {column!r} has {len(found)} classes ({counted_classes(values)}); say {said}"
+            f"{source}: target {column!r} has {len(found)} classes ({format_class_counts(values)}); say {said}"
         )
     likely = [value for value in found if value.lower() in _POSITIVE]
     unlikely = [value for value in found if value.lower() in _NEGATIVE]
@@ -255,7 +255,7 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
 
     If the target does not name the class, the line also says how to choose the other class.
     """
-    values = labels([task], metadata)[:, 0]
+    values = encode_labels([task], metadata)[:, 0]
     n_positive, n_negative, n_missing = (int(each.sum()) for each in (values == 1, values == 0, np.isnan(values)))
     line = (
         f"target {task.name!r}: positive is {task.positive!r} ({n_positive} repertoires), negative {task.negative!r} "
@@ -268,7 +268,7 @@ def describe_classes(task: Task, metadata: pd.DataFrame) -> str:
     return f"{line}; to have it the other way round: `target={other}`"
 
 
-def labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
+def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.float64]:
     """Return the labels, (B, number of tasks) float64: 0 or 1, the index of the class, or the number; NaN if missing.
 
     A class that the task does not know, and text where it needs numbers, count as missing, with a warning.
@@ -318,7 +318,7 @@ def _number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
-def scaled_to(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
+def set_label_scale(tasks: Sequence[Task], training_labels: NDArray[np.float64]) -> list[Task]:
     """Return the tasks with the mean and scale of regression targets set from training labels, (B, number of tasks)."""
     scaled = []
     for task, values in zip(tasks, training_labels.T, strict=True):

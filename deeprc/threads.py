@@ -8,10 +8,10 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
+__all__ = ["limit_blas_threads"]
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+def limit_blas_threads() -> AbstractContextManager[Any]:
     """Return a context in which the linear algebra of numpy and scipy (BLAS) runs on one thread."""
     limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limited

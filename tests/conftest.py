@@ -28,7 +28,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.progress import Step, reporting
+from deeprc.progress import Step, use_reporter
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.state import TrainingState
 
@@ -87,7 +87,7 @@ class StepRecorder:
 def recorder() -> Iterator[StepRecorder]:
     """What is told about the steps of the test."""
     recorder = StepRecorder()
-    with reporting(recorder):
+    with use_reporter(recorder):
         yield recorder
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from deeprc.airr_ml.ranking import ranked_sequences
+from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.config import load_config
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.simulation import load_recipe
@@ -134,7 +134,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
         truth |= {
             text for text, witness in zip(repertoire.sequences.decode(), repertoire.witness, strict=True) if witness
         }
-    table = ranked_sequences(classifier, learned, is_positive, 50_000)
+    table = rank_sequences(classifier, learned, is_positive, 50_000)
     ranked = [text in truth for text in table["junction_aa"]]
     n = len(truth)
     assert job["true_sequences"] == n > 100
@@ -169,13 +169,13 @@ def test_the_members_of_a_stack_have_rows_of_their_own(accuracy: Any) -> None:
     place = {"cohort": "one", "seed": 3, "fold": 2, "n_train": 60, "n_positive": 9, "n_negative": 11}
     found = {"auc": 0.8, "weight": 0.5, "share": 0.75, "test_auc": 0.7, "precision_at_true": 0.25}
     row = {**place, "entry": "stack", "method": "Stack", "auc": 0.9, "members": {"boosted": found}}
-    whole, member = accuracy._with_members(row)
+    whole, member = accuracy._add_member_rows(row)
     assert whole == row
     assert {name: member[name] for name in place} == place
     assert (member["entry"], member["method"]) == ("stack/boosted", "Stack: boosted")
     assert (member["auc"], member["validation_auc"]) == (0.7, 0.8)
     assert (member["weight"], member["share"], member["precision_at_true"]) == (0.5, 0.75, 0.25)
-    assert accuracy._with_members({**place, "entry": "svm", "auc": 0.6}) == [{**place, "entry": "svm", "auc": 0.6}]
+    assert accuracy._add_member_rows({**place, "entry": "svm", "auc": 0.6}) == [{**place, "entry": "svm", "auc": 0.6}]
 
 
 def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
     assert second.ran == [("svm", 0, 0), ("burden", 0, 0)]
     assert [row["auc"] for row in second.rows] == [row["auc"] for row in first.rows]
 
-    inner = sys.modules["accuracy_jobs"]._chosen
+    inner = sys.modules["accuracy_jobs"]._choose_setting
 
     def killed(method: Any, *arguments: Any) -> Any:
         if method.name == "svm-minmax":
@@ -298,7 +298,7 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
         return inner(method, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["accuracy_jobs"], "_chosen", killed)
+        patch.setattr(sys.modules["accuracy_jobs"], "_choose_setting", killed)
         assert len(call(*FAST, "--seeds", "5,").ran) == 2
     (cohort,) = (tmp_path / "out" / "cohort").glob("*.h5")
     stamp = cohort.stat().st_mtime_ns
@@ -309,7 +309,7 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = sys.modules["accuracy_jobs"]._chosen
+    inner = sys.modules["accuracy_jobs"]._choose_setting
 
     def failing(method: Any, *arguments: Any) -> Any:
         if method.name == "svm-minmax":
@@ -317,7 +317,7 @@ def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: p
         return inner(method, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["accuracy_jobs"], "_chosen", failing)
+        patch.setattr(sys.modules["accuracy_jobs"], "_choose_setting", failing)
         result = call(*FAST)
     assert result.exit_code == 1
     assert [row["method"] for row in result.rows] == ["Known motif (binary)", "Burden test"]

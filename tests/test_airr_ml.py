@@ -17,17 +17,17 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states,
 from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.folders import convert, read_folder
-from deeprc.airr_ml.ranking import ranked_sequences
-from deeprc.airr_ml.sequence_scores import sequence_scores
+from deeprc.airr_ml.ranking import rank_sequences
+from deeprc.airr_ml.sequence_scores import compute_sequence_scores
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.kmers import kmer_names
+from deeprc.datasets.kmers import list_kmers
 from deeprc.errors import InputError
 from deeprc.evaluation.excess import excess_shares
 from deeprc.nn.batch import Collator
@@ -326,8 +326,8 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     X, y = training
     model = GappedKmerLogisticRegression(k=3, C=10.0) if gapped else LogisticRegression(C=10.0)
     model.fit(X, y)
-    patterns = gapped_offsets(3, 1) if gapped else [(0, 1, 2, 3)]
-    names = kmer_names(len(patterns[0]))
+    patterns = list_gapped_offsets(3, 1) if gapped else [(0, 1, 2, 3)]
+    names = list_kmers(len(patterns[0]))
     every = [(places, name) for places in patterns for name in names]
     genes = [*model.v_names_, *model.j_names_] if gapped else []
     weights, of_gene = {}, dict.fromkeys(genes, 0.0)
@@ -341,7 +341,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     expected = [kmer_sum(text, weights) for text in frame["junction_aa"]]
     if gapped:
         expected += frame["v_call"].map(of_gene) + frame["j_call"].map(of_gene)
-    np.testing.assert_allclose(sequence_scores(model, X, 3)["coefficients"], expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(compute_sequence_scores(model, X, 3)["coefficients"], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_scores_of_logistic_regression_add_up_to_a_decision(
@@ -349,7 +349,7 @@ def test_scores_of_logistic_regression_add_up_to_a_decision(
 ) -> None:
     X, y = training
     model = GappedKmerLogisticRegression(C=1.0).fit(X, y)
-    means = [sequence_scores(model, X, i)["coefficients"].mean() for i in range(len(X))]
+    means = [compute_sequence_scores(model, X, i)["coefficients"].mean() for i in range(len(X))]
     np.testing.assert_allclose(model.intercept_ + np.array(means), model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
@@ -357,7 +357,7 @@ def test_scores_of_deeprc_without_readings_are_its_responses(training: tuple[Rep
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     expected = score_sequences(Inference(model.model_.network, Collator(X, "none")), 2).responses[:, 0]
-    found = sequence_scores(model, X, 2)
+    found = compute_sequence_scores(model, X, 2)
     assert list(found) == ["attention"]
     assert found["attention"].tolist() == expected.tolist()
 
@@ -368,7 +368,7 @@ def reads_composition(training: tuple[RepertoireDataset, np.ndarray]) -> DeepRCC
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     composition = CompositionReading(1)
-    weight = dict(zip(kmer_names(4), range(20**4), strict=True))
+    weight = dict(zip(list_kmers(4), range(20**4), strict=True))
     composition.kmer_weights[0, weight[MOTIF]] = 2.0
     composition.kmer_weights[0, weight["AAAA"]] = -1.0
     readings = Readings([composition], 1)
@@ -386,11 +386,11 @@ def test_scores_of_deeprc_have_the_weights_of_the_composition(
     motifs = texts.map(lambda text: sum(text.startswith(MOTIF, i) for i in range(len(text))))
     alanines = texts.map(lambda text: sum(text.startswith("AAAA", i) for i in range(len(text))))
     assert motifs.sum() > 0
-    found = sequence_scores(reads_composition, X, at)
+    found = compute_sequence_scores(reads_composition, X, at)
     assert list(found) == ["attention", "composition"]
     np.testing.assert_allclose(found["composition"], 2 * motifs - alanines, rtol=1e-6, atol=1e-6)
     reads_composition.model_.network.readings.gains.data.fill_(-0.5)
-    assert list(sequence_scores(reads_composition, X, at)) == ["attention"]  # it contributes to the other class
+    assert list(compute_sequence_scores(reads_composition, X, at)) == ["attention"]  # it contributes to the other class
 
 
 def best_rows(
@@ -400,7 +400,7 @@ def best_rows(
     best: dict[str, dict[tuple[str, ...], float]] = {}
     for at in positions.tolist():
         rows = list(X[at].to_frame()[KEY].itertuples(index=False, name=None))
-        for name, scores in sequence_scores(model, X, at).items():
+        for name, scores in compute_sequence_scores(model, X, at).items():
             of_name = best.setdefault(name, {})
             for row, score in zip(rows, scores.tolist(), strict=True):
                 of_name[row] = max(of_name.get(row, -np.inf), score)
@@ -452,12 +452,12 @@ def test_lists_of_deeprc_are_merged_by_excess(
             excess[own] = excess_shares(scores[own], chance, np.full(len(chance), weight))
         for row, share in zip(rows, excess.tolist(), strict=True):
             expected[row] = max(expected.get(row, 0.0), share)
-    found = list(ranked_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    found = list(rank_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert set(found[: len(expected)]) == set(expected)  # those of positive repertoires
     assert set(found[len(expected) :]).isdisjoint(expected)
     shares = [expected[row] for row in found[: len(expected)]]
     assert shares[0] > 0.5
-    table = ranked_sequences(reads_composition, X, y, 10**6)
+    table = rank_sequences(reads_composition, X, y, 10**6)
     np.testing.assert_allclose(table["excess"][: len(expected)], shares, atol=1e-12)
     top = max(positive["composition"], key=lambda row: positive["composition"][row])
     assert found.index(top) < 100
@@ -478,15 +478,15 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     n_motif = len(frames[with_motif].drop_duplicates(KEY))
     assert n_motif > 30
     model.model_ = with_readings(original, Clones(MOTIF, [0.1]))
-    first = ranked_sequences(model, X, y, 10**6).head(n_motif // 2)
+    first = rank_sequences(model, X, y, 10**6).head(n_motif // 2)
     assert first.junction_aa.str.contains(MOTIF).all()
     model.model_ = with_readings(original, Clones("KK", [0.1]))
-    first = ranked_sequences(model, X, y, 10**6).head(100)
+    first = rank_sequences(model, X, y, 10**6).head(100)
     assert first.junction_aa.str.contains("KK").mean() < 0.2
-    without = ranked_sequences(model, X, y, 10**6)
+    without = rank_sequences(model, X, y, 10**6)
     model.model_ = with_readings(original, Clones("KK", [-0.1]))  # for the other class
-    assert (sequence_scores(model, X, 0)["clones"] == -np.inf).all()
-    assert len(ranked_sequences(model, X, y, 10**6)) == len(without)
+    assert (compute_sequence_scores(model, X, 0)["clones"] == -np.inf).all()
+    assert len(rank_sequences(model, X, y, 10**6)) == len(without)
 
 
 def test_what_other_repertoires_do_not_confirm_does_not_count(
@@ -501,12 +501,12 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
     for label in (True, False):
         held_out[np.flatnonzero(y == label)[-6:]] = True
     model.train_digests_, model.validation_digests_ = digests[~held_out], digests[:0]
-    known = ranked_sequences(model, X, y, 10**6)
+    known = rank_sequences(model, X, y, 10**6)
     turned = np.where(held_out, ~y, y)
     model.train_digests_ = digests
-    every = ranked_sequences(model, X, turned, 10**6)
+    every = rank_sequences(model, X, turned, 10**6)
     model.train_digests_ = digests[~held_out]
-    refuted = ranked_sequences(model, X, turned, 10**6)
+    refuted = rank_sequences(model, X, turned, 10**6)
     first = known.head(20)
     assert first.junction_aa.str.contains(MOTIF).all()
     assert first.excess.min() > 0.5
@@ -514,7 +514,7 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
     assert refuted.excess.max() == 0
     assert set(refuted["junction_aa"]) == set(every["junction_aa"])
     model.validation_digests_ = digests[held_out]  # those that early stopping watched, if there are no others
-    assert ranked_sequences(model, X, turned, 10**6).excess.max() == 0
+    assert rank_sequences(model, X, turned, 10**6).excess.max() == 0
 
 
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
@@ -523,7 +523,7 @@ def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireD
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
     texts = X[2].to_frame().junction_aa
     expected = np.where(texts.str.contains("KK"), 0.1, -np.inf)
-    np.testing.assert_allclose(sequence_scores(model, X, 2)["clones"], expected, rtol=1e-6)
+    np.testing.assert_allclose(compute_sequence_scores(model, X, 2)["clones"], expected, rtol=1e-6)
 
 
 def test_clones_beyond_the_memory_are_a_list_of_their_own(
@@ -531,7 +531,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
 ) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    responses = ranked_sequences(model, X, y, 10**6)[KEY]
+    responses = rank_sequences(model, X, y, 10**6)[KEY]
     row_of = {}
     for one in X:
         rows = one.to_frame()[KEY].itertuples(index=False, name=None)
@@ -542,7 +542,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
     found = ranking._ranking("association", best, np.array([1.0, 0.999, 0.998]))
     monkeypatch.setattr(ranking, "_rank_clones", lambda *_: found)
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
-    merged = list(ranked_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    merged = list(rank_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert merged[:3] == clones
     assert len(merged) == len(set(merged)) == len(responses)
 
@@ -551,7 +551,7 @@ def test_public_clones_are_ranked_by_p_value(training: tuple[RepertoireDataset, 
     X, y = training
     y = y.copy()
     model = PublicClones().fit(X, y)
-    found = ranked_sequences(model, X, y, 10**6)
+    found = rank_sequences(model, X, y, 10**6)
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(["junction_aa", "v_call", "j_call"])["positive"].agg(["sum", "size"])
     p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
@@ -592,14 +592,14 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     assert (single.excess[:n_positive] == 1).all()  # one list needs none
     assert (single.excess[n_positive:] == 0).all()
     expected = stack_votes(stack, X, y)
-    merged = list(ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None))
+    merged = list(rank_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert len(merged) == len(set(merged)) == len(expected)
     scores = [expected[row] for row in merged]
     assert all(a >= b - 1e-12 for a, b in pairwise(scores))
-    table = ranked_sequences(stack, X, y, 10**6)
+    table = rank_sequences(stack, X, y, 10**6)
     assert set(table["method"]) <= {"gapped-logistic", "logistic", "public-clones"}
     assert ((table["method"] == "public-clones") == (table["evidence"] == "association")).all()
-    few = list(ranked_sequences(stack, X, y, 50)[KEY].itertuples(index=False, name=None))
+    few = list(rank_sequences(stack, X, y, 50)[KEY].itertuples(index=False, name=None))
     assert few[:20] == merged[:20]
 
 
@@ -608,7 +608,7 @@ def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireData
     stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     stack.importance_ = np.array([0.8, 0.2])
     expected = stack_votes(stack, X, y)
-    scores = [expected[row] for row in ranked_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
+    scores = [expected[row] for row in rank_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
     assert len(scores) == len(expected)
     assert all(a >= b - 1e-12 for a, b in pairwise(scores))
 
@@ -618,8 +618,8 @@ def test_the_list_is_full_if_only_public_clones_count(training: tuple[Repertoire
     X, y = training
     stack = Stack(members=["public-clones", "logistic"], n_folds=2).fit(X, y)
     stack.importance_ = np.array([0.7, -0.1])
-    found = ranked_sequences(stack, X, y, 50)
-    alone = ranked_sequences(stack.shares()[1][0].models[0], X, y, 50)
+    found = rank_sequences(stack, X, y, 50)
+    alone = rank_sequences(stack.shares()[1][0].models[0], X, y, 50)
     pd.testing.assert_frame_equal(found[KEY], alone[KEY])  # no clone is shared
     assert found["method"].unique().tolist() == ["logistic"]
     assert found["evidence"].unique().tolist() == ["coefficients"]
@@ -629,12 +629,12 @@ def test_a_stack_whose_members_rank_nothing(training: tuple[RepertoireDataset, n
     X, y = training
     stack = Stack(members=["v-gene-usage"], n_folds=2).fit(X, y)
     with pytest.raises(InputError, match="expected one that ranks sequences, found v-gene-usage"):
-        ranked_sequences(stack, X, y, 10)
+        rank_sequences(stack, X, y, 10)
 
 
 def test_what_no_positive_repertoire_has_comes_last(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
-    found = ranked_sequences(LogisticRegression().fit(X, y), X, y, 10**6)
+    found = rank_sequences(LogisticRegression().fit(X, y), X, y, 10**6)
     frames = pd.concat([one.to_frame() for one, label in zip(X, y, strict=True) if label])
     positive = set(zip(frames.junction_aa, frames.v_call, frames.j_call, strict=True))
     there = [key in positive for key in zip(found.junction_aa, found.v_call, found.j_call, strict=True)]

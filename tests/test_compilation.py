@@ -12,7 +12,7 @@ import numba
 import pytest
 
 from deeprc.caches import make_private_folder, prepare_caches
-from deeprc.compilation import in_blocks
+from deeprc.compilation import run_in_blocks
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -159,7 +159,7 @@ def test_work_is_shared_in_even_blocks(
 ) -> None:
     monkeypatch.setattr(numba, "get_num_threads", lambda: threads)  # numba sets no more threads than there are cores
     found = []
-    in_blocks(lambda start, stop, what: found.append((start, stop, what)), n, 4, "x")
+    run_in_blocks(lambda start, stop, what: found.append((start, stop, what)), n, 4, "x")
     assert sorted(found) == [(start, stop, "x") for start, stop in blocks]
 
 
@@ -169,7 +169,7 @@ def test_an_error_in_a_block_is_raised() -> None:
             raise ValueError("a later block")
 
     with pytest.raises(ValueError, match="a later block"):
-        in_blocks(work, 9, 4)
+        run_in_blocks(work, 9, 4)
 
 
 def test_all_functions_are_compiled_in_one_way() -> None:

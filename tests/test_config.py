@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deeprc.config import Config, NetworkConfig, TrainingConfig, config_from_mapping, load_config, presets
+from deeprc.config import Config, NetworkConfig, TrainingConfig, config_from_mapping, list_presets, load_config
 from deeprc.errors import InputError
 from deeprc.settings import list_settings
 
 
 def test_presets_load() -> None:
-    assert presets() == ["cmv", "deeprc", "paper"]
-    for name in presets():
+    assert list_presets() == ["cmv", "deeprc", "paper"]
+    for name in list_presets():
         assert isinstance(load_config(name), Config)
 
 
@@ -163,7 +163,7 @@ def test_every_field_says_what_it_means_and_which_values_it_takes() -> None:
 
 
 def test_a_setting_as_text_is_read_as_the_same_value() -> None:
-    for name in presets():
+    for name in list_presets():
         config = load_config(name)
         texts = [f"{each.name}={each.text(config.value(each.name))}" for each in list_settings()]
         assert load_config("deeprc", texts) == config

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.svm import SVC
 
-from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.kernels import gram
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.logistic_mil import LogisticMIL
 from deeprc.baselines.svm import SVM
 from deeprc.calibration import fit_platt_scaling
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import canonical_order
@@ -129,7 +129,7 @@ def test_scores_of_a_machine_by_an_independent_implementation(cohort: Repertoire
     positive = cohort.metadata["status"].to_numpy() == "healthy"
     order = canonical_order(cohort, positive.astype(np.int64))
     X, label = cohort[order], positive[order]
-    fold_of = grouped_folds(repertoire_digests(X), label.astype(np.int64), 5)
+    fold_of = assign_grouped_folds(digest_repertoires(X), label.astype(np.int64), 5)
     kernel, scores = gram(X, "minmax"), np.zeros(30)
 
     def decide(inside: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -147,6 +147,6 @@ def test_scores_of_a_machine_by_an_independent_implementation(cohort: Repertoire
 
 def test_a_slow_method_calibrates_by_quicker_models(cohort: RepertoireDataset) -> None:
     model = LogisticMIL(n_restarts=8, n_epochs=2).fit(cohort, cohort.metadata["status"])
-    quicker: dict[str, Any] = model._unfitted_for_fold().get_params()
+    quicker: dict[str, Any] = model._copy_for_fold().get_params()
     carrier = ("first", "second")[model.carrier_]
     assert quicker == {**model.get_params(), "n_restarts": 2, "carrier": carrier}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.feature_groups import excess_in_groups, strongest_features
+from deeprc.airr_ml.feature_groups import compute_excess_in_groups, strongest_features
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences, write_cohort
@@ -39,7 +39,7 @@ def test_the_excess_of_a_group_is_beside_the_chance_of_this_group(cohort: Repert
     best = make_list(cohort, np.arange(40), 100.0 - np.arange(40))
     null = make_list(cohort, np.arange(50, 70), np.r_[np.linspace(99.5, 62.5, 4), np.full(16, 1.0)])
     groups, of_null = np.arange(40) % 2, np.r_[np.zeros(4), np.ones(16)].astype(np.int64)
-    found = excess_in_groups(best, null, 2.0, groups, of_null)
+    found = compute_excess_in_groups(best, null, 2.0, groups, of_null)
     # two bins of ten: in each of them 10 found, 2 x 2 by chance, and 1
     np.testing.assert_allclose(found[groups == 0], 0.5, atol=1e-9)
     np.testing.assert_allclose(found[groups == 1], 0.9)
@@ -49,7 +49,7 @@ def test_below_the_end_of_a_full_list_chance_is_unknown_in_every_group(cohort: R
     best = make_list(cohort, np.arange(40), 100.0 - np.arange(40))
     null = make_list(cohort, np.arange(50, 70), np.linspace(99.0, 61.0, 20), size=10)
     assert null.lowest == 81.0
-    found = excess_in_groups(best, null, 1.0, np.arange(40) % 2, np.zeros(10, np.int64))
+    found = compute_excess_in_groups(best, null, 1.0, np.arange(40) % 2, np.zeros(10, np.int64))
     assert found[1] == pytest.approx(0.9)  # of the group without any chance
     assert (found[30:] == 0).all()
     assert make_list(cohort, np.arange(3), np.ones(3)).lowest == -np.inf
@@ -63,7 +63,7 @@ def test_lists_may_be_empty(cohort: RepertoireDataset) -> None:
     assert (len(groups), len(of_null)) == (5, 0)
     groups, of_null = strongest_features(estimator, cohort, none, some)
     assert (len(groups), len(of_null)) == (0, 5)
-    assert excess_in_groups(none, some, 1.0, groups, of_null).tolist() == []
+    assert compute_excess_in_groups(none, some, 1.0, groups, of_null).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from deeprc.datasets.cache import cached
+from deeprc.datasets.cache import load_or_compute
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -146,7 +146,7 @@ def test_a_full_disk_does_not_stop_what_is_only_cached(
     shutil.copy(cohort.container.path, tmp_path / "c.h5")
     dataset = open_dataset(tmp_path / "c.h5")
     with full_disk():
-        found = cached(dataset, "a", {}, lambda _: {"a": np.zeros(LIMIT)})
+        found = load_or_compute(dataset, "a", {}, lambda _: {"a": np.zeros(LIMIT)})
     np.testing.assert_array_equal(found["a"], np.zeros(LIMIT))
     assert "it will be computed again" in caplog.text
     assert [path.name for path in (tmp_path / "c.h5.cache").iterdir()] == ["content.json"]

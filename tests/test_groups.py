@@ -8,12 +8,12 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from deeprc.baselines.svm import SVM, SVMRegressor
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.groups import number_groups, pass_groups, shuffle_groups, validate_groups
+from deeprc.groups import index_groups, pass_groups, shuffle_groups, validate_groups
 
 
 def test_missing_values_are_groups_of_their_own() -> None:
-    assert number_groups(np.array(["b", None, "a", "b", None], object)).tolist() == [0, 6, 1, 0, 9]
-    assert number_groups([2.0, np.nan, 1.0, 2.0]).tolist() == [0, 5, 1, 0]
+    assert index_groups(np.array(["b", None, "a", "b", None], object)).tolist() == [0, 6, 1, 0, 9]
+    assert index_groups([2.0, np.nan, 1.0, 2.0]).tolist() == [0, 5, 1, 0]
 
 
 def test_groups_are_checked(cohort: RepertoireDataset) -> None:

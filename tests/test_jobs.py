@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.jobs import HERE, Workers, check_scheduler, result_of, run_jobs
+from deeprc.jobs import HERE, Workers, check_scheduler, get_result, run_jobs
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def test_an_error_names_the_job(toy_jobs: ModuleType) -> None:
     ended = [(job, future) for job, future in run_jobs(toy_jobs.fail, [0, 1, 2])]
     assert [future.result() for job, future in ended if job != 1] == [0, 2]  # the other jobs have run
     with pytest.raises(InputError, match=r"^fold 1: a\.tsv: is empty$"):
-        result_of(ended[1][1], "fold 1")
+        get_result(ended[1][1], "fold 1")
 
 
 def test_another_error_is_raised_as_it_is() -> None:
     future: Future[int] = Future()
     future.set_exception(KeyError("a"))
     with pytest.raises(KeyError):
-        result_of(future, "fold 1")
+        get_result(future, "fold 1")
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_an_error_on_a_cluster_names_the_job(cluster: str, toy_jobs: ModuleType)
     ended = list(run_jobs(toy_jobs.fail, [0, 1, 2], Workers(scheduler=cluster), in_order=True))
     assert [future.result() for job, future in ended if job != 1] == [0, 2]
     with pytest.raises(InputError, match=r"^fold 1: a\.tsv: is empty$"):
-        result_of(ended[1][1], "fold 1")
+        get_result(ended[1][1], "fold 1")
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_killed_worker_costs_a_retry(cluster: str, toy_jobs: ModuleType, tmp_p
 def test_a_job_that_kills_every_worker_is_an_error(cluster: str, toy_jobs: ModuleType, tmp_path: Path) -> None:
     ((_, future),) = run_jobs(toy_jobs.kill_always, [0], Workers(scheduler=cluster))
     with pytest.raises(InputError, match=r"^fold 0: failed on the cluster: .*died") as error:
-        result_of(future, "fold 0")
+        get_result(future, "fold 0")
     assert "\n" not in str(error.value)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
@@ -25,7 +25,7 @@ GIGABYTE = 1024**3
 def test_a_million_sequences_in_under_two_gigabytes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     n, rng = 1_000_000, np.random.default_rng(0)
     lengths = rng.integers(8, 22, n)
-    table = Sequences.counted_once(rng.integers(0, 20, lengths.sum(), dtype=np.uint8), offsets_of(lengths))
+    table = Sequences.counted_once(rng.integers(0, 20, lengths.sum(), dtype=np.uint8), compute_offsets(lengths))
     with ContainerWriter(tmp_path / "large.h5") as writer:
         writer.append("large", table)
         writer.finish(pd.DataFrame({"status": ["case"]}), source="a test")
@@ -66,7 +66,7 @@ def write_large(path: Path, n: int, first: list[str]) -> None:
     residues[: len(known.residues)] = known.residues
     genes = Categorical(rng.integers(0, 3, n).astype(np.uint16), ("", "TRBV1", "TRBV2"))
     with ContainerWriter(path) as writer:
-        writer.append("large", Sequences(residues, offsets_of(lengths), np.ones(n, np.uint32), v_call=genes))
+        writer.append("large", Sequences(residues, compute_offsets(lengths), np.ones(n, np.uint32), v_call=genes))
         writer.finish(pd.DataFrame({"status": ["case"]}), source="a test")
 
 

@@ -116,13 +116,13 @@ def test_bag_dropout_leaves_at_least_one_instance(mil: ModuleType) -> None:
     offsets = np.concatenate([[0], sizes.cumsum()])
     rng = np.random.default_rng(0)
     for _ in range(50):
-        kept = np.add.reduceat(mil.kept_instances(offsets, 0.75, rng), offsets[:-1], dtype=int)
+        kept = np.add.reduceat(mil.draw_kept_instances(offsets, 0.75, rng), offsets[:-1], dtype=int)
         assert kept.min() >= 1
         assert 45 < kept[3] < 110  # a quarter of 300
         np.testing.assert_array_equal(
-            np.add.reduceat(mil.kept_instances(offsets, 0.9999, rng), offsets[:-1], dtype=int).clip(max=1), 1
+            np.add.reduceat(mil.draw_kept_instances(offsets, 0.9999, rng), offsets[:-1], dtype=int).clip(max=1), 1
         )
-    assert mil.kept_instances(offsets, 0.0, rng).all()
+    assert mil.draw_kept_instances(offsets, 0.0, rng).all()
 
 
 def test_a_toy_problem_is_learned(mil: ModuleType, toy) -> None:
@@ -173,4 +173,4 @@ def test_tables_hold_both_aucs_their_mean_and_spread(mil: ModuleType) -> None:
     assert (first["auc_single"], first["pooled_single"], first["auc_ensemble"]) == (1.0, 0.75, 0.0)
     assert (second["auc_single"], mean["auc_single"]) == (0.5, 0.75)
     assert spread["auc_single"] == pytest.approx(0.5**0.5 / 2)
-    assert mil.chosen_counts(results)["heads"] == {"8": 4}
+    assert mil.count_choices(results)["heads"] == {"8": 4}

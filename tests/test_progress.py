@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from deeprc import progress
-from deeprc.cli.progress import Bars, LineHandler, counting, evaluation_lines
+from deeprc.cli.progress import Bars, LineHandler, evaluation_lines, show_counts
 from deeprc.notebook_bars import NotebookBars
-from deeprc.progress import LogLines, format_duration, open_step, reporting, track
+from deeprc.progress import LogLines, format_duration, open_step, track, use_reporter
 from deeprc.training.state import TrainingState
 from tests.conftest import StepRecorder
 
@@ -45,7 +45,7 @@ def lines(clock: Clock, caplog: pytest.LogCaptureFixture) -> Callable[[], list[s
 
 
 def test_a_line_says_what_how_far_and_how_long(clock: Clock, lines: Callable[[], list[str]]) -> None:
-    with reporting(LogLines(clock)), open_step("searching", 200) as step:
+    with use_reporter(LogLines(clock)), open_step("searching", 200) as step:
         for second in range(1, 101):
             clock.now = second
             step.advance()
@@ -57,7 +57,7 @@ def test_a_line_says_what_how_far_and_how_long(clock: Clock, lines: Callable[[],
 
 
 def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
-    with reporting(LogLines(clock)), open_step("methods", 4) as outer, open_step("training", 100) as inner:
+    with use_reporter(LogLines(clock)), open_step("methods", 4) as outer, open_step("training", 100) as inner:
         clock.now = 40
         inner.note = "loss 0.3"
         inner.advance(20)
@@ -72,7 +72,7 @@ def test_all_open_steps_share_a_line(clock: Clock, lines: Callable[[], list[str]
 
 
 def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) -> None:
-    with reporting(LogLines(clock)):
+    with use_reporter(LogLines(clock)):
         clock.now = 1000
         with open_step("quick", 2) as step:
             clock.now = 1004
@@ -84,7 +84,7 @@ def test_a_short_step_has_no_line(clock: Clock, lines: Callable[[], list[str]]) 
 
 
 def test_the_speed_is_that_of_what_was_done_here(clock: Clock, lines: Callable[[], list[str]]) -> None:
-    with reporting(LogLines(clock)), open_step("continued", 100, done=50) as step:
+    with use_reporter(LogLines(clock)), open_step("continued", 100, done=50) as step:
         clock.now = 30
         step.advance(10)
     assert lines() == ["continued: 60%, about 2 min left"]
@@ -107,7 +107,7 @@ def test_track_counts_what_was_used(recorder: StepRecorder) -> None:
 
 
 def test_counting_opens_a_step_with_the_first_number(recorder: StepRecorder) -> None:
-    with counting("files") as show:
+    with show_counts("files") as show:
         assert recorder.told == []
         show(3, 10)
         show(5, 10)
@@ -124,7 +124,7 @@ def test_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr("deeprc.cli.progress._DELAY", 0)
     monkeypatch.setattr("deeprc.cli.progress._MIN_INTERVAL", 0)
-    with reporting(Bars()), open_step("searching", 200_000) as outer, open_step("choosing", 4) as inner:
+    with use_reporter(Bars()), open_step("searching", 200_000) as outer, open_step("choosing", 4) as inner:
         outer.advance(50_000)
         inner.note = "loss 0.3"
         inner.advance(3)
@@ -154,7 +154,7 @@ class FakeDisplay:
 def test_bars_of_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     below = FakeDisplay()
     monkeypatch.setitem(sys.modules, "IPython.display", below)  # type: ignore[arg-type]
-    with reporting(NotebookBars(clock)), open_step("methods", 4) as outer, open_step("<fold>", 100) as inner:
+    with use_reporter(NotebookBars(clock)), open_step("methods", 4) as outer, open_step("<fold>", 100) as inner:
         clock.now = 0.9
         inner.advance(10)
         assert below.shown == []
@@ -173,7 +173,7 @@ def test_bars_of_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_short_step_has_no_bar_in_a_notebook(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython.display", raising=False)
-    with reporting(NotebookBars(clock)), open_step("quick", 2) as step:
+    with use_reporter(NotebookBars(clock)), open_step("quick", 2) as step:
         step.advance(2)
 
 

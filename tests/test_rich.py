@@ -14,7 +14,7 @@ import pytest
 import deeprc
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.rich import details, histogram, interval, table
+from deeprc.rich import render_details, render_histogram, render_interval, render_table
 from deeprc.runs import run_text
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.metrics import Metrics
@@ -25,24 +25,24 @@ def text_of(html: str) -> str:
 
 
 def test_texts_are_escaped() -> None:
-    html = details("<b>", [("a&b", "<script>")], table(["<i>"], [["<u>"]], ["<em>picture</em>"]))
+    html = render_details("<b>", [("a&b", "<script>")], render_table(["<i>"], [["<u>"]], ["<em>picture</em>"]))
     assert text_of(html) == "<b>a&b<script><i><u>picture"
     assert {each.tag for each in ElementTree.fromstring(html).iter()}.isdisjoint({"b", "i", "u", "script"})
 
 
 def test_an_interval_is_drawn_from_its_limits() -> None:
-    drawn = ElementTree.fromstring(interval(0.25, 0.5, 1.0, chance=0.5))
+    drawn = ElementTree.fromstring(render_interval(0.25, 0.5, 1.0, chance=0.5))
     chance, line = drawn.findall("line")
     assert (line.get("x1"), line.get("x2"), chance.get("x1")) == ("42.0", "156.0", "80.0")
     assert drawn.find("circle").get("cx") == "80.0"  # type: ignore[union-attr]
-    assert interval(float("nan"), 0.5, 1.0) == ""
+    assert render_interval(float("nan"), 0.5, 1.0) == ""
 
 
 def test_a_histogram_counts() -> None:
-    bars = ElementTree.fromstring(histogram([1, 1, 1, 3], "size", n_bars=2)).findall(".//rect")
+    bars = ElementTree.fromstring(render_histogram([1, 1, 1, 3], "size", n_bars=2)).findall(".//rect")
     assert [bar.get("height") for bar in bars] == ["34.0", "11.3"]
-    assert histogram([], "size") == ""
-    assert len(ElementTree.fromstring(histogram([7, 7], "size")).findall(".//rect")) == 1
+    assert render_histogram([], "size") == ""
+    assert len(ElementTree.fromstring(render_histogram([7, 7], "size")).findall(".//rect")) == 1
 
 
 def test_a_dataset() -> None:
@@ -70,7 +70,7 @@ def test_a_run_has_a_picture_of_each_target(tmp_path: Path, monkeypatch: pytest.
         "none": {"n": 0},
     }
     (tmp_path / "metrics.json").write_text(json.dumps({"test": metrics}))
-    monkeypatch.setattr(run_text, "_lines", lambda run: [])
+    monkeypatch.setattr(run_text, "_list_lines", lambda run: [])
     tasks = [SimpleNamespace(name=name, kind="regression" if name == "age" else "binary") for name in metrics]
     run = SimpleNamespace(path=tmp_path, tasks=tasks, model=SimpleNamespace(name="runs/all"))
     shown = ElementTree.fromstring(run_text.show_run(run))  # type: ignore[arg-type]

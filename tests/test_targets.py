@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.tasks import describe_classes, labels, parse_tasks
+from deeprc.tasks import describe_classes, encode_labels, parse_tasks
 
 NAN = float("nan")
 METADATA = pd.DataFrame(
@@ -58,7 +58,7 @@ METADATA = pd.DataFrame(
 def test_what_a_target_means(target: str, name: str, class_names: tuple[str, str], expected: list[float]) -> None:
     (task,) = parse_tasks([target], METADATA)
     assert (task.name, task.kind, task.class_names) == (name, "binary", class_names)
-    np.testing.assert_array_equal(labels([task], METADATA)[:, 0], expected)
+    np.testing.assert_array_equal(encode_labels([task], METADATA)[:, 0], expected)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_targets_that_cannot_be_used_get_one_line(target: str, message: str) -> 
 def test_the_other_values_of_a_drawn_up_contrast_are_silently_missing(caplog: pytest.LogCaptureFixture) -> None:
     (task,) = parse_tasks(["severity=mild vs severe"], METADATA)
     with caplog.at_level(logging.WARNING):
-        found = labels([task], pd.DataFrame({"severity": ["severe", "unheard of", None, "mild"]}))
+        found = encode_labels([task], pd.DataFrame({"severity": ["severe", "unheard of", None, "mild"]}))
     np.testing.assert_array_equal(found[:, 0], [0, NAN, NAN, 1])
     assert caplog.text == ""
 
@@ -128,7 +128,7 @@ def test_the_other_values_of_a_drawn_up_contrast_are_silently_missing(caplog: py
 def test_a_threshold_reads_text_of_another_cohort(caplog: pytest.LogCaptureFixture) -> None:
     (task,) = parse_tasks(["age>50"], METADATA)
     with caplog.at_level(logging.WARNING):
-        found = labels([task], pd.DataFrame({"age": ["60", ">89", "50", None]}))
+        found = encode_labels([task], pd.DataFrame({"age": ["60", ">89", "50", None]}))
     np.testing.assert_array_equal(found[:, 0], [1, NAN, 0, NAN])
     assert "'>89' is no number" in caplog.text
 

@@ -8,7 +8,7 @@ import torch
 
 from deeprc.errors import InputError
 from deeprc.outputs import activate, multitask_loss
-from deeprc.tasks import Task, labels, parse_tasks, scaled_to
+from deeprc.tasks import Task, encode_labels, parse_tasks, set_label_scale
 
 METADATA = pd.DataFrame(
     {
@@ -79,7 +79,7 @@ def test_no_target_lists_the_columns() -> None:
 def test_labels_keep_missing_ones_missing() -> None:
     tasks = parse_tasks(["T-cell_type=cd4", "CMV", "severity:multiclass", "age:regression"], METADATA)
     np.testing.assert_array_equal(
-        labels(tasks, METADATA), [[1, 1, 0, 30], [0, 0, 2, np.nan], [1, np.nan, 1, 50], [np.nan, 1, 0, 40]]
+        encode_labels(tasks, METADATA), [[1, 1, 0, 30], [0, 0, 2, np.nan], [1, np.nan, 1, 50], [np.nan, 1, 0, 40]]
     )
 
 
@@ -87,7 +87,7 @@ def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptur
     tasks = parse_tasks(["status=sepsis", "severity:multiclass"], METADATA)
     new = pd.DataFrame({"status": ["sepsis", "flu", None], "severity": ["worst", "mild", "none"]})
     with caplog.at_level(logging.WARNING):
-        np.testing.assert_array_equal(labels(tasks, new), [[1, np.nan], [np.nan, 0], [np.nan, 1]])
+        np.testing.assert_array_equal(encode_labels(tasks, new), [[1, np.nan], [np.nan, 0], [np.nan, 1]])
     assert "the class 'flu' is none of healthy, sepsis" in caplog.text
     assert "the class 'worst' is none of mild, none, severe" in caplog.text
 
@@ -95,7 +95,7 @@ def test_a_class_the_task_was_not_made_with_is_no_label(caplog: pytest.LogCaptur
 def test_text_is_no_number(caplog: pytest.LogCaptureFixture) -> None:
     (task,) = parse_tasks(["age:regression"], METADATA)
     with caplog.at_level(logging.WARNING):
-        found = labels([task], pd.DataFrame({"age": [">60", "41", None]}))
+        found = encode_labels([task], pd.DataFrame({"age": [">60", "41", None]}))
     np.testing.assert_array_equal(found, [[np.nan], [41], [np.nan]])
     assert "target 'age': '>60' is no number" in caplog.text
 
@@ -114,7 +114,7 @@ def test_multitask_loss_by_hand() -> None:
 
 def test_large_numbers_keep_their_differences() -> None:
     values = np.array([[1e9], [1e9 + 2]])
-    tasks = scaled_to([Task("c", "c", "regression")], values)
+    tasks = set_label_scale([Task("c", "c", "regression")], values)
     loss = multitask_loss(torch.zeros(2, 1), torch.from_numpy(values), tasks)
     assert float(loss) == pytest.approx(0.5)  # both lie one standard deviation from the mean
 
@@ -133,7 +133,7 @@ def test_all_labels_missing_gives_zero_loss() -> None:
 
 
 def test_activation_undoes_the_scaling() -> None:
-    (task,) = scaled_to([Task("c", "c", "regression")], np.array([[5.0], [15.0], [np.nan]]))
+    (task,) = set_label_scale([Task("c", "c", "regression")], np.array([[5.0], [15.0], [np.nan]]))
     assert (task.mean, task.scale) == (10.0, 5.0)
     np.testing.assert_allclose(activate(torch.tensor([[2.0]]), [task])[0], [20.0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threadpoolctl
 
 from deeprc import threads
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
 
 def blas_threads() -> set[int]:
@@ -15,17 +15,17 @@ def blas_threads() -> set[int]:
 def test_linear_algebra_has_one_thread_inside_and_as_many_as_before_outside() -> None:
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         assert blas_threads() == {2}
-        with one_blas_thread():
+        with limit_blas_threads():
             assert blas_threads() == {1}
-            with one_blas_thread():
+            with limit_blas_threads():
                 assert blas_threads() == {1}
             assert blas_threads() == {1}
         assert blas_threads() == {2}
 
 
 def test_libraries_are_looked_for_once() -> None:
-    with one_blas_thread():
+    with limit_blas_threads():
         pass
     before = threads._controller()
-    with one_blas_thread():
+    with limit_blas_threads():
         assert threads._controller() is before

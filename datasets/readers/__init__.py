@@ -24,10 +24,10 @@ from deeprc.datasets.readers.table import (
     COUNT_CELLS,
     COUNT_ONE,
     RawRows,
-    coded_columns,
+    find_repertoire_names,
+    list_coded_columns,
     make_rows,
     read_rows,
-    repertoire_names,
 )
 from deeprc.datasets.readers.tcrex import TcrexReader
 from deeprc.datasets.readers.tenx import TenxReader
@@ -53,14 +53,14 @@ __all__ = [
     "SequenceKind",
     "Status",
     "choose_reader",
-    "coded_columns",
     "find_reader",
+    "find_repertoire_names",
+    "list_coded_columns",
     "make_rows",
     "match_reader",
     "read_header",
     "read_repertoire",
     "read_rows",
-    "repertoire_names",
 ]
 
 READERS: tuple[Reader, ...] = (

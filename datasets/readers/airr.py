@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeprc.datasets.readers.layout import Header, Layout, Status, boolean
+from deeprc.datasets.readers.layout import Header, Layout, Status, parse_boolean
 
 __all__ = ["AirrReader"]
 
@@ -62,7 +62,9 @@ def _judge(values: Mapping[str, str]) -> Status:
     An empty `productive` leaves the decision to the other two columns, and then to the residues. A rearrangement that
     is out of frame usually has a stop codon, too; it counts as out of frame.
     """
-    flags = {_CHANGEO.get(column.lower(), column.lower()): boolean(column, value) for column, value in values.items()}
+    flags = {
+        _CHANGEO.get(column.lower(), column.lower()): parse_boolean(column, value) for column, value in values.items()
+    }
     productive = flags.get("productive")
     if any(flags.get(name) is False for name in ("is_cell", *_CELL_FLAGS)):
         return Status.LOW_CONFIDENCE

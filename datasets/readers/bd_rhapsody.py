@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Status, boolean
+from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Status, parse_boolean
 
 __all__ = ["BdRhapsodyReader"]
 
@@ -64,7 +64,7 @@ class BdRhapsodyReader:
 
 def _judge(values: Mapping[str, str]) -> Status:
     """Return the status of a contig."""
-    flags = {column.lower(): boolean(column, value) for column, value in values.items()}
+    flags = {column.lower(): parse_boolean(column, value) for column, value in values.items()}
     if any(flags.get(name.lower()) is False for name in _TRUSTED):
         return Status.LOW_CONFIDENCE
     productive = flags.get("productive")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import decode_name, lines_in_blocks, ragged_row
+from deeprc.datasets.readers.text import decode_name, find_ragged_row, read_line_blocks
 from deeprc.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = [
     "check_columns",
     "factorize",
     "factorize_texts",
-    "first_of_each",
+    "find_first_rows",
     "read_columns",
 ]
 
@@ -45,7 +45,7 @@ def factorize_texts(letters: NDArray[np.uint8], offsets: NDArray[np.int64]) -> N
     return _factorize_arrow(pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers))
 
 
-def first_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of the first row with each of the codes of `factorize`, in order."""
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
@@ -80,24 +80,29 @@ def read_columns(
     pieces: dict[str, list[RawTexts]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}
     known: dict[str, dict[bytes, int]] = {name: {} for name in coded}
-    for table, quoted in _tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
+    for table, quoted in _parse_tables(header, {position[name] for name in texts}, {position[name] for name in coded}):
         for name in texts:
             for chunk in table.column(str(position[name])).chunks:
-                pieces[name].append(_raw_texts(chunk) if quoted else _strip_quotes(_raw_texts(chunk)))
+                pieces[name].append(
+                    _convert_to_raw_texts(chunk) if quoted else _strip_quotes(_convert_to_raw_texts(chunk))
+                )
         for name in coded:
             for chunk in table.column(str(position[name])).chunks:
-                codes[name].append(_codes(chunk, known[name], quoted))
+                codes[name].append(_encode_chunk(chunk, known[name], quoted))
     return (
         {name: RawTexts.concatenate(parts) for name, parts in pieces.items()},
-        {name: Categorical(_joined(parts), tuple(map(decode_name, known[name]))) for name, parts in codes.items()},
+        {
+            name: Categorical(_concatenate_codes(parts), tuple(map(decode_name, known[name])))
+            for name, parts in codes.items()
+        },
     )
 
 
-def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+def _concatenate_codes(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
     return np.concatenate([np.empty(0, np.int32), *parts])
 
 
-def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
+def _parse_tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[pa.Table, bool]]:
     import pyarrow as pa
     import pyarrow.csv
 
@@ -110,10 +115,10 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
         strings_can_be_null=False,
         check_utf8=False,
     )
-    for block, quoted in lines_in_blocks(header):
+    for block, quoted in read_line_blocks(header):
         if block.isspace() and header.delimiter.encode() not in block:
             continue  # Arrow cannot read an empty block
-        small = None if quoted or len(block) > _SMALL_BYTES else _small_table(block, header, positions, texts)
+        small = None if quoted or len(block) > _SMALL_BYTES else _parse_small_table(block, header, positions, texts)
         if small is not None:
             yield small, quoted
             continue
@@ -131,7 +136,7 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
                 convert_options=convert,
             )
         except pa.ArrowInvalid as error:
-            found = ragged_row(header)
+            found = find_ragged_row(header)
             if found is None:
                 raise InputError(f"{header.path}: cannot be read as a table: {error}") from error
             raise InputError(
@@ -141,7 +146,7 @@ def _tables(header: Header, texts: set[int], coded: set[int]) -> Iterator[tuple[
         yield table, quoted
 
 
-def _small_table(block: bytes, header: Header, positions: Sequence[int], texts: set[int]) -> pa.Table | None:
+def _parse_small_table(block: bytes, header: Header, positions: Sequence[int], texts: set[int]) -> pa.Table | None:
     """Return the table that Arrow's parser would make of a plain block; None if it is not plain.
 
     A call of the parser takes a thousand times as long as ten rows, and a cohort may have many such files.
@@ -170,7 +175,7 @@ def _binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
-def _raw_texts(chunk: pa.BinaryArray) -> RawTexts:
+def _convert_to_raw_texts(chunk: pa.BinaryArray) -> RawTexts:
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * chunk.offset).astype(np.int64)
     letters = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
@@ -188,18 +193,18 @@ def _strip_quotes(texts: RawTexts) -> RawTexts:
     between[long] = (letters[first[long]] == _QUOTE) & (letters[last[long]] == _QUOTE)
     keep = np.ones(len(letters), bool)
     keep[first[between]] = keep[last[between]] = False
-    return RawTexts(letters[keep], offsets_of(lengths - 2 * between))
+    return RawTexts(letters[keep], compute_offsets(lengths - 2 * between))
 
 
-def _strip_quotes_of(value: bytes) -> bytes:
+def _strip_value_quotes(value: bytes) -> bytes:
     if len(value) > 1 and value[:1] == value[-1:] == b'"':
         return value[1:-1].replace(b'""', b'"')
     return value
 
 
-def _codes(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
+def _encode_chunk(chunk: pa.DictionaryArray, known: dict[bytes, int], quoted: bool) -> NDArray[np.int32]:
     found = chunk.dictionary.to_pylist()
-    own_codes = extend_vocabulary(known, found if quoted else map(_strip_quotes_of, found)).astype(np.int32)
+    own_codes = extend_vocabulary(known, found if quoted else map(_strip_value_quotes, found)).astype(np.int32)
     return own_codes[_indices(chunk)] if len(own_codes) else own_codes
 
 

@@ -52,8 +52,8 @@ class ImmunoseqReader:
                 older,
                 counts=counts,
                 negative_is_one=True,
-                v_call=header.find_all(*_older_genes(header, "v")),
-                j_call=header.find_all(*_older_genes(header, "j")),
+                v_call=header.find_all(*_find_older_gene_columns(header, "v")),
+                j_call=header.find_all(*_find_older_gene_columns(header, "j")),
                 status=header.find_all("sequenceStatus"),
                 judge=_judge,
                 repertoire=header.repertoires(),
@@ -67,7 +67,7 @@ def has_immunoseq_columns(header: Header) -> bool:
     return header.find(*_SIGNS) is not None
 
 
-def _older_genes(header: Header, segment: str) -> tuple[str, ...]:
+def _find_older_gene_columns(header: Header, segment: str) -> tuple[str, ...]:
     """Return the columns of a gene's name: pre-2014 exports give ties in one column, and families as bare numbers."""
     if header.find(f"{segment}Ties") is not None:
         return (f"{segment}GeneName", f"{segment}Ties")

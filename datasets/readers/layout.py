@@ -19,7 +19,7 @@ __all__ = [
     "Reader",
     "SequenceKind",
     "Status",
-    "boolean",
+    "parse_boolean",
 ]
 
 _TRUE = frozenset({"t", "true", "1", "1.0", "yes", "y"})
@@ -179,7 +179,7 @@ class InvalidValueError(Exception):
         super().__init__(f"column {column!r}: expected {expected}; found {quote(value)}")
 
 
-def boolean(column: str, value: str) -> bool | None:
+def parse_boolean(column: str, value: str) -> bool | None:
     """Return the value of a yes or no; None if it is missing.
 
     Raises

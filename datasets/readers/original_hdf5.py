@@ -22,13 +22,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import SequenceKind, Status
 from deeprc.datasets.readers.table import COUNT_ONE, RawRows
 from deeprc.errors import InputError
 
-__all__ = ["is_original_container", "original_repertoire_ids", "read_original_container"]
+__all__ = ["is_original_container", "read_original_container", "read_original_ids"]
 
 _SEQUENCES = ("sampledata/sequences", "sampledata/amino_acid_sequences")
 _COUNTS = (
@@ -57,7 +57,7 @@ def is_original_container(path: Path) -> bool:
         return True
 
 
-def original_repertoire_ids(path: Path) -> tuple[str, ...]:
+def read_original_ids(path: Path) -> tuple[str, ...]:
     """Return the ids of the repertoires in the file's order: the names of the files that they were made from.
 
     Raises
@@ -65,7 +65,7 @@ def original_repertoire_ids(path: Path) -> tuple[str, ...]:
     InputError
         If the file is damaged or lacks the ids.
     """
-    with _opened(path) as file:
+    with _open_original(path) as file:
         return _repertoire_ids(path, file)
 
 
@@ -81,10 +81,10 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
     InputError
         If the file is damaged or is not laid out as expected; the message names the dataset.
     """
-    with _opened(path) as file:
+    with _open_original(path) as file:
         ids = _repertoire_ids(path, file)
-        sequences, lengths = _dataset(path, file, *_SEQUENCES), _optional(file, _LENGTHS)
-        counts = _optional(file, *_COUNTS)
+        sequences, lengths = _get_dataset(path, file, *_SEQUENCES), _find_dataset(file, _LENGTHS)
+        counts = _find_dataset(file, *_COUNTS)
         bounds = _bounds(path, file, len(ids), len(sequences))
         for each in (lengths, counts):
             if each is not None and each.shape != sequences.shape[:1]:
@@ -94,17 +94,17 @@ def read_original_container(path: Path, only: Collection[str] | None = None) -> 
             if only is not None and name not in only:
                 continue
             try:
-                texts = _raw_texts(path, sequences, _part(path, sequences, start, stop), alphabet)
-                if lengths is not None and not np.array_equal(_part(path, lengths, start, stop), texts.lengths):
+                texts = _convert_to_raw_texts(path, sequences, _read_values(path, sequences, start, stop), alphabet)
+                if lengths is not None and not np.array_equal(_read_values(path, lengths, start, stop), texts.lengths):
                     raise _error(path, lengths, "does not fit the sequences")
-                rows = _rows(path, texts, counts, start, stop)
+                rows = _make_rows(path, texts, counts, start, stop)
             except InputError as error:
                 raise InputError(f"{error}; repertoire {name!r}") from error
             yield name, rows
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[h5py.File, None, None]:
+def _open_original(path: Path) -> Generator[h5py.File, None, None]:
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:
@@ -120,18 +120,18 @@ def _opened(path: Path) -> Generator[h5py.File, None, None]:
         raise InputError(f"{path}: the HDF5 file is damaged: {error}") from error
 
 
-def _optional(file: h5py.File, *names: str) -> Any:
+def _find_dataset(file: h5py.File, *names: str) -> Any:
     return next((file[name] for name in names if isinstance(file.get(name), h5py.Dataset)), None)
 
 
-def _dataset(path: Path, file: h5py.File, *names: str) -> Any:
-    found = _optional(file, *names)
+def _get_dataset(path: Path, file: h5py.File, *names: str) -> Any:
+    found = _find_dataset(file, *names)
     if found is None:
         raise InputError(f"{path}: no dataset /{' or /'.join(names)}; is this a container of the original DeepRC?")
     return found
 
 
-def _part(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
+def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
     """Return rows of a dataset, or all of it if there are no bounds."""
     try:
         return dataset[()] if start is None else dataset[start:stop]
@@ -140,9 +140,9 @@ def _part(path: Path, dataset: Any, start: int | None = None, stop: int | None =
 
 
 def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
-    dataset = _dataset(path, file, _KEYS)
-    values = np.ravel(_part(path, dataset)).tolist()
-    ids = tuple(_text(path, dataset, value) for value in values)
+    dataset = _get_dataset(path, file, _KEYS)
+    values = np.ravel(_read_values(path, dataset)).tolist()
+    ids = tuple(_decode_text(path, dataset, value) for value in values)
     if not ids:
         raise _error(path, dataset, "names no repertoire")
     if len(set(ids)) < len(ids):
@@ -152,15 +152,15 @@ def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
 
 
 def _alphabet(path: Path, file: h5py.File) -> NDArray[np.uint8]:
-    dataset = _dataset(path, file, _AMINO_ACIDS)
-    value = _part(path, dataset)
-    text = "".join(_text(path, dataset, each) for each in np.ravel(value).tolist())
+    dataset = _get_dataset(path, file, _AMINO_ACIDS)
+    value = _read_values(path, dataset)
+    text = "".join(_decode_text(path, dataset, each) for each in np.ravel(value).tolist())
     if not text.isascii() or not text.isalpha() or len(set(text)) < len(text):
         raise _error(path, dataset, f"expected the amino acids in the order of their indices, found {text!r}")
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def _text(path: Path, dataset: Any, value: object) -> str:
+def _decode_text(path: Path, dataset: Any, value: object) -> str:
     try:
         text = value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:
@@ -171,11 +171,11 @@ def _text(path: Path, dataset: Any, value: object) -> str:
 
 
 def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -> NDArray[np.int64]:
-    dataset = _dataset(path, file, _BOUNDS)
+    dataset = _get_dataset(path, file, _BOUNDS)
     if dataset.shape != (n_repertoires, 2) or dataset.dtype.kind not in "iu":
         expected = f"expected integers of shape ({n_repertoires}, 2), first and last + 1 of each repertoire"
         raise _error(path, dataset, f"{expected}; found {dataset.dtype} of shape {dataset.shape}")
-    bounds: NDArray[np.int64] = _part(path, dataset).astype(np.int64)
+    bounds: NDArray[np.int64] = _read_values(path, dataset).astype(np.int64)
     wrong = (bounds[:, 0] < 0) | (bounds[:, 0] > bounds[:, 1]) | (bounds[:, 1] > n_sequences)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -183,10 +183,10 @@ def _bounds(path: Path, file: h5py.File, n_repertoires: int, n_sequences: int) -
     return bounds
 
 
-def _raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
+def _convert_to_raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] | None) -> RawTexts:
     """Return sequences as ASCII texts."""
     if alphabet is None:
-        return _from_text(path, dataset, part)
+        return _convert_texts(path, dataset, part)
     if part.ndim != 2:
         raise _error(path, dataset, f"expected indices of shape (N, L), found shape {dataset.shape}")
     inside = part != -1  # (n, L)
@@ -195,26 +195,26 @@ def _raw_texts(path: Path, dataset: Any, part: Any, alphabet: NDArray[np.uint8] 
     values = part[inside]
     if (inside & behind).any() or (len(values) and (values.min() < 0 or values.max() >= len(alphabet))):
         raise _error(path, dataset, f"expected indices from 0 to {len(alphabet) - 1}, then -1 up to the end")
-    return RawTexts(alphabet[values], offsets_of(lengths))
+    return RawTexts(alphabet[values], compute_offsets(lengths))
 
 
-def _from_text(path: Path, dataset: Any, part: Any) -> RawTexts:
+def _convert_texts(path: Path, dataset: Any, part: Any) -> RawTexts:
     if part.dtype.kind == "S" and len(part):
         width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
         letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
         inside = letters != 0
-        return RawTexts(letters[inside], offsets_of(inside.sum(axis=1)))
+        return RawTexts(letters[inside], compute_offsets(inside.sum(axis=1)))
     if part.dtype.kind not in "SO" or part.ndim != 1:
         raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
-    texts = [_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
-    offsets = offsets_of(np.array([len(text) for text in texts], np.int64))
+    texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
+    offsets = compute_offsets(np.array([len(text) for text in texts], np.int64))
     return RawTexts(np.frombuffer(b"".join(texts), np.uint8), offsets)
 
 
-def _rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: int) -> RawRows:
+def _make_rows(path: Path, sequences: RawTexts, dataset: Any, start: int, stop: int) -> RawRows:
     n = stop - start
     sources: Sequence[str] = () if dataset is None else (dataset.name.rpartition("/")[2],)
-    given = np.zeros(n) if dataset is None else _part(path, dataset, start, stop)
+    given = np.zeros(n) if dataset is None else _read_values(path, dataset, start, stop)
     if given.dtype.kind not in "iuf":
         raise _error(path, dataset, f"expected numbers, found {dataset.dtype}")
     exact = given.astype(np.float64)

@@ -11,19 +11,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.codons import translate
-from deeprc.datasets.genes import best_hits
+from deeprc.datasets.genes import select_best_hits
 from deeprc.datasets.missing import MISSING_IN_TABLES, is_missing
 from deeprc.datasets.raw_texts import RawTexts
-from deeprc.datasets.readers.columns import factorize, first_of_each, read_columns
+from deeprc.datasets.readers.columns import factorize, find_first_rows, read_columns
 from deeprc.datasets.readers.layout import Header, InvalidValueError, Layout, SequenceKind, Status
-from deeprc.datasets.readers.text import decode_name, number_of_row
+from deeprc.datasets.readers.text import decode_name, find_row_number
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 
-__all__ = ["COUNT_CELLS", "COUNT_ONE", "RawRows", "coded_columns", "make_rows", "read_rows", "repertoire_names"]
+__all__ = [
+    "COUNT_CELLS",
+    "COUNT_ONE",
+    "RawRows",
+    "find_repertoire_names",
+    "list_coded_columns",
+    "make_rows",
+    "read_rows",
+]
 
 Locate = Callable[[int], str]
 """Function that names a row in a message, from the row's index."""
@@ -95,11 +103,11 @@ def read_rows(header: Header, layout: Layout) -> RawRows:
     InputError
         If a value cannot be used; the message names the file, the row (the header is row 1) and the column.
     """
-    texts, coded = read_columns(header, list(layout.sequences.values()), coded_columns(layout))
-    return make_rows(texts, coded, layout, lambda row: f"{header.path}: row {number_of_row(header, row)}")
+    texts, coded = read_columns(header, list(layout.sequences.values()), list_coded_columns(layout))
+    return make_rows(texts, coded, layout, lambda row: f"{header.path}: row {find_row_number(header, row)}")
 
 
-def coded_columns(layout: Layout) -> list[str]:
+def list_coded_columns(layout: Layout) -> list[str]:
     """Return the columns of a layout whose values repeat, which are all but the sequences."""
     one = [column for column in (layout.locus, layout.cell) if column is not None]
     lists = (layout.counts, layout.v_call, layout.j_call, layout.status, layout.repertoire)
@@ -120,10 +128,10 @@ def make_rows(
     columns = {name: (column,) for name, column in one.items() if column is not None}
     columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
     n = len(next(iter(texts.values())))
-    sequences, kinds = _sequences({kind: texts[column] for kind, column in layout.sequences.items()})
-    counts, source, rounded = _counts(coded, layout, n, locate)
-    repertoire_column, repertoire = repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
-    names = {name: _names([coded[column] for column in each], name) for name, each in columns.items()}
+    sequences, kinds = _select_sequences({kind: texts[column] for kind, column in layout.sequences.items()})
+    counts, source, rounded = _parse_counts(coded, layout, n, locate)
+    repertoire_column, repertoire = find_repertoire_names(coded, layout.repertoire) if layout.repertoire else ("", None)
+    names = {name: _choose_names([coded[column] for column in each], name) for name, each in columns.items()}
     for name, found in {**names, "repertoire": repertoire}.items():
         if found is not None and name != "cell":
             _check_names(found, locate, repertoire_column if name == "repertoire" else " or ".join(columns[name]))
@@ -134,7 +142,7 @@ def make_rows(
         (*layout.counts, COUNT_ONE if layout.cell is None else COUNT_CELLS),
         source,
         rounded,
-        _status(coded, layout, n, locate),
+        _judge_rows(coded, layout, n, locate),
         repertoire=repertoire,
         repertoire_column=repertoire_column,
         **names,
@@ -148,23 +156,23 @@ def _check_names(names: Categorical, locate: Locate, column: str) -> None:
             raise _error(locate, int(np.flatnonzero(names.codes == code)[0]), InvalidValueError(column, name, expected))
 
 
-def _sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
+def _select_sequences(columns: dict[SequenceKind, RawTexts]) -> tuple[RawTexts, NDArray[np.uint8]]:
     """Return each row's sequence, taken from the first column that has one, and the kind of that column, (N,)."""
     (first, texts), *others = columns.items()
-    found = _as_residues(texts, first)
+    found = _convert_to_residues(texts, first)
     kinds = np.full(len(found), first, np.uint8)
     for kind, texts in others:
         empty = found.lengths == 0
         if not empty.any():
             break
-        more = _as_residues(texts, kind)
+        more = _convert_to_residues(texts, kind)
         use = empty & (more.lengths > 0)
         found = _fill_empty(found, more, use)
         kinds[use] = kind
     return found, kinds
 
 
-def _as_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
+def _convert_to_residues(texts: RawTexts, kind: SequenceKind) -> RawTexts:
     stripped = _strip_missing(texts)
     return translate(stripped) if kind == SequenceKind.JUNCTION else stripped
 
@@ -176,7 +184,7 @@ def _fill_empty(texts: RawTexts, others: RawTexts, use: NDArray[np.bool_]) -> Ra
     from_others = np.repeat(use, lengths)
     merged[~from_others] = texts.letters
     merged[from_others] = others.letters[np.repeat(use, others.lengths)]
-    return RawTexts(merged, offsets_of(lengths))
+    return RawTexts(merged, compute_offsets(lengths))
 
 
 def _strip_missing(texts: RawTexts) -> RawTexts:
@@ -205,19 +213,19 @@ def _strip_missing(texts: RawTexts) -> RawTexts:
             keep[start:begin] = False
             keep[begin + len(stripped) : stop] = False
             lengths[row] = len(stripped)
-    return texts if keep.all() else RawTexts(letters[keep], offsets_of(lengths))
+    return texts if keep.all() else RawTexts(letters[keep], compute_offsets(lengths))
 
 
-def repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
+def find_repertoire_names(coded: Mapping[str, Categorical], columns: Sequence[str]) -> tuple[str, Categorical]:
     """Return the column that names the repertoires, and the name of each row in it.
 
     It is the first column that is not empty, otherwise the first. No word means a missing name: `NA` is a name.
     """
     column = next((name for name in columns if any(value.strip() for value in coded[name].vocabulary)), columns[0])
-    return column, _names([coded[column]], "repertoire")
+    return column, _choose_names([coded[column]], "repertoire")
 
 
-def _names(columns: Sequence[Categorical], what: str) -> Categorical:
+def _choose_names(columns: Sequence[Categorical], what: str) -> Categorical:
     """Return the name of each row: the first of the columns that is not missing, otherwise "".
 
     `what` is the field of `RawRows`. If genes have scores, the name is that of the best genes, without scores.
@@ -227,7 +235,7 @@ def _names(columns: Sequence[Categorical], what: str) -> Categorical:
         return "" if what != "repertoire" and is_missing(value, MISSING_IN_TABLES) else value.strip()
 
     def clean_gene(value: str) -> str:
-        return best_hits(clean(value))
+        return select_best_hits(clean(value))
 
     cleaned = [list(map(clean_gene if what in ("v_call", "j_call") else clean, each.vocabulary)) for each in columns]
     vocabulary = tuple(sorted({"", *(name for names in cleaned for name in names)}))
@@ -240,7 +248,7 @@ def _names(columns: Sequence[Categorical], what: str) -> Categorical:
     return Categorical(codes, vocabulary).drop_unused()
 
 
-def _counts(
+def _parse_counts(
     coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate
 ) -> tuple[NDArray[np.uint32], NDArray[np.int8], NDArray[np.bool_]]:
     """Return the count of each row, the column that it is from, and whether it was rounded; see `Layout.counts`."""
@@ -275,7 +283,7 @@ def _parse_count(value: str, negative_is_one: bool) -> float:
     return count if 0 <= count <= _MAX_COUNT and "_" not in value else _INVALID
 
 
-def _status(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
+def _judge_rows(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Locate) -> NDArray[np.uint8]:
     """Return the status of each row, (N,); the layout judges each combination of values once."""
     if not layout.status or n == 0:
         return np.full(n, Status.UNKNOWN, np.uint8)
@@ -285,7 +293,7 @@ def _status(coded: Mapping[str, Categorical], layout: Layout, n: int, locate: Lo
     row = 0
     try:
         verdicts = []
-        for row in first_of_each(combined).tolist():
+        for row in find_first_rows(combined).tolist():
             verdicts.append(layout.judge({name: coded[name].name(row) for name in layout.status}))
     except InvalidValueError as error:
         raise _error(locate, row, error) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deeprc.datasets.readers.layout import Header, Layout, Status, boolean
+from deeprc.datasets.readers.layout import Header, Layout, Status, parse_boolean
 
 __all__ = ["TenxReader"]
 
@@ -38,7 +38,7 @@ class TenxReader:
 
 def _judge(values: Mapping[str, str]) -> Status:
     """Return the status of a contig; a contig that does not reach from V to J (`None`) is not productive."""
-    flags = {column.lower(): boolean(column, value) for column, value in values.items()}
+    flags = {column.lower(): parse_boolean(column, value) for column, value in values.items()}
     if flags.get("is_cell") is False or flags.get("high_confidence") is False:
         return Status.LOW_CONFIDENCE
     if "productive" not in flags:

@@ -29,11 +29,11 @@ __all__ = [
     "MAX_LINE_BYTES",
     "PACKED",
     "decode_name",
-    "lines_in_blocks",
-    "number_of_row",
+    "find_ragged_row",
+    "find_row_number",
     "open_text",
-    "ragged_row",
     "read_header",
+    "read_line_blocks",
     "read_text",
 ]
 
@@ -70,7 +70,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
             raw = stack.enter_context(path.open("rb"))
             start = raw.peek(6)
             kind = next((name for magic, name in _MAGIC.items() if start.startswith(magic)), "")
-            yield stack.enter_context(_unpacked(raw, kind, path)) if kind else raw
+            yield stack.enter_context(_unpack(raw, kind, path)) if kind else raw
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _DAMAGED as error:
@@ -81,7 +81,7 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _unpacked(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
+def _unpack(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
     if kind == "gzip":
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if kind == "bzip2":
@@ -110,20 +110,20 @@ def read_header(path: Path) -> Header:
     """
     start, number = b"", None
     with open_text(path) as stream:
-        for block in _as_unix(stream):
+        for block in _normalise_newlines(stream):
             start += block
-            number = _header_number(start.split(b"\n")[:-1], at_end=False)
+            number = _count_lines_before_header(start.split(b"\n")[:-1], at_end=False)
             if number is not None:
                 break
             if len(start) > _HEADER_BYTES:
                 raise NoTableError(f"{path}: not a text table (no header in its first {_HEADER_BYTES >> 20} MiB)")
     lines = start.split(b"\n")
     if number is None:
-        number = _header_number(lines, at_end=True) or 0
+        number = _count_lines_before_header(lines, at_end=True) or 0
     return _split_header(path, decode_name(lines[number]), number, is_empty=not start.strip())
 
 
-def _header_number(lines: Sequence[bytes], *, at_end: bool) -> int | None:
+def _count_lines_before_header(lines: Sequence[bytes], *, at_end: bool) -> int | None:
     """Return the number of lines before the header; None if more lines are needed to know it."""
     n_marked = next((n for n, line in enumerate(lines) if not _MARKED.match(line)), len(lines))
     if n_marked == 0:
@@ -132,17 +132,17 @@ def _header_number(lines: Sequence[bytes], *, at_end: bool) -> int | None:
     if following is None:  # no row: the last line may still be a header
         return n_marked - 1 if at_end else None
     last, row = decode_name(lines[n_marked - 1]), decode_name(lines[following])
-    return n_marked - 1 if _names_columns_of(last, row) else following
+    return n_marked - 1 if _is_commented_header(last, row) else following
 
 
-def _names_columns_of(line: str, row: str) -> bool:
+def _is_commented_header(line: str, row: str) -> bool:
     """Return whether a line that begins with `#` is the header of a row, not a comment before the header."""
     if _COMMENT.match(line.encode()):
         return False
-    delimiter = _delimiter_of(line)
+    delimiter = _find_delimiter(line)
     n_names, n_fields = (len(_fields(text, delimiter)) for text in (line, row))
     if n_names == 1:
-        return n_fields == 1 and _delimiter_of(row) not in row and " " not in line.strip()
+        return n_fields == 1 and _find_delimiter(row) not in row and " " not in line.strip()
     prose = line.startswith("# ") and delimiter != "\t"  # prose has commas, too
     return n_names == n_fields and not prose
 
@@ -151,7 +151,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line.replace("\r", " ").replace("\0", " ")], delimiter=delimiter), [])
 
 
-def _delimiter_of(line: str) -> str:
+def _find_delimiter(line: str) -> str:
     return max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
 
 
@@ -162,7 +162,7 @@ def _split_header(path: Path, line: str, n_comments: int, *, is_empty: bool) -> 
         raise NoTableError(f"{path}: the file is empty" if is_empty else f"{path}: the first line is empty")
     if any(letter < " " for letter in line.rstrip("\r").replace("\t", "")):
         raise NoTableError(f"{path}: not a text table (the first line holds binary data)")
-    delimiter = _delimiter_of(line)
+    delimiter = _find_delimiter(line)
     names = _fields(line, delimiter)
     if len(names) > MAX_COLUMNS:
         raise NoTableError(f"{path}: {len(names):,} columns; expected at most {MAX_COLUMNS:,}")
@@ -180,25 +180,25 @@ def read_text(path: Path, max_bytes: int) -> tuple[Header, str]:
     header = read_header(path)
     data, open_line = bytearray(), 0
     with open_text(path) as stream:
-        for block in _as_unix(stream):
+        for block in _normalise_newlines(stream):
             data += block
             if len(data) > max_bytes:
                 raise InputError(f"{path}: more than {max_bytes >> 20} MiB of text; is this the metadata sheet?")
             open_line = open_line + len(block) if b"\n" not in block else len(block) - block.rfind(b"\n") - 1
             if open_line > MAX_LINE_BYTES:
-                raise _too_long(path)
+                raise _make_too_long_error(path)
     for _ in range(header.n_comments):
         del data[: data.find(b"\n") + 1 or len(data)]
     return header, decode_name(data)
 
 
-def _too_long(path: Path) -> InputError:
+def _make_too_long_error(path: Path) -> InputError:
     return InputError(
         f"{path}: a line or a field in quotes is longer than {MAX_LINE_BYTES >> 20} MiB; is this a table?"
     )
 
 
-def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
+def read_line_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     """Yield a table's lines after the first, many at a time, and whether quotes bind fields together in them.
 
     Lines are UTF-8 or another 8-bit code, with newlines at their ends. Quotes are ordinary letters if every line then
@@ -212,7 +212,7 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
     path = header.path
     with open_text(path) as stream:
         rest, to_skip, quotes_matter, enough = b"", header.n_comments + 1, False, 0
-        for block in _as_unix(stream):
+        for block in _normalise_newlines(stream):
             if b"\0" in block:
                 raise InputError(f"{path}: not a text table (it holds binary data)")
             rest += block
@@ -220,22 +220,22 @@ def lines_in_blocks(header: Header) -> Iterator[tuple[bytes, bool]]:
                 rest, to_skip = rest.partition(b"\n")[2], to_skip - 1
             if (to_skip and len(rest) <= MAX_LINE_BYTES) or len(rest) < enough:
                 continue
-            whole, quotes_matter = _whole_lines(rest, header, quotes_matter=quotes_matter, at_end=False)
+            whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=False)
             if whole:
                 yield rest[:whole], quotes_matter
                 rest = rest[whole:]
             enough = 2 * len(rest) if len(rest) > 2 * _BLOCK_BYTES else 0  # do not search the same data often
             if len(rest) > MAX_LINE_BYTES:
-                raise _too_long(path)
+                raise _make_too_long_error(path)
         if rest and not to_skip:
             rest = rest if rest.endswith(b"\n") else rest + b"\n"
-            whole, quotes_matter = _whole_lines(rest, header, quotes_matter=quotes_matter, at_end=True)
+            whole, quotes_matter = _find_last_line_end(rest, header, quotes_matter=quotes_matter, at_end=True)
             if whole != len(rest):
                 raise InputError(f"{path}: a field in quotes never ends; is there a stray quote?")
             yield rest, quotes_matter
 
 
-def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
+def _normalise_newlines(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield blocks without a byte-order mark; UTF-16 becomes UTF-8, and a lone carriage return a newline."""
     start = stream.read(_START_BYTES)
     text = start.decode("utf-16", "replace").encode() if start.startswith(_UTF16) else start
@@ -250,7 +250,7 @@ def _as_unix(stream: IO[bytes]) -> Iterator[bytes]:
         yield block.replace(b"\r", b"\n") if old_macintosh else block
 
 
-def _whole_lines(data: bytes, header: Header, *, quotes_matter: bool, at_end: bool) -> tuple[int, bool]:
+def _find_last_line_end(data: bytes, header: Header, *, quotes_matter: bool, at_end: bool) -> tuple[int, bool]:
     """Return where the last whole line ends, 0 if there is none, and whether quotes matter from here on.
 
     Quotes matter in all that follows a field with quotes. Before it, lines with a quote that has no partner are kept
@@ -281,21 +281,21 @@ def _are_regular(letters: NDArray[np.uint8], ends: NDArray[np.int64], header: He
     return bool(((fields == len(header.columns)) | blank).all())
 
 
-def ragged_row(header: Header) -> tuple[int, int] | None:
+def find_ragged_row(header: Header) -> tuple[int, int] | None:
     """Return the number of the first row with more or fewer fields than the header, and how many it has."""
-    rows = ((number, len(fields)) for number, fields in _numbered_rows(header))
+    rows = ((number, len(fields)) for number, fields in _number_rows(header))
     return next((row for row in rows if row[1] != len(header.columns)), None)
 
 
-def number_of_row(header: Header, index: int) -> int:
+def find_row_number(header: Header, index: int) -> int:
     """Return the number that a row of data, by its index from 0, has in a spreadsheet, where the header is row 1."""
-    return next(islice(_numbered_rows(header), index, None))[0]
+    return next(islice(_number_rows(header), index, None))[0]
 
 
-def _numbered_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
+def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
     """Yield all rows that are not blank, with their numbers. This is slow, and used to name a row in a message."""
     numbers = count(2 + header.n_comments)
-    for block, quoted in lines_in_blocks(header):
+    for block, quoted in read_line_blocks(header):
         lines = io.TextIOWrapper(io.BytesIO(block), "latin-1", newline="")
         for fields in csv.reader(
             lines, delimiter=header.delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE

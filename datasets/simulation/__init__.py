@@ -20,13 +20,13 @@ from deeprc.datasets.simulation.clones import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort, Signal
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.simulation.germline import GermlineBackground
-from deeprc.datasets.simulation.imgt import imgt_index, imgt_positions
+from deeprc.datasets.simulation.imgt import find_imgt_index, list_imgt_positions
 from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.pool import SequencePool
-from deeprc.datasets.simulation.recipe import load_recipe, recipes
+from deeprc.datasets.simulation.recipe import list_recipes, load_recipe
 from deeprc.datasets.simulation.recombination import RecombinationBackground
 from deeprc.datasets.simulation.signal import Implants, MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
@@ -52,11 +52,11 @@ __all__ = [
     "Signal",
     "SimulatedDataset",
     "Sizes",
-    "imgt_index",
-    "imgt_positions",
+    "find_imgt_index",
+    "list_imgt_positions",
+    "list_recipes",
     "load_recipe",
     "match_motifs",
-    "recipes",
     "write_airr",
     "write_container",
 ]

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.counters import uniforms, word
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.counters import draw_uniforms, draw_word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
-__all__ = ["RESIDUE_WEIGHTS", "Background", "IndependentBackground", "replace_rows", "standard_normals"]
+__all__ = ["RESIDUE_WEIGHTS", "Background", "IndependentBackground", "draw_standard_normals", "replace_rows"]
 
 RESIDUE_WEIGHTS: Mapping[str, int] = {
     # of 65,536 residues
@@ -55,9 +55,9 @@ _BITS = 16
 _LONGEST = 64
 
 
-def standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
+def draw_standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return a standard normal number for each counter of a key, by the inverse of the distribution function."""
-    normal: NDArray[np.float64] = ndtri(uniforms(key, counters) + 2.0**-54)  # above 0
+    normal: NDArray[np.float64] = ndtri(draw_uniforms(key, counters) + 2.0**-54)  # above 0
     return normal
 
 
@@ -132,7 +132,7 @@ class IndependentBackground:
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, see `Background.draw`."""
         lengths = self.draw_lengths(key, rows)
-        offsets = offsets_of(lengths)
+        offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         _draw_residues(np.uint64(key), rows, offsets, self._residue_table, residues)
         return Sequences.counted_once(residues, offsets)
@@ -151,7 +151,7 @@ def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64],
     while middle < len(bounds) - 1 and bounds[middle] < np.uint64(1 << 31):
         middle += 1
     for n in numba.prange(len(rows)):
-        bits = word(word(key, rows[n]), 0) & uint64(0xFFFFFFFF)
+        bits = draw_word(draw_word(key, rows[n]), 0) & uint64(0xFFFFFFFF)
         length = middle
         while bits >= bounds[length]:
             length += 1
@@ -170,10 +170,10 @@ def _draw_residues(
 ) -> None:
     """Draw 4 residues, of 16 bits each, from each random number of a sequence but the first."""
     for n in numba.prange(len(rows)):
-        own = word(key, rows[n])
+        own = draw_word(key, rows[n])
         at, stop, counter = offsets[n], offsets[n + 1], 1
         while at < stop:
-            bits = word(own, counter)
+            bits = draw_word(own, counter)
             counter += 1
             last = min(at + 4, stop)
             while at < last:

@@ -101,7 +101,7 @@ class CarrierTable:
     def positive(self) -> NDArray[np.bool_]:
         """Whether each repertoire is of the positive class."""
         found = []
-        for row, value in enumerate(self._column(self.status_column)):
+        for row, value in enumerate(self._read_column(self.status_column)):
             text = str(value).strip().lower()
             if text not in _POSITIVE | _NEGATIVE:
                 raise InputError(
@@ -114,10 +114,10 @@ class CarrierTable:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """The number of sequences to simulate for each repertoire."""
-        sizes = np.maximum(np.rint(self.depth * self._numbers(self.size_column)), self.minimum)
+        sizes = np.maximum(np.rint(self.depth * self._read_numbers(self.size_column)), self.minimum)
         row = int(np.argmax(sizes))
         if sizes[row] > MAX_SEQUENCES:
-            found = f"{self.depth:g} x {self._column(self.size_column)[row]}"
+            found = f"{self.depth:g} x {self._read_column(self.size_column)[row]}"
             raise InputError(
                 f"{self.path}: {self.repertoire_ids[row]}: expected at most {MAX_SEQUENCES:,} sequences, found {found}"
             )
@@ -126,7 +126,7 @@ class CarrierTable:
     @cached_property
     def incidence(self) -> NDArray[np.bool_]:
         """Whether each repertoire carries each of the P clones, (repertoires, P)."""
-        columns = [self._numbers(name) for name in self._clone_columns]
+        columns = [self._read_numbers(name) for name in self._clone_columns]
         for name, values in zip(self._clone_columns, columns, strict=True):
             wrong = np.flatnonzero((values != 0) & (values != 1))
             if len(wrong):
@@ -135,7 +135,7 @@ class CarrierTable:
                 )
         return np.stack(columns, axis=1).astype(np.bool_)
 
-    def clones(self, background: Background, key: int) -> Sequences:  # noqa: ARG002 - as of any source
+    def make_pool(self, background: Background, key: int) -> Sequences:  # noqa: ARG002 - as of any source
         """Return the P clones of the table; their genes have IMGT names."""
         parts = [name.split("|") for name in self._clone_columns]
         for name, part in zip(self._clone_columns, parts, strict=True):
@@ -145,7 +145,7 @@ class CarrierTable:
         v_call, j_call = (Categorical.encode([normalise_gene(part[i]).name for part in parts]) for i in (0, 2))
         return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
-    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
+    def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:  # noqa: ARG002 - likewise
         """Return the indices of the clones in one repertoire, (K,)."""
         return np.flatnonzero(self.incidence[repertoire])
 
@@ -163,13 +163,13 @@ class CarrierTable:
             )
         return found
 
-    def _column(self, name: str) -> list[object]:
+    def _read_column(self, name: str) -> list[object]:
         if name not in self._sheet.table:
             raise InputError(f"{self.path}: there is no column {name!r}")
         return list(self._sheet.table[name])
 
-    def _numbers(self, name: str) -> NDArray[np.float64]:
-        cells = self._column(name)
+    def _read_numbers(self, name: str) -> NDArray[np.float64]:
+        cells = self._read_column(name)
         values = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
         wrong = np.flatnonzero(~((values >= 0) & (values <= _MAX_NUMBER)))
         if len(wrong):

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.counters import key_of, uniforms
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, standard_normals
-from deeprc.datasets.simulation.pool import shuffled
+from deeprc.datasets.simulation.background import Background, draw_standard_normals
+from deeprc.datasets.simulation.pool import shuffle_rows
 from deeprc.datasets.simulation.signal import check_share
 from deeprc.errors import InputError
 
@@ -85,11 +85,11 @@ class CloneSignal:
         check_share(self.name, "variant_rate", self.variant_rate)
         check_share(self.name, "prevalence", self.prevalence)
 
-    def clones(self, background: Background, key: int) -> Sequences:
+    def make_pool(self, background: Background, key: int) -> Sequences:
         """Return the P clones of the pool, all with different junctions, drawn from a background."""
         found: dict[str, int] = {}
         for n in (2 * self.n_clones, _MAX_DRAWS * self.n_clones):
-            drawn = background.draw(key_of(key, _POOL), np.arange(n))
+            drawn = background.draw(derive_key(key, _POOL), np.arange(n))
             found = {}
             for row, junction in enumerate(drawn.decode()):
                 found.setdefault(junction, row)
@@ -106,20 +106,22 @@ class CloneSignal:
         """Return the factor of a repertoire's burden for a standard normal number z; the mean factor is 1."""
         return float(np.exp(self.burden_sd * (z - self.burden_sd / 2)))
 
-    def incidences(self, key: int, burden: float) -> NDArray[np.float64]:
+    def compute_incidences(self, key: int, burden: float) -> NDArray[np.float64]:
         """Return the probability that a repertoire with this burden carries each clone, (P,)."""
-        weights = np.exp(self.incidence_sd * standard_normals(key_of(key, _INCIDENCE), np.arange(self.n_clones)))
-        return _incidences(weights, burden)
+        weights = np.exp(
+            self.incidence_sd * draw_standard_normals(derive_key(key, _INCIDENCE), np.arange(self.n_clones))
+        )
+        return _scale_incidences(weights, burden)
 
-    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
+    def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
         """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
-        z = float(standard_normals(key_of(key, _BURDEN), np.array([repertoire]))[0])
+        z = float(draw_standard_normals(derive_key(key, _BURDEN), np.array([repertoire]))[0])
         burden = self.mean_burden(carries, is_test=is_test) * self.burden_factor(z)
-        u = uniforms(key_of(key, _CARRIED, repertoire), np.arange(self.n_clones))
-        return np.flatnonzero(u < self.incidences(key, burden))
+        u = draw_uniforms(derive_key(key, _CARRIED, repertoire), np.arange(self.n_clones))
+        return np.flatnonzero(u < self.compute_incidences(key, burden))
 
 
-def _incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float64]:
+def _scale_incidences(weights: NDArray[np.float64], burden: float) -> NDArray[np.float64]:
     """Return probabilities, (P,), that are proportional to the weights, but at most 1, and sum to the burden."""
     burden = min(burden, len(weights))
     found = burden * weights / weights.sum()
@@ -137,10 +139,10 @@ class CloneSource(Protocol):
     def variant_rate(self) -> float:
         """Probability that a carrier has a variant of the clone."""
 
-    def clones(self, background: Background, key: int) -> Sequences:
+    def make_pool(self, background: Background, key: int) -> Sequences:
         """Return the P clones."""
 
-    def carried(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
+    def draw_clones(self, key: int, repertoire: int, carries: bool, *, is_test: bool = False) -> NDArray[np.int64]:
         """Return the indices of the clones in one repertoire, of the test part or not, (K,)."""
 
 
@@ -180,9 +182,9 @@ class ClonePools:
 
     def __init__(self, sources: Sequence[CloneSource], background: Background, keys: Sequence[int]) -> None:
         self.sources, self.keys = tuple(sources), tuple(keys)
-        pools = [source.clones(background, key) for source, key in zip(sources, keys, strict=True)]
+        pools = [source.make_pool(background, key) for source, key in zip(sources, keys, strict=True)]
         self.clones = Sequences.concatenate(pools)
-        self.first = offsets_of(np.array([len(pool) for pool in pools], np.int64))
+        self.first = compute_offsets(np.array([len(pool) for pool in pools], np.int64))
         if self.first[-1] > MAX_CLONES:
             raise InputError(f"signals: expected at most {MAX_CLONES:,} clones in all, found {self.first[-1]:,}")
 
@@ -191,7 +193,9 @@ class ClonePools:
         """The junctions of all clones."""
         return self.clones.decode()
 
-    def carried(self, repertoire: int, size: int, carries: Sequence[bool], *, is_test: bool = False) -> CarriedClones:
+    def draw_clones(
+        self, repertoire: int, size: int, carries: Sequence[bool], *, is_test: bool = False
+    ) -> CarriedClones:
         """Return the clones of one repertoire; if it has fewer sequences than clones, the first of them.
 
         Parameters
@@ -206,24 +210,24 @@ class ClonePools:
             Whether it is of the cohort's test part.
         """
         found = [
-            source.carried(key, repertoire, here, is_test=is_test)
+            source.draw_clones(key, repertoire, here, is_test=is_test)
             for source, key, here in zip(self.sources, self.keys, carries, strict=True)
         ]
         signal = np.repeat(np.arange(len(found)), [len(each) for each in found])[:size]
         clone = np.concatenate([first + each for first, each in zip(self.first[:-1], found, strict=True)])[:size]
-        key = key_of(self.keys[0], _ROWS, repertoire)
+        key = derive_key(self.keys[0], _ROWS, repertoire)
         rates = np.array([source.variant_rate for source in self.sources])[signal]
-        sequences = _with_variants(self.clones.take(clone), rates, key)
-        return CarriedClones(shuffled(key, np.arange(len(clone)), size), sequences, signal, clone)
+        sequences = _replace_by_variants(self.clones.take(clone), rates, key)
+        return CarriedClones(shuffle_rows(key, np.arange(len(clone)), size), sequences, signal, clone)
 
 
-def _with_variants(clones: Sequences, rates: NDArray[np.float64], key: int) -> Sequences:
+def _replace_by_variants(clones: Sequences, rates: NDArray[np.float64], key: int) -> Sequences:
     """Return K clones, each of which is replaced by a variant with a given probability, (K,).
 
     A variant has one other amino acid at a position that is not the first or the last. Junctions shorter than three
     residues stay as they are.
     """
-    u, position, change = (uniforms(key_of(key, _VARIANT, part), np.arange(len(clones))) for part in range(3))
+    u, position, change = (draw_uniforms(derive_key(key, _VARIANT, part), np.arange(len(clones))) for part in range(3))
     rows = np.flatnonzero((u < rates) & (clones.lengths > 2))
     at = clones.offsets[rows] + 1 + (position[rows] * (clones.lengths[rows] - 2)).astype(np.int64)
     residues = clones.residues.copy()

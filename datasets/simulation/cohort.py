@@ -16,14 +16,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.counters import key_of, uniforms
+from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import Background, IndependentBackground, replace_rows, standard_normals
+from deeprc.datasets.simulation.background import Background, IndependentBackground, draw_standard_normals, replace_rows
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import ClonePools, CloneSignal
 from deeprc.datasets.simulation.parts import Batch, Counts, GeneShift, Sizes
 from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
-from deeprc.datasets.simulation.tilt import DiffuseSignal, Tilt, second_draws
+from deeprc.datasets.simulation.tilt import DiffuseSignal, Tilt, choose_second_draws
 from deeprc.errors import InputError
 
 __all__ = ["Batch", "Cohort", "Counts", "GeneShift", "Signal", "Sizes", "Stream"]
@@ -177,7 +177,7 @@ class Cohort:
             return False
         k = int(index * share)  # the last one whose range begins at this index or before
         first, stop = ceil(k / share), ceil((k + 1) / share)
-        u = self._uniform(Stream.STATUS, k)
+        u = self._draw_uniform(Stream.STATUS, k)
         return index == first + int(u * (stop - first))
 
     def is_of_test_part(self, index: int) -> bool:
@@ -200,15 +200,15 @@ class Cohort:
         if self.batch is None:
             return False
         sign = 1 if self.is_positive(index) else -1
-        return self._uniform(Stream.BATCH, index) < (1 + sign * self.batch.association) / 2
+        return self._draw_uniform(Stream.BATCH, index) < (1 + sign * self.batch.association) / 2
 
-    def carried(self, index: int) -> list[bool]:
+    def find_carried_signals(self, index: int) -> list[bool]:
         """Return whether a repertoire carries each of the signals."""
         status = _POSITIVE if self.is_positive(index) else _NEGATIVE
         found = []
         below = 0.0  # sum of the prevalences of the class's earlier signals, if signals exclude each other
         for i, signal in enumerate(self.signals):
-            u = self._uniform(Stream.PREVALENCE, index, 0 if self.exclusive else i)
+            u = self._draw_uniform(Stream.PREVALENCE, index, 0 if self.exclusive else i)
             found.append(signal.status == status and below <= u < below + signal.prevalence)
             if self.exclusive and signal.status == status:
                 below += signal.prevalence
@@ -219,9 +219,9 @@ class Cohort:
         factor = self.batch.size_factor if self.batch is not None and self.is_of_second_batch(index) else 1.0
         if self._table is not None:
             return max(round(factor * int(self._table.sizes[index])), 1)
-        key = self._key(Stream.SIZES, index)
+        key = self._derive_key(Stream.SIZES, index)
         for attempt in range(_MAX_TRIES):
-            size = round(self.sizes.mean + self.sizes.sd * float(standard_normals(key, np.array([attempt]))[0]))
+            size = round(self.sizes.mean + self.sizes.sd * float(draw_standard_normals(key, np.array([attempt]))[0]))
             if size >= self.sizes.minimum:
                 return max(round(factor * size), 1)
         raise InputError(f"sizes: none of {_MAX_TRIES} draws reaches the minimum {self.sizes.minimum}")
@@ -241,7 +241,7 @@ class Cohort:
         truth = [_POSITIVE if self.is_positive(index) else _NEGATIVE for index in indices]
         columns: dict[str, list[str] | list[int]] = {
             "repertoire_id": [self.repertoire_id(index) for index in indices],
-            "status": [self._recorded(index, status) for index, status in enumerate(truth)],
+            "status": [self._record_status(index, status) for index, status in enumerate(truth)],
         }
         if self.label_noise:
             columns["true_status"] = truth
@@ -249,7 +249,7 @@ class Cohort:
             columns["part"] = ["test" if self.is_of_test_part(index) else "train" for index in indices]
         if self.batch is not None:
             columns["batch"] = [1 + self.is_of_second_batch(index) for index in indices]
-        carried = [self.carried(index) for index in indices]
+        carried = [self.find_carried_signals(index) for index in indices]
         for i, signal in enumerate(self.signals):
             if len(self.signals) > 1 or signal.prevalence < 1:
                 columns[f"carries_{signal.name}"] = [int(each[i]) for each in carried]
@@ -261,26 +261,28 @@ class Cohort:
     def draw(self, index: int, rows: NDArray[np.int64] | None = None) -> tuple[Sequences, Implants]:
         """Return the sequences of a repertoire, all or those at some rows, (n,), and the truth about them."""
         rows = np.arange(self.size(index)) if rows is None else rows
-        carries = self.carried(index)
-        drawn = self._tilted(index, rows, carries)
+        carries = self.find_carried_signals(index)
+        drawn = self._draw_tilted(index, rows, carries)
         motifs = [carries[i] for i in self._motif_signals]
-        implants = self._implanter.implant(self._key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs)
+        implants = self._implanter.implant(
+            self._derive_key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs
+        )
         among_all = np.array([0, *(1 + np.array(self._motif_signals, np.int64))], np.uint8)
-        drawn, implants = self._with_clones(
+        drawn, implants = self._insert_clones(
             index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
         )
-        return replace(drawn, counts=self._counts(index, rows), witness=implants.signal), implants
+        return replace(drawn, counts=self._draw_counts(index, rows), witness=implants.signal), implants
 
-    def lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+    def draw_lengths_and_counts(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
         """Return the lengths and counts of a whole repertoire, (n,) each, without its residues, which take longer."""
         rows = np.arange(self.size(index))
-        if any(self._shifts(index)) or len(self.motif_signals) < len(self.signals):
+        if any(self._find_gene_shifts(index)) or len(self.motif_signals) < len(self.signals):
             lengths = self.draw(index)[0].lengths
         else:
-            lengths = self.background.draw_lengths(self._key(Stream.BACKGROUND, index), rows)
-        return lengths, self._counts(index, rows)
+            lengths = self.background.draw_lengths(self._derive_key(Stream.BACKGROUND, index), rows)
+        return lengths, self._draw_counts(index, rows)
 
-    def _shifts(self, index: int) -> tuple[GeneShift | None, GeneShift | None]:
+    def _find_gene_shifts(self, index: int) -> tuple[GeneShift | None, GeneShift | None]:
         """Return the shifts of a repertoire's class and of its batch."""
         of_batch = self.batch.gene_shift if self.batch is not None and self.is_of_second_batch(index) else None
         return self.gene_shift if self.is_positive(index) else None, of_batch
@@ -314,33 +316,35 @@ class Cohort:
     def clone_pools(self) -> ClonePools | None:
         """The clones of all signals; None if no signal is of clones."""
         sources = [signal for signal in self.signals if isinstance(signal, CloneSignal | CarrierTable)]
-        keys = [self._key(Stream.CLONES, i) for i in self._clone_signals]
+        keys = [self._derive_key(Stream.CLONES, i) for i in self._clone_signals]
         return ClonePools(sources, self.background, keys) if sources else None
 
-    def common_tilt(self, i: int) -> Tilt:
+    def make_common_tilt(self, i: int) -> Tilt:
         """Return the preference that the repertoires which carry signal i, a diffuse one, have in common."""
         signal = self.signals[i]
         assert isinstance(signal, DiffuseSignal)
-        return Tilt(self._key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
+        return Tilt(self._derive_key(Stream.DIFFUSE, i), signal.strength, signal.k, signal.gene_share)
 
-    def _tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
+    def _draw_tilted(self, index: int, rows: NDArray[np.int64], carries: Sequence[bool]) -> Sequences:
         """Return the sequences of a repertoire before anything is implanted."""
-        first = self._shifted(index, rows)
+        first = self._draw_shifted(index, rows)
         tilts = []
         for i, signal in enumerate(self.signals):
             if isinstance(signal, DiffuseSignal):
                 if carries[i] and signal.strength:
-                    tilts.append(self.common_tilt(i))
+                    tilts.append(self.make_common_tilt(i))
                 if signal.repertoire_strength:
-                    key = self._key(Stream.DIFFUSE, i, index)
+                    key = self._derive_key(Stream.DIFFUSE, i, index)
                     tilts.append(Tilt(key, signal.repertoire_strength, signal.k, signal.gene_share))
         if not tilts:
             return first
-        second = self._shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
-        chosen = second_draws(first, second, tilts, self._key(Stream.DIFFUSE, len(self.signals), index), rows)
+        second = self._draw_shifted(index, rows + _SECOND_DRAW * _OTHER_ROWS)
+        chosen = choose_second_draws(
+            first, second, tilts, self._derive_key(Stream.DIFFUSE, len(self.signals), index), rows
+        )
         return replace_rows(first, chosen, second.take(chosen))
 
-    def _with_clones(
+    def _insert_clones(
         self, index: int, rows: NDArray[np.int64], carries: Sequence[bool], drawn: Sequences, implants: Implants
     ) -> tuple[Sequences, Implants]:
         """Replace sequences of a repertoire by its clones, and note the clones in the truth."""
@@ -348,7 +352,7 @@ class Cohort:
             return drawn, implants
         pools_carried = [carries[i] for i in self._clone_signals]
         is_test = self.is_of_test_part(index)
-        carried = self.clone_pools.carried(index, self.size(index), pools_carried, is_test=is_test)
+        carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
         at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
         which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
@@ -357,35 +361,35 @@ class Cohort:
         implants.start[at] = 0
         return replace_rows(drawn, at, carried.sequences.take(which)), implants
 
-    def _counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
+    def _draw_counts(self, index: int, rows: NDArray[np.int64]) -> NDArray[np.uint32]:
         if self.counts.exponent is None:
             return np.ones(len(rows), np.uint32)
-        u = 1 - uniforms(self._key(Stream.COUNTS, index), rows)  # above 0
+        u = 1 - draw_uniforms(self._derive_key(Stream.COUNTS, index), rows)  # above 0
         with np.errstate(over="ignore"):  # infinity is more than the maximum, too
             counts = np.floor(u ** (-1 / (self.counts.exponent - 1)))
         return np.minimum(counts, self.counts.maximum).astype(np.uint32)
 
-    def _shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
+    def _draw_shifted(self, index: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the background's sequences; if V genes are shifted, some of them are drawn again."""
-        key = self._key(Stream.BACKGROUND, index)
+        key = self._derive_key(Stream.BACKGROUND, index)
         drawn = self.background.draw(key, rows)
-        for part, shift in enumerate(self._shifts(index)):
+        for part, shift in enumerate(self._find_gene_shifts(index)):
             if shift is None:
                 continue
             assert drawn.v_call is not None
             other = np.array([gene not in shift.v_genes for gene in drawn.v_call.vocabulary])[drawn.v_call.codes]
-            u = uniforms(self._key(Stream.GENE_SHIFT, index, part), rows)
+            u = draw_uniforms(self._derive_key(Stream.GENE_SHIFT, index, part), rows)
             again = np.flatnonzero(other & (u < shift.strength))
             drawn = replace_rows(drawn, again, self.background.draw(key, rows[again] + (part + 1) * _OTHER_ROWS))
         return drawn
 
-    def _recorded(self, index: int, status: str) -> str:
-        if self._uniform(Stream.LABEL_NOISE, index) >= self.label_noise:
+    def _record_status(self, index: int, status: str) -> str:
+        if self._draw_uniform(Stream.LABEL_NOISE, index) >= self.label_noise:
             return status
         return _NEGATIVE if status == _POSITIVE else _POSITIVE
 
-    def _key(self, stream: Stream, *parts: int) -> int:
-        return key_of(self.seeds.get(stream.name.lower(), self.seed), stream, *parts)
+    def _derive_key(self, stream: Stream, *parts: int) -> int:
+        return derive_key(self.seeds.get(stream.name.lower(), self.seed), stream, *parts)
 
-    def _uniform(self, stream: Stream, *parts: int) -> float:
-        return float(uniforms(self._key(stream, *parts), np.zeros(1, np.int64))[0])
+    def _draw_uniform(self, stream: Stream, *parts: int) -> float:
+        return float(draw_uniforms(self._derive_key(stream, *parts), np.zeros(1, np.int64))[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.kmers import count_kmers
 
 __all__ = ["compare_sequences", "jensen_shannon"]
@@ -67,18 +67,20 @@ def compare_sequences(a: _Sequences, b: _Sequences) -> dict[str, float]:
     longest = int(max(a[1].max(), b[1].max()))
     of_length = [np.bincount(lengths, minlength=longest + 1) for _, lengths in (a, b)]
     result["lengths"] = jensen_shannon(*of_length)
-    result["positions"] = _of_positions(*(_position_counts(*each, longest) for each in (a, b)))
+    result["positions"] = _compare_positions(*(_count_by_position(*each, longest) for each in (a, b)))
     typical = int((of_length[0] / len(a[1]) + of_length[1] / len(b[1])).argmax())
     if of_length[0][typical] and of_length[1][typical]:
-        chosen = (_of_length(*each, typical) for each in (a, b))
-        result[f"positions of length {typical}"] = _of_positions(*(_position_counts(*each, typical) for each in chosen))
+        chosen = (_select_length(*each, typical) for each in (a, b))
+        result[f"positions of length {typical}"] = _compare_positions(
+            *(_count_by_position(*each, typical) for each in chosen)
+        )
     return result
 
 
-def _position_counts(residues: NDArray[np.uint8], lengths: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
+def _count_by_position(residues: NDArray[np.uint8], lengths: NDArray[np.int64], longest: int) -> NDArray[np.int64]:
     """Return the number of each residue at each position from the front, (P, 20)."""
     counts = np.zeros(longest * _N_LETTERS, np.int64)
-    offsets = offsets_of(lengths)
+    offsets = compute_offsets(lengths)
     for first in range(0, len(lengths), _PIECE):
         bounds = offsets[first : first + _PIECE + 1]
         piece = residues[bounds[0] : bounds[-1]]
@@ -87,12 +89,12 @@ def _position_counts(residues: NDArray[np.uint8], lengths: NDArray[np.int64], lo
     return counts.reshape(longest, _N_LETTERS)
 
 
-def _of_length(residues: NDArray[np.uint8], lengths: NDArray[np.int64], length: int) -> _Sequences:
+def _select_length(residues: NDArray[np.uint8], lengths: NDArray[np.int64], length: int) -> _Sequences:
     chosen = lengths == length
     return residues[np.repeat(chosen, lengths)], lengths[chosen]
 
 
-def _of_positions(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
+def _compare_positions(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """Return the mean divergence over positions that both sets reach, (P, 20) counts each."""
     weights = a.sum(1) / a[0].sum() + b.sum(1) / b[0].sum()
     both = (a.sum(1) > 0) & (b.sum(1) > 0)

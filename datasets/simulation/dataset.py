@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
@@ -47,7 +47,7 @@ class SimulatedDataset(RepertoireDataset):
     def __repr__(self) -> str:
         return f"SimulatedDataset({self.cohort.name!r}, {len(self)} repertoires)"
 
-    def _repertoire(self, row: int) -> Repertoire:
+    def _make_repertoire(self, row: int) -> Repertoire:
         table, _ = self.cohort.draw(row)
         metadata = {str(name): self.container.metadata[name].iloc[row] for name in self.container.metadata}
         made = MadeSequences(self.container.path, table, self.container.digests.setdefault(row, {}))
@@ -61,7 +61,7 @@ class VirtualContainer:
         self.cohort = cohort
         self.path = Path(cohort.name)
         self.repertoire_ids = np.array([cohort.repertoire_id(i) for i in range(cohort.n_repertoires)], object)
-        self.repertoire_offsets = offsets_of(cohort.all_sizes)
+        self.repertoire_offsets = compute_offsets(cohort.all_sizes)
         self.metadata: pd.DataFrame = cohort.metadata()
         self.digests: dict[int, dict[tuple[int, int], str]] = {}  # by repertoire, as a container's
         self.inverse_stds: dict[tuple[int, str], float] = {}  # by repertoire and abundance
@@ -76,9 +76,9 @@ class VirtualContainer:
         """
         if len(at) and not 0 <= at.min() <= at.max() < self.repertoire_offsets[-1]:
             raise IndexError(f"expected sequences from 0 to {self.repertoire_offsets[-1] - 1}")
-        return Sequences.concatenate(list(self._parts(at)))
+        return Sequences.concatenate(list(self._simulate_parts(at)))
 
-    def _parts(self, at: NDArray[np.int64]) -> Iterator[Sequences]:
+    def _simulate_parts(self, at: NDArray[np.int64]) -> Iterator[Sequences]:
         numbers = np.searchsorted(self.repertoire_offsets, at, side="right") - 1
         bounds = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

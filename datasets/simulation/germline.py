@@ -11,10 +11,10 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
-from deeprc.datasets.alphabet import encode, offsets_of
+from deeprc.compilation import njit, run_in_blocks
+from deeprc.datasets.alphabet import compute_offsets, encode
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import uniforms, word, words
+from deeprc.datasets.counters import draw_uniforms, draw_word, draw_words
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.errors import InputError
@@ -55,31 +55,31 @@ class GermlineBackground(Background):
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, see `Background.draw`."""
-        own = words(key, rows)
+        own = draw_words(key, rows)
         v_genes, j_genes = sorted(self.v_genes), sorted(self.j_genes)  # the order of a mapping means nothing
-        v = _drawn([self.v_genes[gene] for gene in v_genes], own, 0)
-        j = _drawn([self.j_genes[gene] for gene in j_genes], own, 1)
+        v = _draw_genes([self.v_genes[gene] for gene in v_genes], own, 0)
+        j = _draw_genes([self.j_genes[gene] for gene in j_genes], own, 1)
         n_loops = self.longest_loop - self.shortest_loop + 1
-        loops = self.shortest_loop + (uniforms(own, np.full(len(rows), 2)) * n_loops).astype(np.int64)
+        loops = self.shortest_loop + (draw_uniforms(own, np.full(len(rows), 2)) * n_loops).astype(np.int64)
         starts, ends = [_V_ENDS[gene] for gene in v_genes], [_J_ENDS[gene] for gene in j_genes]
         start_lengths, end_lengths = (np.array(list(map(len, each)), np.int64) for each in (starts, ends))
         lengths = start_lengths[v] + loops + end_lengths[j]
-        offsets = offsets_of(lengths)
+        offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
-        ends_of_v, ends_of_j = _Ends(v, _padded(starts), start_lengths), _Ends(j, _padded(ends), end_lengths)
-        in_blocks(_fill, len(own), _BLOCK, own, offsets, ends_of_v, ends_of_j, residues)
+        ends_of_v, ends_of_j = _Ends(v, _pad_texts(starts), start_lengths), _Ends(j, _pad_texts(ends), end_lengths)
+        run_in_blocks(_fill, len(own), _BLOCK, own, offsets, ends_of_v, ends_of_j, residues)
         v_call, j_call = (
             Categorical(codes.astype(np.uint16), tuple(genes)) for codes, genes in ((v, v_genes), (j, j_genes))
         )
         return Sequences.counted_once(residues, offsets).with_genes({"v_call": v_call, "j_call": j_call})
 
 
-def _drawn(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
+def _draw_genes(usage: Sequence[float], own: NDArray[np.uint64], counter: int) -> NDArray[np.int64]:
     bounds = np.cumsum(usage) / sum(usage)
-    return np.searchsorted(bounds[:-1], uniforms(own, np.full(len(own), counter)), side="right")
+    return np.searchsorted(bounds[:-1], draw_uniforms(own, np.full(len(own), counter)), side="right")
 
 
-def _padded(texts: list[str]) -> NDArray[np.uint8]:
+def _pad_texts(texts: list[str]) -> NDArray[np.uint8]:
     table = np.zeros((len(texts), max(map(len, texts))), np.uint8)
     for row, text in enumerate(texts):
         table[row, : len(text)] = encode(text)
@@ -111,7 +111,7 @@ def _fill(
         for i in range(starts.lengths[v]):
             residues[offsets[n] + i] = starts.residues[v, i]
         for at in range(first, last):
-            bits = word(own[n], 3 + at - first) >> uint64(32)
+            bits = draw_word(own[n], 3 + at - first) >> uint64(32)
             residues[at] = (bits * uint64(20)) >> uint64(32)
         for i in range(ends.lengths[j]):
             residues[last + i] = ends.residues[j, i]

@@ -8,12 +8,12 @@ them there, 112.1 first, then 111.1, 112.2, 111.2 and so on. So of n residues th
 
 from __future__ import annotations
 
-__all__ = ["imgt_index", "imgt_positions"]
+__all__ = ["find_imgt_index", "list_imgt_positions"]
 
 _FIRST, _LAST_FROM_FRONT, _FIRST_FROM_BACK, _LAST = 104, 111, 112, 118
 
 
-def imgt_positions(length: int) -> list[str]:
+def list_imgt_positions(length: int) -> list[str]:
     """Return the position of each residue of a junction, conserved ones included: 104, 105, ..., 118.
 
     Raises
@@ -33,7 +33,7 @@ def imgt_positions(length: int) -> list[str]:
     return [str(_FIRST), *before, *after, str(_LAST)]
 
 
-def imgt_index(position: str, length: int) -> int | None:
+def find_imgt_index(position: str, length: int) -> int | None:
     """Return the index, from 0, of a position (text: "107", "111.1") in a junction; None if the junction lacks it."""
-    positions = imgt_positions(length)
+    positions = list_imgt_positions(length)
     return positions.index(position) if position in positions else None

@@ -32,15 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.counters import key_of
+from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background, IndependentBackground
 from deeprc.datasets.simulation.carriers import CarrierTable
 from deeprc.datasets.simulation.clones import CloneSignal
 from deeprc.datasets.simulation.cohort import Cohort
-from deeprc.datasets.simulation.imgt import imgt_positions
+from deeprc.datasets.simulation.imgt import list_imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.datasets.simulation.tilt import DiffuseSignal
@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
-_KEY = key_of(0, 0x11CE)  # key of these sequences, which no cohort has
+_KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has
 _PSEUDO = 20.0  # sequences that a length and position borrows from all others
 _LONGEST = 65  # residues of a sequence, and one
 _MAX_UNCERTAIN = 10
@@ -79,7 +79,7 @@ class RecipeLikelihood:
     def __init__(self, cohort: Cohort) -> None:
         self.check(cohort)
         self.cohort = cohort
-        self._sets = {status: _carried_sets(cohort, status) for status in ("positive", "negative")}
+        self._sets = {status: _list_carried_sets(cohort, status) for status in ("positive", "negative")}
         of_motifs = [i for i, signal in enumerate(cohort.signals) if isinstance(signal, MotifSignal)]
         self._column = {i: column for column, i in enumerate(of_motifs)}
         self._motifs = _compile_motifs(cohort.motif_signals, self._residue_frequencies) if of_motifs else None
@@ -123,13 +123,13 @@ class RecipeLikelihood:
         """
         # for each signal that is no motif: the log-likelihood if it is carried, minus that if it is not
         others = {
-            i: self._of_clones(signal, sequences, is_test)
+            i: self._compute_clone_ratio(signal, sequences, is_test)
             if isinstance(signal, CloneSignal)
-            else self._of_tilt(i, sequences)
+            else self._compute_tilt_ratio(i, sequences)
             for i, signal in enumerate(self.cohort.signals)
             if i not in self._column
         }
-        excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.excess(sequences)
+        excess = np.zeros((len(sequences), 0)) if self._motifs is None else self._motifs.compute_excess(sequences)
         rates = np.array([signal.witness_rate for signal in self.cohort.motif_signals])
         found = {}
         for status, sets in self._sets.items():
@@ -164,7 +164,7 @@ class RecipeLikelihood:
         found = found + _PSEUDO * overall / overall.sum()
         return np.asarray(found / found.sum(axis=2, keepdims=True))
 
-    def _of_clones(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
+    def _compute_clone_ratio(self, signal: CloneSignal, sequences: Sequences, is_test: bool) -> float:
         """Return the log-likelihood of the clones if a signal is carried, minus that if it is not."""
         pools = self.cohort.clone_pools
         assert pools is not None
@@ -179,7 +179,9 @@ class RecipeLikelihood:
             mean = signal.mean_burden(carries, is_test=is_test)
             terms = []
             for z in nodes.tolist():
-                absent = (1 - signal.incidences(pools.keys[at], mean * signal.burden_factor(z))) * absent_by_chance
+                absent = (
+                    1 - signal.compute_incidences(pools.keys[at], mean * signal.burden_factor(z))
+                ) * absent_by_chance
                 absent = absent.clip(_LEAST, 1 - _LEAST)
                 terms.append(np.where(is_present, np.log1p(-absent), np.log(absent)).sum())
             found.append(float(logsumexp(terms, b=weights)))
@@ -194,9 +196,9 @@ class RecipeLikelihood:
         counts = Counter(text for text in self._drawn.decode() if text in wanted)
         return np.array([counts[name] for name in names]) / _N_DRAWN
 
-    def _of_tilt(self, i: int, sequences: Sequences) -> float:
+    def _compute_tilt_ratio(self, i: int, sequences: Sequences) -> float:
         """Return the log-likelihood of sequences that were chosen by the common preference of signal i."""
-        scores = self.cohort.common_tilt(i).scores(sequences)
+        scores = self.cohort.make_common_tilt(i).score_sequences(sequences)
         grid, chosen = self._tilts[i]
         return float(np.log(np.interp(scores, grid, chosen)).sum())
 
@@ -206,7 +208,7 @@ class RecipeLikelihood:
         found = {}
         for i, signal in enumerate(self.cohort.signals):
             if isinstance(signal, DiffuseSignal):
-                known = self.cohort.common_tilt(i).scores(self._drawn)
+                known = self.cohort.make_common_tilt(i).score_sequences(self._drawn)
                 spread = known.std()
                 grid = np.linspace(known.min() - 2 * spread, known.max() + 2 * spread, _GRID)
                 # shares of the scores between each point of the grid and the next
@@ -216,7 +218,7 @@ class RecipeLikelihood:
         return found
 
 
-def _carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
+def _list_carried_sets(cohort: Cohort, status: str) -> list[tuple[float, tuple[int, ...]]]:
     """Return the sets of signals that a repertoire of a class may carry: probability, and indices of the signals."""
     of_class = [i for i, signal in enumerate(cohort.signals) if signal.status == status]
     found: list[tuple[float, tuple[int, ...]]]
@@ -257,11 +259,11 @@ class _Motifs(NamedTuple):
     starts: Floats
     frequencies: Floats
 
-    def excess(self, sequences: Sequences) -> Floats:
+    def compute_excess(self, sequences: Sequences) -> Floats:
         """Return r(x) - f(x) of each sequence and signal, (n, S)."""
         found = np.zeros((len(sequences), self.n_signals))
         arguments = (sequences.residues, sequences.offsets, self.variants, self.starts, self.frequencies, found)
-        in_blocks(_add_excess, len(sequences), _BLOCK, *arguments)
+        run_in_blocks(_add_excess, len(sequences), _BLOCK, *arguments)
         return found
 
 
@@ -301,7 +303,7 @@ def _start_probabilities(signal: MotifSignal, size: int) -> Floats:
             found[length, (length - size) // 2] = 1
         elif length - 2 - size + 1 >= 1:
             inside = range(1, length - 2 - size + 2)  # the conserved residues at both ends stay
-            names = imgt_positions(length)
+            names = list_imgt_positions(length)
             wanted = {names.index(name): p for name, p in signal.imgt_positions.items() if name in names}
             for start in inside:
                 found[length, start] = wanted.get(start, 0.0)

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
 from deeprc.datasets.simulation.lstm_kernel import LOGITS, Prefixes, Weights, advance, pack, write_sequences
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
-from deeprc.datasets.simulation.lstm_product import blocks_of
+from deeprc.datasets.simulation.lstm_product import split_into_blocks
 from deeprc.errors import InputError
 
 __all__ = ["LstmBackground"]
@@ -66,11 +66,11 @@ class LstmBackground(Background):
 
     @cached_property
     def _weights(self) -> Weights:
-        return _weights_of(self.model)
+        return _arrange_weights(self.model)
 
     @cached_property
     def _prefixes(self) -> Prefixes:
-        return _likely_prefixes(self._weights, self.model.hidden, self.shared)
+        return _find_likely_prefixes(self._weights, self.model.hidden, self.shared)
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows, (n,), of the endless repertoire of a key of 64 bits."""
@@ -78,26 +78,26 @@ class LstmBackground(Background):
         lengths = np.zeros(len(rows), np.int64)
         rows = np.ascontiguousarray(rows, np.int64)
         write_sequences(np.uint64(key), rows, self._weights, self._prefixes, padded, lengths)
-        offsets = offsets_of(lengths)
+        offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
         pack(padded, offsets, residues)
         return Sequences.counted_once(residues, offsets)
 
 
-def _weights_of(model: LstmModel) -> Weights:
+def _arrange_weights(model: LstmModel) -> Weights:
     """Return the weights as the recurrence reads them: halved for sigmoids, in blocks of gates, tokens padded."""
     H = model.hidden
     halved = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), H)  # exact: input, forget, cell, output
     padding = LOGITS - len(model.bias)
     return Weights(
         np.ascontiguousarray(model.inputs * halved),
-        blocks_of(model.recurrent * halved),
-        blocks_of(np.pad(model.outputs, ((0, 0), (0, padding)))),
+        split_into_blocks(model.recurrent * halved),
+        split_into_blocks(np.pad(model.outputs, ((0, 0), (0, padding)))),
         np.pad(model.bias, (0, padding)),
     )
 
 
-def _likely_prefixes(weights: Weights, hidden: int, shared: float) -> Prefixes:
+def _find_likely_prefixes(weights: Weights, hidden: int, shared: float) -> Prefixes:
     """Return the states after all prefixes with at least this probability, level by level; always the empty one."""
     states, cells = np.zeros((1, hidden), np.float32), np.zeros((1, hidden), np.float32)
     tokens, probabilities = np.array([BOUNDARY]), np.ones(1)

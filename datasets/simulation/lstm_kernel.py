@@ -19,7 +19,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import word
+from deeprc.datasets.counters import draw_word
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
 from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
 
@@ -60,7 +60,7 @@ class Weights(NamedTuple):
     inputs
         Weights from the input tokens to the gates, with the gates' biases, (T, 4 H) float32.
     recurrent
-        Weights from the units to the gates, (H, 4 H) float32, in blocks of columns; see `blocks_of`.
+        Weights from the units to the gates, (H, 4 H) float32, in blocks of columns; see `split_into_blocks`.
     outputs, bias
         Weights from the units to the logits, (H, 32) in blocks, and the biases of the logits, (32,); float32, padded.
     """
@@ -166,12 +166,12 @@ def advance(weights: Weights, tokens: _Array, states: _Array, cells: _Array, cum
 
 
 @njit(inline="always", error_model="numpy")
-def _drawn(cumulated: Any, key: Any, place: Any) -> Any:
+def _draw_token(cumulated: Any, key: Any, place: Any) -> Any:
     """Return the token at a position of the sequence of a key; no sequence is empty, or longer than `MAX_LENGTH`."""
     if place >= MAX_LENGTH:
         return BOUNDARY
     last = BOUNDARY if place else BOUNDARY - 1
-    mark = _float(word(key, place) >> uint64(40)) * _ULP * cumulated[last]
+    mark = _float(draw_word(key, place) >> uint64(40)) * _ULP * cumulated[last]
     token = 0
     for t in range(last):
         token += cumulated[t] <= mark
@@ -195,7 +195,7 @@ def _begin(
 ) -> bool:
     """Write a sequence as far as the tree of prefixes reaches; return whether it continues, in this lane."""
     prefix, place = 0, 0
-    token = _drawn(prefixes.cumulated[0], own_key, 0)
+    token = _draw_token(prefixes.cumulated[0], own_key, 0)
     while token != BOUNDARY:
         residues[row, place] = token
         place += 1
@@ -205,7 +205,7 @@ def _begin(
             lanes.states[lane], lanes.cells[lane] = prefixes.states[prefix], prefixes.cells[prefix]
             return True
         prefix = longer
-        token = _drawn(prefixes.cumulated[prefix], own_key, place)
+        token = _draw_token(prefixes.cumulated[prefix], own_key, place)
     lengths[row] = place
     return False
 
@@ -237,7 +237,7 @@ def _fill(
         if lane < n and lanes.rows[lane] >= 0:
             lane += 1
         elif following < len(rows):
-            if _begin(word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
+            if _begin(draw_word(key, rows[following]), following, prefixes, lanes, lane, residues, lengths):
                 n = max(n, lane + 1)
             following += 1
         elif lane < n:
@@ -272,7 +272,7 @@ def _write_chunk(
         add_product(cumulated, lanes.states, weights.outputs, n)
         for s in range(n):
             _cumulate(cumulated[s])
-            token = _drawn(cumulated[s], lanes.keys[s], lanes.places[s])
+            token = _draw_token(cumulated[s], lanes.keys[s], lanes.places[s])
             if token == BOUNDARY:
                 lengths[lanes.rows[s]] = lanes.places[s]
                 lanes.rows[s] = -1

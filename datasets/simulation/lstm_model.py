@@ -114,7 +114,9 @@ def _check(path: Path, tensors: dict[str, NDArray[Any]], about: Any) -> None:
     hidden = len(recurrent) if recurrent is not None and recurrent.ndim else 0
     shapes = _shapes(hidden)
     if set(tensors) != set(shapes):
-        raise InputError(f"{path}: expected the tensors {_listed(shapes)}, found {_listed(tensors) or 'none'}")
+        raise InputError(
+            f"{path}: expected the tensors {_format_names(shapes)}, found {_format_names(tensors) or 'none'}"
+        )
     check_hidden(hidden, f"{path}: the tensor 'recurrent'")
     for name, shape in shapes.items():
         found = tensors[name]
@@ -134,5 +136,5 @@ def check_hidden(hidden: int, what: str = "hidden") -> None:
         raise InputError(f"{what} has {hidden} units; expected a multiple of {_UNITS} up to {_MAX_UNITS}")
 
 
-def _listed(names: Mapping[str, Any]) -> str:
+def _format_names(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names))

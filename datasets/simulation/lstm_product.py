@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deeprc.compilation import njit
 
-__all__ = ["COLUMNS", "TILE_LANES", "add_product", "blocks_of"]
+__all__ = ["COLUMNS", "TILE_LANES", "add_product", "split_into_blocks"]
 
 COLUMNS = 16
 """Number of columns of a block of weights; the columns of a matrix of weights are a multiple of it."""
@@ -36,7 +36,7 @@ _float, _int64, _int32 = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 _vector = ir.VectorType(_float, _WIDTH)
 
 
-def blocks_of(weights: _Array) -> _Array:
+def split_into_blocks(weights: _Array) -> _Array:
     """Return weights, (H, G), in blocks of columns, (G / 16, H, 16)."""
     H, G = weights.shape
     return np.ascontiguousarray(weights.reshape(H, G // COLUMNS, COLUMNS).transpose(1, 0, 2))
@@ -52,8 +52,8 @@ def _add_tile(_: Any, sums: Any, weights: Any, states: Any) -> Any:
             for kind, value in zip(signature.args, arguments, strict=True)
         ]
         n_units = cgutils.unpack_tuple(builder, arrays[1].shape, 2)[0]
-        to, source = _rows(builder, arrays[0]), _rows(builder, arrays[2])
-        places = [_vector_at(builder, row, v * _WIDTH) for row in to for v in range(_VECTORS)]
+        to, source = _point_to_rows(builder, arrays[0]), _point_to_rows(builder, arrays[2])
+        places = [_point_to_vector(builder, row, v * _WIDTH) for row in to for v in range(_VECTORS)]
         first = [builder.load(place, align=4) for place in places]
         before, loop, after = builder.block, *(builder.append_basic_block(name) for name in ("units", "done"))
         builder.branch(loop)
@@ -74,7 +74,7 @@ def _add_tile(_: Any, sums: Any, weights: Any, states: Any) -> Any:
     return types.void(sums, weights, states), generate
 
 
-def _rows(builder: Any, array: Any) -> list[Any]:
+def _point_to_rows(builder: Any, array: Any) -> list[Any]:
     """Return pointers to the 4 rows of an array."""
     stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
     data = builder.bitcast(array.data, ir.IntType(8).as_pointer())
@@ -82,7 +82,7 @@ def _rows(builder: Any, array: Any) -> list[Any]:
     return [builder.bitcast(row, _float.as_pointer()) for row in rows]
 
 
-def _vector_at(builder: Any, pointer: Any, index: int) -> Any:
+def _point_to_vector(builder: Any, pointer: Any, index: int) -> Any:
     return builder.bitcast(builder.gep(pointer, [_int64(index)]), _vector.as_pointer())
 
 
@@ -94,7 +94,7 @@ def _add_units(builder: Any, sums: list[Any], k: Any, weights: Any, states: list
     for u in range(_UNROLLED):
         unit = builder.add(k, _int64(u))
         row = builder.gep(weights, [builder.mul(unit, _int64(COLUMNS))])
-        factors = [builder.load(_vector_at(builder, row, v * _WIDTH), align=4) for v in range(_VECTORS)]
+        factors = [builder.load(_point_to_vector(builder, row, v * _WIDTH), align=4) for v in range(_VECTORS)]
         for i, state in enumerate(states):
             number = builder.load(builder.gep(state, [unit]), align=4)
             vector = builder.shuffle_vector(builder.insert_element(nothing, number, _int32(0)), nothing, to_all)

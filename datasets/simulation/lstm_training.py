@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (torch's custom)
 
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, N_TOKENS, LstmModel, check_hidden, save_model
 from deeprc.datasets.simulation.source import read_source
 from deeprc.errors import InputError
@@ -110,7 +110,7 @@ def train_lstm(
         raise InputError(f"{output}: the folder {output.parent} does not exist")
     found = read_source(source, longest=MAX_LENGTH)
     lengths = found.lengths[:limit]
-    tokens = _padded(found.residues[: lengths.sum()], lengths)
+    tokens = _pad_tokens(found.residues[: lengths.sum()], lengths)
     if len(lengths) < _HELD_OUT:
         raise InputError(
             f"{source}: {len(lengths)} sequences of 1 to {MAX_LENGTH} residues; expected {_HELD_OUT} or more"
@@ -126,7 +126,7 @@ def train_lstm(
     losses: list[float] = []
     with open_step("training the LSTM", n_steps) as shown:
         for epoch in range(epochs):
-            for i, batch in enumerate(_batches(rng.permutation(training), batch_size)):
+            for i, batch in enumerate(_split_into_batches(rng.permutation(training), batch_size)):
                 step = epoch * (n_steps // epochs) + i
                 optimizer.param_groups[0]["lr"] = learning_rate * _decay(step / n_steps)
                 _step(network, optimizer, tokens[batch], lengths[batch])
@@ -139,19 +139,19 @@ def train_lstm(
     return losses
 
 
-def _padded(residues: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+def _pad_tokens(residues: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return tokens, (N, MAX_LENGTH + 2) uint8: the boundary, the residues, and the boundary up to the row's end."""
     tokens = np.full((len(lengths), MAX_LENGTH + 2), BOUNDARY, np.uint8)
-    positions = np.arange(len(residues)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    positions = np.arange(len(residues)) - np.repeat(compute_offsets(lengths)[:-1], lengths)
     tokens[np.repeat(np.arange(len(lengths)), lengths), positions + 1] = residues
     return tokens
 
 
-def _batches(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
+def _split_into_batches(rows: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _inputs_and_targets(tokens: NDArray[np.uint8], lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _split_inputs_and_targets(tokens: NDArray[np.uint8], lengths: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Return the input tokens and the tokens that follow them, both (L, B) int64; targets after the end are padding."""
     longest = int(lengths.max()) + 1
     by_place = torch.from_numpy(tokens[:, : longest + 1].astype(np.int64).T.copy())
@@ -172,7 +172,7 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     n_targets = int(lengths.sum()) + len(lengths)
     for rows in np.array_split(np.argsort(lengths, kind="stable"), min(_PIECES, len(lengths))):
-        inputs, targets = _inputs_and_targets(tokens[rows], lengths[rows])
+        inputs, targets = _split_inputs_and_targets(tokens[rows], lengths[rows])
         loss = F.cross_entropy(network(inputs).flatten(0, 1), targets.flatten(), ignore_index=_PADDING, reduction="sum")
         (loss / n_targets).backward()
     nn.utils.clip_grad_norm_(network.parameters(), _LONGEST_GRADIENT)
@@ -183,8 +183,8 @@ def _step(
 def _loss(network: NextResidue, tokens: NDArray[np.uint8], lengths: NDArray[np.int64], batch_size: int) -> float:
     """Return the mean loss of a token, in nats."""
     total, n = 0.0, 0
-    for batch in _batches(np.arange(len(lengths)), batch_size):
-        inputs, targets = _inputs_and_targets(tokens[batch], lengths[batch])
+    for batch in _split_into_batches(np.arange(len(lengths)), batch_size):
+        inputs, targets = _split_inputs_and_targets(tokens[batch], lengths[batch])
         logits = network(inputs).flatten(0, 1)  # (L B, T)
         total += float(F.cross_entropy(logits, targets.flatten(), ignore_index=_PADDING, reduction="sum"))
         n += int((targets != _PADDING).sum())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 
 __all__ = ["Matches", "match_motifs"]
@@ -40,18 +40,18 @@ def match_motifs(
     motifs: Sequence[Motif], residues: NDArray[np.uint8], lengths: NDArray[np.int64], *, inside: bool = False
 ) -> Matches:
     """Search sequences, (R,) uint8 end to end and (N,) int64, for motifs; `inside`: without first and last residue."""
-    variants = [codes for motif in motifs for codes in _complete(motif)]
+    variants = [codes for motif in motifs for codes in _list_complete_forms(motif)]
     codes = np.full((len(variants), max(map(len, variants), default=1)), GAP, np.uint8)
     for row, variant in enumerate(variants):
         codes[row, : len(variant)] = variant
     codes[codes == WILDCARD] = GAP
     found = Matches(np.zeros(len(lengths), np.bool_), np.zeros(len(lengths), np.uint8))
     sizes = np.array([len(variant) for variant in variants], np.int64)
-    _find(residues, offsets_of(lengths), codes, sizes, (codes != GAP).sum(axis=1), int(inside), *found)
+    _find(residues, compute_offsets(lengths), codes, sizes, (codes != GAP).sum(axis=1), int(inside), *found)
     return found
 
 
-def _complete(motif: Motif) -> list[tuple[int, ...]]:
+def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
     """Return the codes of the forms of a motif that lack no position but residues of gaps."""
     kept = [
         {position for position, code in zip(v.positions, v.codes, strict=True) if code != GAP} for v in motif.variants

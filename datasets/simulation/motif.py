@@ -101,7 +101,9 @@ class Motif:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The different forms that deletions and gaps give; their probabilities sum to 1."""
-        choices = [list(self._choices(position, match)) for position, match in enumerate(_TOKEN.finditer(self.pattern))]
+        choices = [
+            list(self._iterate_forms(position, match)) for position, match in enumerate(_TOKEN.finditer(self.pattern))
+        ]
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         for combination in product(*choices):
             codes = tuple(code for _, part in combination for code, _ in part)
@@ -114,7 +116,7 @@ class Motif:
         total = sum(found.values())
         return tuple(Variant(value / total, *forms) for forms, value in found.items())
 
-    def _choices(self, position: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
+    def _iterate_forms(self, position: int, match: re.Match[str]) -> Iterator[tuple[float, list[tuple[int, int]]]]:
         """Yield the forms of a position: the probability of each, and its codes with their position in the pattern."""
         if match["gap"]:
             for n in self.gap_lengths:

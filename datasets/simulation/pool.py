@@ -12,11 +12,11 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import word
+from deeprc.datasets.counters import draw_word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
-__all__ = ["SequencePool", "shuffled"]
+__all__ = ["SequencePool", "shuffle_rows"]
 
 _ROUNDS = 6
 
@@ -49,21 +49,21 @@ class SequencePool:
 
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows of the shuffled pool; rows beyond its end belong to further shuffles."""
-        return self.sequences.take(self._indices(key, rows))
+        return self.sequences.take(self._shuffle_indices(key, rows))
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only the lengths of the sequences that `draw` returns."""
-        return self.sequences.lengths[self._indices(key, rows)]
+        return self.sequences.lengths[self._shuffle_indices(key, rows)]
 
-    def _indices(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        return shuffled(key, rows, len(self))
+    def _shuffle_indices(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return shuffle_rows(key, rows, len(self))
 
     def __reduce__(self) -> tuple[type[SequencePool], tuple[Path]]:
         """Pickle the pool as its path: each worker process reads the file itself."""
         return SequencePool, (self.path,)
 
 
-def shuffled(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Return the numbers, from 0 to n - 1, at some rows of a random order, which a key of 64 bits determines.
 
     Rows of n and more belong to other orders of the same numbers.
@@ -81,12 +81,12 @@ def _shuffle(key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]
         half += 1
     mask = (uint64(1) << uint64(half)) - uint64(1)
     for i in numba.prange(len(rows)):
-        own = word(key, rows[i] // n)
+        own = draw_word(key, rows[i] // n)
         place = uint64(rows[i] % n)
         while True:
             left, right = place >> uint64(half), place & mask
             for number in range(_ROUNDS):
-                left, right = right, left ^ (word(own + uint64(number), right) & mask)
+                left, right = right, left ^ (draw_word(own + uint64(number), right) & mask)
             place = (left << uint64(half)) | right
             if place < uint64(n):
                 break

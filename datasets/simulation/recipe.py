@@ -30,9 +30,9 @@ __all__ = [
     "SIGNALS",
     "cohort_from_mapping",
     "cohort_to_mapping",
+    "list_recipes",
     "load_recipe",
     "read_recipe",
-    "recipes",
 ]
 
 BACKGROUNDS: Mapping[str, type[Any]] = {
@@ -56,7 +56,7 @@ _FOLDER = "simulated"
 _SUGGESTIONS = 3
 
 
-def recipes() -> dict[str, str]:
+def list_recipes() -> dict[str, str]:
     """Return the names and descriptions of the recipes that come with the package."""
     found = {}
     for path in files("deeprc.configs").joinpath(_FOLDER).iterdir():
@@ -133,7 +133,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     InputError
         If there is no such recipe, or the file is no YAML mapping.
     """
-    known = recipes()
+    known = list_recipes()
     if name in known:
         text = files("deeprc.configs").joinpath(_FOLDER, f"{name}.yaml").read_text(encoding="utf-8")
         mapping = parse_yaml(text, source=name)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import key_of
+from deeprc.datasets.counters import derive_key
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
@@ -60,19 +60,22 @@ class RecombinationBackground(Background):
     def draw(self, key: int, rows: NDArray[np.int64]) -> Sequences:
         """Return the sequences at these rows; see `Background.draw`."""
         blocks, block_of_row = np.unique(rows // _BLOCK, return_inverse=True)
-        made = [self._block(key, int(block)) for block in blocks]
+        made = [self._generate_block(key, int(block)) for block in blocks]
         positions = zip(block_of_row.tolist(), (rows % _BLOCK).tolist(), strict=True)
         chosen = [made[block][position] for block, position in positions]
-        genes = {"v_call": _calls([v for _, v, _ in chosen]), "j_call": _calls([j for _, _, j in chosen])}
+        genes = {
+            "v_call": _normalise_calls([v for _, v, _ in chosen]),
+            "j_call": _normalise_calls([j for _, _, j in chosen]),
+        }
         return Sequences.encode([junction for junction, _, _ in chosen]).with_genes(genes)
 
-    def _block(self, key: int, number: int) -> list[tuple[str, str, str]]:
-        generator = self._model.generator(seed=key_of(key, number))
+    def _generate_block(self, key: int, number: int) -> list[tuple[str, str, str]]:
+        generator = self._model.generator(seed=derive_key(key, number))
         made = (generator.generate_without_errors(functional=True) for _ in range(_BLOCK))
         return [(each.junction_aa, each.v_gene, each.j_gene) for each in made]
 
 
-def _calls(names: list[str]) -> Categorical:
+def _normalise_calls(names: list[str]) -> Categorical:
     """Return the IMGT names of genes, without alleles."""
     found = Categorical.encode(names)
     stored = normalise_genes(found.vocabulary).stored.take(found.codes)

@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
-from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.counters import uniform, word
-from deeprc.datasets.simulation.imgt import imgt_positions
+from deeprc.compilation import njit, run_in_blocks
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.counters import draw_uniform, draw_word
+from deeprc.datasets.simulation.imgt import list_imgt_positions
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 from deeprc.errors import InputError
 
@@ -74,7 +74,7 @@ class MotifSignal:
             check_share(self.name, name, getattr(self, name))
         if bool(self.imgt_positions) != (self.position == "imgt"):
             raise InputError(f"signal {self.name!r}: imgt_positions belong to position: imgt, and are needed there")
-        known = set(imgt_positions(_LONGEST)[1:-1])
+        known = set(list_imgt_positions(_LONGEST)[1:-1])
         for name, probability in self.imgt_positions.items():
             if name not in known or not 0 <= probability <= 1:
                 raise InputError(
@@ -133,7 +133,7 @@ class Implanter:
 
     def __init__(self, signals: Sequence[MotifSignal]) -> None:
         self.signals = tuple(signals)
-        self._tables = _compiled(self.signals)
+        self._tables = _compile_signals(self.signals)
 
     def implant(
         self,
@@ -160,14 +160,14 @@ class Implanter:
         n = len(rows)
         found = Implants(np.zeros(n, np.uint8), np.zeros(n, np.int16), np.zeros(n, np.int16))
         if n and any(rates):
-            offsets = offsets_of(lengths)
+            offsets = compute_offsets(lengths)
             bounds = np.cumsum(rates)
             sequences = _Sequences(residues, offsets)
-            in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, found)
+            run_in_blocks(_implant, n, _BLOCK, np.uint64(key), rows, sequences, bounds, self._tables, found)
         return found
 
 
-def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
+def _compile_signals(signals: Sequence[MotifSignal]) -> _Tables:
     motifs = [motif for signal in signals for motif in signal.motifs]
     variants = [variant for motif in motifs for variant in motif.variants]
     longest = max((len(variant.codes) for variant in variants), default=1)
@@ -186,15 +186,15 @@ def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
         for k, (name, probability) in enumerate(sorted(signal.imgt_positions.items())):  # the order means nothing
             start_bounds[i, k] = probability
             for length in range(2, _LONGEST + 1):
-                names_of_length = imgt_positions(length)
+                names_of_length = list_imgt_positions(length)
                 starts[i, length, k] = names_of_length.index(name) if name in names_of_length else -1
     modes = {"anywhere": _ANYWHERE, "centre": _CENTRE, "imgt": _IMGT}
     return _Tables(
         modes=np.array([modes[signal.position] for signal in signals], np.int64),
-        first_motifs=offsets_of(np.array([len(signal.motifs) for signal in signals], np.int64)),
-        motif_bounds=_cumulated([[motif.weight for motif in signal.motifs] for signal in signals]),
-        first_variants=offsets_of(np.array([len(motif.variants) for motif in motifs], np.int64)),
-        variant_bounds=_cumulated([[variant.probability for variant in motif.variants] for motif in motifs]),
+        first_motifs=compute_offsets(np.array([len(signal.motifs) for signal in signals], np.int64)),
+        motif_bounds=_cumulate_groups([[motif.weight for motif in signal.motifs] for signal in signals]),
+        first_variants=compute_offsets(np.array([len(motif.variants) for motif in motifs], np.int64)),
+        variant_bounds=_cumulate_groups([[variant.probability for variant in motif.variants] for motif in motifs]),
         codes=codes,
         positions=positions,
         code_lengths=np.array([len(variant.codes) for variant in variants], np.int64),
@@ -206,7 +206,7 @@ def _compiled(signals: Sequence[MotifSignal]) -> _Tables:
     )
 
 
-def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
+def _cumulate_groups(groups: list[list[float]]) -> NDArray[np.float64]:
     """Return weights as cumulated probabilities within their groups; the last one of each group is above 1."""
     parts = []
     for group in groups:
@@ -217,7 +217,7 @@ def _cumulated(groups: list[list[float]]) -> NDArray[np.float64]:
 
 
 @njit()
-def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
+def _choose_index(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int:
     """Return the index of the first of the cumulated bounds that is above u; `stop` if none is."""
     for at in range(first, stop):
         if u < bounds[at]:
@@ -226,24 +226,26 @@ def _chosen(bounds: NDArray[np.float64], first: int, stop: int, u: float) -> int
 
 
 @njit()
-def _start(mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int) -> int:
+def _draw_start(
+    mode: int, length: int, size: int, starts: NDArray[np.int64], bounds: NDArray[np.float64], key: int
+) -> int:
     """Return the index at which a motif of this size begins in a sequence; -1 if it does not fit."""
     if mode == _CENTRE:
         return (length - size) // 2 if size <= length else -1
     if mode == _ANYWHERE:
-        return int(uniform(key, 3) * (length - size + 1)) if size <= length else -1
+        return int(draw_uniform(key, 3) * (length - size + 1)) if size <= length else -1
     room = length - 2 - size + 1  # the conserved residues at both ends stay
     if room < 1 or length >= len(starts):
         return -1
-    drawn = _chosen(bounds, 0, len(bounds), uniform(key, 3))
+    drawn = _choose_index(bounds, 0, len(bounds), draw_uniform(key, 3))
     if drawn < len(bounds) and 1 <= starts[length, drawn] <= room:
         return starts[length, drawn]  # type: ignore[no-any-return]
     others = 0
     for start in range(1, room + 1):
         others += not _is_one_of(start, starts[length])
     if others == 0:
-        return 1 + int(uniform(key, 4) * room)
-    which = int(uniform(key, 4) * others)
+        return 1 + int(draw_uniform(key, 4) * room)
+    which = int(draw_uniform(key, 4) * others)
     for start in range(1, room + 1):
         if not _is_one_of(start, starts[length]):
             if which == 0:
@@ -298,34 +300,34 @@ def _implant(
     # Numba loses what is written to the arrays of a tuple.
     signal_of, motif_of, start_of = truth.signal, truth.motif, truth.start
     for n in range(first_row, last_row):
-        u = uniform(key, rows[n])
+        u = draw_uniform(key, rows[n])
         if u >= bounds[-1]:
             continue
-        signal = _chosen(bounds, 0, len(bounds), u)
-        own = word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
+        signal = _choose_index(bounds, 0, len(bounds), u)
+        own = draw_word(key ^ np.uint64(0xA5A5A5A5A5A5A5A5), rows[n])
         first, stop = tables.first_motifs[signal], tables.first_motifs[signal + 1]
-        motif = _chosen(tables.motif_bounds, first, stop, uniform(own, 1))
+        motif = _choose_index(tables.motif_bounds, first, stop, draw_uniform(own, 1))
         first, stop = tables.first_variants[motif], tables.first_variants[motif + 1]
-        variant = _chosen(tables.variant_bounds, first, stop, uniform(own, 2))
+        variant = _choose_index(tables.variant_bounds, first, stop, draw_uniform(own, 2))
         size = tables.code_lengths[variant]
         length = offsets[n + 1] - offsets[n]
-        start = _start(tables.modes[signal], length, size, tables.starts[signal], tables.start_bounds[signal], own)
+        start = _draw_start(tables.modes[signal], length, size, tables.starts[signal], tables.start_bounds[signal], own)
         if start < 0:
             continue
         altered = -1
         substitutions = tables.substitution_bounds[motif]
-        if len(substitutions) and uniform(own, 5) < tables.alteration_rates[motif]:
-            position = _chosen(substitutions, 0, len(substitutions), uniform(own, 6))
+        if len(substitutions) and draw_uniform(own, 5) < tables.alteration_rates[motif]:
+            position = _choose_index(substitutions, 0, len(substitutions), draw_uniform(own, 6))
             altered = position if position < len(substitutions) else -1
         for i in range(size):
             code = tables.codes[variant, i]
             if code == GAP:
                 continue
             if code == WILDCARD:
-                code = int(uniform(own, 16 + i) * 20)
+                code = int(draw_uniform(own, 16 + i) * 20)
             elif tables.positions[variant, i] == altered:
-                code = (code + 1 + int(uniform(own, 7) * 19)) % 20
-            elif tables.noises[motif] > 0 and uniform(own, 48 + i) < tables.noises[motif]:
+                code = (code + 1 + int(draw_uniform(own, 7) * 19)) % 20
+            elif tables.noises[motif] > 0 and draw_uniform(own, 48 + i) < tables.noises[motif]:
                 continue
             residues[offsets[n] + start + i] = code
         signal_of[n] = signal + 1

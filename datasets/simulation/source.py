@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deeprc.datasets.alphabet import INVALID, encode_letters, offsets_of
+from deeprc.datasets.alphabet import INVALID, compute_offsets, encode_letters
 from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean
 from deeprc.datasets.readers import NoTableError, find_reader, read_header, read_rows
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import number_of_row
+from deeprc.datasets.readers.text import find_row_number
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
@@ -78,8 +78,8 @@ def _read_list(header: Header, longest: int) -> Sequences:
     wrong = np.flatnonzero(residues == INVALID)
     if len(wrong):
         row = int(np.searchsorted(np.cumsum(lengths), wrong[0], side="right"))
-        text = texts.bytes_at(row - 1).decode("latin-1")
-        number = number_of_row(header, row - 1)
+        text = texts.get_bytes(row - 1).decode("latin-1")
+        number = find_row_number(header, row - 1)
         raise InputError(f"{header.path}: row {number}: expected an amino-acid sequence, found {text!r}")
     fit = (lengths > 0) & (lengths <= longest)
-    return Sequences.counted_once(residues[np.repeat(fit, lengths)], offsets_of(lengths[fit]))
+    return Sequences.counted_once(residues[np.repeat(fit, lengths)], compute_offsets(lengths[fit]))

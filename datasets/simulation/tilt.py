@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.counters import key_of, uniforms
+from deeprc.datasets.counters import derive_key, draw_uniforms
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.background import standard_normals
+from deeprc.datasets.simulation.background import draw_standard_normals
 from deeprc.datasets.simulation.signal import check_share
 from deeprc.errors import InputError
 
-__all__ = ["DiffuseSignal", "Tilt", "second_draws"]
+__all__ = ["DiffuseSignal", "Tilt", "choose_second_draws"]
 
 _RESIDUES = 20
 _MAX_K = 4
@@ -95,38 +95,38 @@ class Tilt:
     k: int
     gene_share: float
 
-    def scores(self, drawn: Sequences) -> NDArray[np.float64]:
+    def score_sequences(self, drawn: Sequences) -> NDArray[np.float64]:
         """Return the score of each sequence, (n,)."""
         n_kmers = np.maximum(drawn.lengths - self.k + 1, 0)
-        sums = np.concatenate([[0.0], np.cumsum(self._weights[_kmer_codes(drawn.residues, self.k)])])
+        sums = np.concatenate([[0.0], np.cumsum(self._weights[_encode_kmers(drawn.residues, self.k)])])
         first = np.minimum(drawn.offsets[:-1], len(sums) - 1)  # a sequence at the end may be shorter than k
         of_kmers = (sums[first + n_kmers] - sums[first]) / np.sqrt(np.maximum(n_kmers, 1))
         genes = list(drawn.genes.values())
         if not genes:
             return np.asarray(self.strength * of_kmers)
-        of_genes = np.sum([self._gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
+        of_genes = np.sum([self._draw_gene_weights(calls) for calls in genes], axis=0) / np.sqrt(len(genes))
         share = self.gene_share
         return np.asarray(self.strength * (np.sqrt(1 - share) * of_kmers + np.sqrt(share) * of_genes))
 
     @cached_property
     def _weights(self) -> NDArray[np.float64]:
-        return standard_normals(key_of(self.key, _KMERS), np.arange(_RESIDUES**self.k))
+        return draw_standard_normals(derive_key(self.key, _KMERS), np.arange(_RESIDUES**self.k))
 
-    def _gene_weights(self, calls: Categorical) -> NDArray[np.float64]:
+    def _draw_gene_weights(self, calls: Categorical) -> NDArray[np.float64]:
         codes = np.array([zlib.crc32(name.encode()) for name in calls.vocabulary], np.int64)
-        weights = standard_normals(key_of(self.key, _GENES), codes)
+        weights = draw_standard_normals(derive_key(self.key, _GENES), codes)
         return np.asarray(weights[calls.codes])
 
 
-def second_draws(
+def choose_second_draws(
     first: Sequences, second: Sequences, tilts: Sequence[Tilt], key: int, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the indices of the sequences whose second draw replaces the first."""
-    advantage = np.sum([tilt.scores(second) - tilt.scores(first) for tilt in tilts], axis=0)
-    return np.flatnonzero(uniforms(key_of(key, _CHOICE), rows) * (1 + np.exp(-advantage)) < 1)
+    advantage = np.sum([tilt.score_sequences(second) - tilt.score_sequences(first) for tilt in tilts], axis=0)
+    return np.flatnonzero(draw_uniforms(derive_key(key, _CHOICE), rows) * (1 + np.exp(-advantage)) < 1)
 
 
-def _kmer_codes(residues: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
+def _encode_kmers(residues: NDArray[np.uint8], k: int) -> NDArray[np.int64]:
     """Return the index of the k-mer that begins at each residue, (R - k + 1,); some reach into the next sequence."""
     codes = np.zeros(max(len(residues) - k + 1, 0), np.int64)
     for i in range(k):

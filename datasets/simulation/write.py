@@ -15,7 +15,7 @@ import pandas as pd
 
 from deeprc.datasets.airr_fields import add_required_fields
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.genes import locus_of
+from deeprc.datasets.genes import infer_locus
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
@@ -76,7 +76,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         (partial / "repertoires").mkdir(parents=True)
         for number in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
             name = cohort.repertoire_id(number)
-            table = _airr(cohort, name, *cohort.draw(number))
+            table = _make_airr_table(cohort, name, *cohort.draw(number))
             packed = io.BytesIO()
             with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as file:
                 file.write(table.to_csv(sep="\t", index=False, lineterminator="\n").encode())
@@ -106,12 +106,12 @@ def check_airr_folder(folder: Path) -> None:
     check_new_folder(folder)
 
 
-def _airr(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd.DataFrame:
+def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd.DataFrame:
     n = len(table)
     columns: dict[str, Any] = {"sequence_id": [f"{name}.{row + 1}" for row in range(n)], "productive": "T"}
     columns |= {column: calls.names() for column, calls in table.genes.items()}
     if table.j_call is not None:
-        columns["locus"] = np.array([locus_of(gene) for gene in table.j_call.vocabulary], object)[table.j_call.codes]
+        columns["locus"] = np.array([infer_locus(gene) for gene in table.j_call.vocabulary], object)[table.j_call.codes]
     columns["junction_aa"] = table.decode()
     columns["duplicate_count"] = table.counts
     signals = ["", *(signal.name for signal in cohort.signals)]

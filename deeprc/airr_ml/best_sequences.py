@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.clones import content_hashes
+from deeprc.datasets.clones import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["BestSequences"]
@@ -54,7 +54,7 @@ class BestSequences:
             indices, scores = indices[better], scores[better]
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, scores])
-        hashes = np.concatenate([self.hashes, content_hashes(self._cohort, indices[len(self) :], self._fields)])
+        hashes = np.concatenate([self.hashes, hash_sequences(self._cohort, indices[len(self) :], self._fields)])
         self._keep(np.argsort(-scores, kind="stable"), indices, scores, hashes)
 
     def append(self, others: BestSequences) -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import excess_shares
-from deeprc.nn.contributions import tangent
+from deeprc.nn.contributions import linearise_outputs
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["excess_in_groups", "strongest_features"]
+__all__ = ["compute_excess_in_groups", "strongest_features"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -40,7 +40,7 @@ def strongest_features(
     found = [_representations(estimator, X, each.indices) for each in (positive, negative)]
     network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
-    gradient = tangent(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
+    gradient = linearise_outputs(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
     of_positive, of_negative = (((each - mean) * gradient).argmax(axis=1) for each in found)
     return of_positive, of_negative
 
@@ -49,7 +49,7 @@ def _representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices:
     """Return the representations of sequences by their indices in the container, (n, S)."""
     network, inference = estimator.model_.network, estimator.model_.inference(X)
     found = np.zeros((len(indices), network.n_values))
-    for position, places in _by_repertoire(X, indices):
+    for position, places in _group_by_repertoire(X, indices):
         rows = indices[places] - X.container.repertoire_offsets[X.rows[position]]
         with torch.no_grad():
             parts = [network.attend(batch)[0].cpu() for batch in inference.batches(position, rows)]
@@ -57,7 +57,7 @@ def _representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices:
     return found
 
 
-def _by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
+def _group_by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[int, Integers]]:
     """Yield the index of each repertoire that has some of the sequences, and the positions of these in `indices`."""
     starts, not_empty = X.container.repertoire_offsets[X.rows], np.flatnonzero(X.n_sequences)
     order = not_empty[np.argsort(starts[not_empty])]
@@ -68,7 +68,7 @@ def _by_repertoire(X: RepertoireDataset, indices: Integers) -> Iterator[tuple[in
             yield int(position[each[0]]), each
 
 
-def excess_in_groups(
+def compute_excess_in_groups(
     best: BestSequences, null: BestSequences, weight: float, groups: Integers, null_groups: Integers
 ) -> Floats:
     """Return the excess of each sequence of a list, compared with the null sequences of the same group, (n,).

@@ -14,11 +14,11 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.readers.layout import InvalidValueError, boolean
+from deeprc.datasets.readers.layout import InvalidValueError, parse_boolean
 from deeprc.datasets.report import PreprocessingReport
 from deeprc.errors import InputError
 
-__all__ = ["LABEL", "SHEET", "Folder", "convert", "locus_of", "names_as_found", "read_folder"]
+__all__ = ["LABEL", "SHEET", "Folder", "convert", "find_locus", "find_original_gene_names", "read_folder"]
 
 SHEET = "metadata.csv"
 LABEL = "label_positive"
@@ -102,7 +102,7 @@ def _labels(sheet: Metadata) -> dict[str, bool]:
     labels: dict[str, bool] = {}
     for repertoire_id, value in zip(sheet.repertoire_ids, sheet.table[LABEL].tolist(), strict=True):
         try:
-            label = None if pd.isna(value) else boolean(LABEL, str(value))
+            label = None if pd.isna(value) else parse_boolean(LABEL, str(value))
         except InvalidValueError as error:
             raise InputError(f"{sheet.path}: repertoire {repertoire_id!r}: {error}") from error
         if label is None:
@@ -145,7 +145,7 @@ def convert(
     return X.select([name for name in folder.repertoire_ids if name in there]), report
 
 
-def names_as_found(report: PreprocessingReport) -> dict[str, dict[str, str]]:
+def find_original_gene_names(report: PreprocessingReport) -> dict[str, dict[str, str]]:
     """Return, by field, the name in the files of each gene of the container; of several names, the most frequent."""
     names: dict[str, dict[str, str]] = {}
     for field in ("v_call", "j_call"):
@@ -157,7 +157,7 @@ def names_as_found(report: PreprocessingReport) -> dict[str, dict[str, str]]:
     return names
 
 
-def locus_of(report: PreprocessingReport) -> str | None:
+def find_locus(report: PreprocessingReport) -> str | None:
     """Return the chain of the training repertoires; None if none of their rows tells it."""
     loci = {each.locus for each in report.repertoires} | {name for each in report.repertoires for name in each.loci}
     known = sorted(name for name in loci if name)

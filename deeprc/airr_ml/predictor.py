@@ -20,19 +20,19 @@ import torch
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
 
-from deeprc.airr_ml.folders import LABEL, SHEET, Folder, convert, locus_of, names_as_found, read_folder
-from deeprc.airr_ml.ranking import ranked_sequences
-from deeprc.benchmarking.cross_fitting import cross_fit, mixed_folds
+from deeprc.airr_ml.folders import LABEL, SHEET, Folder, convert, find_locus, find_original_gene_names, read_folder
+from deeprc.airr_ml.ranking import rank_sequences
+from deeprc.benchmarking.cross_fitting import assign_mixed_folds, cross_fit
 from deeprc.benchmarking.methods import choose_methods
-from deeprc.benchmarking.search import with_setting
+from deeprc.benchmarking.search import apply_setting
 from deeprc.config import load_config
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.files import check_table_output, write_text
-from deeprc.groups import number_groups, pass_groups
+from deeprc.groups import index_groups, pass_groups
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
@@ -144,7 +144,7 @@ class ImmuneStatePredictor:
             If the folder lacks something, a file cannot be read, or there is one class only.
         """
         folder = read_folder(train_dir_path, labelled=True, group_by=self.group_by)
-        with _threads(self._cores):
+        with _limit_threads(self._cores):
             place = Path(tempfile.mkdtemp(prefix="deeprc-"))  # kept: sequences may be asked for later
             weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
             X, report = convert(folder, place, locus=self.locus, jobs=self._cores)
@@ -152,13 +152,13 @@ class ImmuneStatePredictor:
             if len(np.unique(y)) < 2:
                 raise InputError(f"{folder.path / SHEET}: only one class of {LABEL!r} has repertoires with sequences")
             try:
-                groups = _groups(folder, X)
+                groups = _index_donors(folder, X)
                 self.method_, estimator = self._fit(X, y, groups)
             except InputError:
                 raise
             except ValueError as error:
                 raise InputError(f"{folder.path}: {error}") from error
-            self._training = _Training(X, y, groups, estimator, names_as_found(report), locus_of(report))
+            self._training = _Training(X, y, groups, estimator, find_original_gene_names(report), find_locus(report))
         self.important_sequences_, self.evidence_ = self._rank(folder.name, _N_IMPORTANT)
         return self
 
@@ -174,8 +174,8 @@ class ImmuneStatePredictor:
         InputError
             If the folder does not exist or holds no repertoire.
         """
-        training, folder = self._fitted(), read_folder(test_dir_path, labelled=False)
-        with _threads(self._cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
+        training, folder = self._get_training(), read_folder(test_dir_path, labelled=False)
+        with _limit_threads(self._cores), tempfile.TemporaryDirectory(prefix="deeprc-") as place:
             X, _ = convert(folder, Path(place), locus=training.locus, jobs=self._cores)
             known = dict(zip(X.repertoire_ids, training.estimator.predict_proba(X)[:, 1].tolist(), strict=True))
         missing = [name for name in folder.repertoire_ids if name not in known]
@@ -204,9 +204,9 @@ class ImmuneStatePredictor:
 
     def _rank(self, dataset_name: str, top_k: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the table of the most associated sequences, and the table of the reasons, see `evidence_`."""
-        training = self._fitted()
-        with _threads(self._cores):
-            found = ranked_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
+        training = self._get_training()
+        with _limit_threads(self._cores):
+            found = rank_sequences(training.estimator, training.X, training.y, top_k, groups=training.groups)
         columns: dict[str, Any] = {"junction_aa": found["junction_aa"].tolist()}
         for field, names in training.names.items():
             if field in found:
@@ -220,7 +220,7 @@ class ImmuneStatePredictor:
     def _cores(self) -> int:
         return int(effective_n_jobs(self.n_jobs))
 
-    def _fitted(self) -> _Training:
+    def _get_training(self) -> _Training:
         if self._training is None:
             raise RuntimeError("the predictor has not been fitted yet: call `fit` first")
         return self._training
@@ -230,7 +230,7 @@ class ImmuneStatePredictor:
     ) -> tuple[str, RepertoireClassifier]:
         """Return the name of the method, and its estimator, fitted with its best setting."""
         self.cross_validated_auc_: dict[str, float] = {}
-        digests = np.array(repertoire_digests(X))
+        digests = np.array(digest_repertoires(X))
         fewest = min(len(np.unique(digests[y == label])) for label in (False, True))
         method = METHODS[0] if self.method == "auto" else self.method
         if fewest < _FEWEST and self.method == "auto":
@@ -248,12 +248,12 @@ class ImmuneStatePredictor:
             return method, stack
         ((entry,), _) = choose_methods([method], preset=_SEARCH, dataset=X)
         estimator, settings = entry.estimator, entry.search.settings([self.seed])
-        fold_of = mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
+        fold_of = assign_mixed_folds(X, y, min(self.n_folds, max(2, fewest)), groups)
         if fewest >= _FEWEST and fold_of.any():
             found = cross_fit(estimator, settings, X, y.astype(np.int64), fold_of, groups)
             self.cross_validated_auc_[method] = found.auc
             self._warn_of_guessing(found.auc)
-            estimator = with_setting(estimator, found.setting)
+            estimator = apply_setting(estimator, found.setting)
         return method, estimator.fit(X, y, **pass_groups(estimator, groups))
 
     def _warn_of_guessing(self, auc: float) -> None:
@@ -262,11 +262,11 @@ class ImmuneStatePredictor:
             _logger.warning(text, auc)
 
 
-def _groups(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
+def _index_donors(folder: Folder, X: RepertoireDataset) -> NDArray[np.int64] | None:
     """Return the index of the donor of each repertoire, (B,); None if the donors are not known."""
     if not folder.donors:
         return None
-    return number_groups(np.array([folder.donors.get(name) for name in X.repertoire_ids], object))
+    return index_groups(np.array([folder.donors.get(name) for name in X.repertoire_ids], object))
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def _frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:
 
 
 @contextmanager
-def _threads(n: int) -> Iterator[None]:
+def _limit_threads(n: int) -> Iterator[None]:
     """Let compiled code use n cores within the context."""
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(n)

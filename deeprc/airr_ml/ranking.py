@@ -34,31 +34,31 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.feature_groups import excess_in_groups, strongest_features
-from deeprc.airr_ml.sequence_scores import ASSOCIATION, has_memory, sequence_scores
+from deeprc.airr_ml.feature_groups import compute_excess_in_groups, strongest_features
+from deeprc.airr_ml.sequence_scores import ASSOCIATION, compute_sequence_scores, has_memory
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.carriers import Carriers, carrier_counts, in_parts
+from deeprc.baselines.carriers import Carriers, count_carriers, run_in_parts
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import (
     MIN_CONFIRMING,
     clone_null,
-    confirmed_share,
-    excess_of_scores,
+    estimate_confirmed_share,
     excess_shares,
+    interpolate_excess,
 )
 from deeprc.nn.contributions import ATTENTION
 from deeprc.progress import track
 from deeprc.stacking import Stack
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["can_rank", "ranked_sequences"]
+__all__ = ["can_rank", "rank_sequences"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -90,9 +90,9 @@ class _Cohort:
     max_sequences: int
     groups: Integers | None = None
 
-    def new_list(self) -> BestSequences:
+    def make_empty_list(self) -> BestSequences:
         """Return an empty list for sequences of the cohort."""
-        return BestSequences(self.X, gene_fields(self.X), self.max_sequences)
+        return BestSequences(self.X, list_gene_fields(self.X), self.max_sequences)
 
     @cached_property
     def digests(self) -> NDArray[np.str_]:
@@ -102,7 +102,7 @@ class _Cohort:
     @cached_property
     def clones(self) -> _Ranking:
         """The ranking of the clones of the cohort; see `_rank_clones`."""
-        return _rank_clones(self, gene_fields(self.X))
+        return _rank_clones(self, list_gene_fields(self.X))
 
     @cached_property
     def clones_without_genes(self) -> _Ranking:
@@ -110,7 +110,7 @@ class _Cohort:
         return _rank_clones(self, [])
 
 
-def ranked_sequences(
+def rank_sequences(
     estimator: RepertoireClassifier,
     X: RepertoireDataset,
     y: NDArray[np.bool_],
@@ -141,8 +141,8 @@ def ranked_sequences(
     -------
     A table with `junction_aa`, and `v_call` and `j_call` if the container has them; it has fewer rows if X has fewer
     sequences. Then `method`, the member of a stack that counts most for the sequence (empty without a stack);
-    `evidence`, the list of this member that has the sequence: a name of `sequence_scores`, or `association`, the
-    p-value of a clone; and `excess`, that of the sequence in this list.
+    `evidence`, the list of this member that has the sequence: a name of `compute_sequence_scores`, or `association`,
+    the p-value of a clone; and `excess`, that of the sequence in this list.
 
     Raises
     ------
@@ -155,12 +155,12 @@ def ranked_sequences(
     else:
         found = _rank(estimator, cohort)
         methods = np.full(len(found.best), "")
-    table = CloneSet(take_sequences(X, found.best.indices, gene_fields(X))).to_frame()
+    table = CloneSet(take_sequences(X, found.best.indices, list_gene_fields(X))).to_frame()
     return table.assign(method=methods, evidence=found.evidence, excess=found.excess)
 
 
 def can_rank(estimator: object) -> bool:
-    """Return whether `ranked_sequences` can rank by what an estimator has learned."""
+    """Return whether `rank_sequences` can rank by what an estimator has learned."""
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
@@ -210,7 +210,7 @@ def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort)
     highest = by_vote[np.searchsorted(sequence_of[by_vote], np.arange(len(first)))]
     in_lists = np.argsort(first)  # equal totals stay in the order of the lists
     order = in_lists[np.argsort(-totals[in_lists], kind="stable")][: cohort.max_sequences]
-    best = cohort.new_list()
+    best = cohort.make_empty_list()
     best.offer(indices[first[order]], totals[order])
     highest = highest[order]
     return _Ranking(best, excess[highest], evidence[highest]), names[highest]
@@ -227,16 +227,16 @@ def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
 
 def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
     """Return the best sequences by the lists of an estimator, followed by sequences that are in no list."""
-    positive, negative = _best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
+    positive, negative = _find_best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
         rankings = [_rank_public_clones(estimator, cohort)]
     elif not isinstance(estimator, DeepRCClassifier):
         rankings = [_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
-        negative = _best_by_scores(estimator, cohort, ~cohort.y)
-        rankings = _comparable_lists(estimator, cohort, positive, negative)
+        negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
+        rankings = _make_comparable_rankings(estimator, cohort, positive, negative)
     if not negative and not all(each.is_full for each in positive.values()):
-        negative = _best_by_scores(estimator, cohort, ~cohort.y)
+        negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
         merged = _append(merged, _ranking(name, each, np.zeros(len(each))))
@@ -248,7 +248,7 @@ def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
     return cohort.clones if estimator.genes else cohort.clones_without_genes
 
 
-def _comparable_lists(
+def _make_comparable_rankings(
     estimator: DeepRCClassifier,
     cohort: _Cohort,
     positive: Mapping[str, BestSequences],
@@ -257,10 +257,10 @@ def _comparable_lists(
     """Return the lists of an estimator with their excess, from the best sequences of both classes by each score."""
     n_sequences = cohort.X.n_sequences
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
-    excess = {name: _excess_of(best, negative[name], weight) for name, best in positive.items()}
+    excess = {name: _compute_excess(best, negative[name], weight) for name, best in positive.items()}
     confirmed = _confirmed_shares(estimator, cohort, positive, excess)
     own, null = positive[ATTENTION], negative[ATTENTION]
-    excess[ATTENTION] = excess_in_groups(own, null, weight, *strongest_features(estimator, cohort.X, own, null))
+    excess[ATTENTION] = compute_excess_in_groups(own, null, weight, *strongest_features(estimator, cohort.X, own, null))
     rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
     return [*rankings, cohort.clones] if has_memory(estimator) else rankings
 
@@ -270,7 +270,7 @@ def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
     return _Ranking(best, excess, np.full(len(best), name))
 
 
-def _excess_of(best: BestSequences, null: BestSequences, weight: float) -> Floats:
+def _compute_excess(best: BestSequences, null: BestSequences, weight: float) -> Floats:
     """Return the excess of sequences of positive repertoires, compared with those of negative ones, (n,)."""
     return excess_shares(best.scores, null.scores, np.full(len(null), weight), lowest_null=null.lowest)
 
@@ -282,24 +282,24 @@ def _confirmed_shares(
 
     Repertoires of one donor with the same label count once, by their mean.
     """
-    rows = _held_out(estimator, cohort)
+    rows = _find_held_out(estimator, cohort)
     if len(rows) == 0:
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
-        for name, scores in sequence_scores(estimator, cohort.X, at).items():
-            of_sequences = excess_of_scores(scores, lists[name].scores, excess[name])
+        for name, scores in compute_sequence_scores(estimator, cohort.X, at).items():
+            of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
             evidence[name].append(float(of_sequences.sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
     (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
     sizes = np.bincount(case.ravel())
     return {
-        name: confirmed_share(np.bincount(case.ravel(), values) / sizes, positive > 0)
+        name: estimate_confirmed_share(np.bincount(case.ravel(), values) / sizes, positive > 0)
         for name, values in evidence.items()
     }
 
 
-def _held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
+def _find_held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
     """Return the indices of repertoires from which an estimator has not learned; none if it does not say so.
 
     The repertoires that early stopping watched are added if the others are too few, as in a training of DeepRC alone.
@@ -320,21 +320,21 @@ def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
     rank = np.concatenate([np.arange(len(each.best)) for each in rankings])
     order = np.lexsort([rank, -excess])
     kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][: cohort.max_sequences]
-    merged = cohort.new_list()
+    merged = cohort.make_empty_list()
     merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
     return _Ranking(merged, excess[kept], evidence[kept])
 
 
-def _best_by_scores(
+def _find_best_by_scores(
     estimator: RepertoireClassifier, cohort: _Cohort, chosen: NDArray[np.bool_]
 ) -> dict[str, BestSequences]:
-    """Return, by the name of each of the `sequence_scores`, the best sequences of the chosen repertoires, (B,)."""
+    """Return the best sequences of the chosen repertoires, (B,), by the name of a list of `compute_sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
     for at in track(np.flatnonzero(chosen).tolist(), "ranking sequences", int(chosen.sum())):
         indices = np.arange(len(X[at])) + X.container.repertoire_offsets[X.rows[at]]
-        for name, scores in sequence_scores(estimator, X, at).items():
+        for name, scores in compute_sequence_scores(estimator, X, at).items():
             known = np.flatnonzero(scores > -np.inf)
-            of_name = best.setdefault(name, cohort.new_list())
+            of_name = best.setdefault(name, cohort.make_empty_list())
             of_name.offer(indices[known], scores[known])
     return best
 
@@ -348,7 +348,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
     10 by which its p-value is below that of a clone with a single, positive carrier.
     """
     X = cohort.X
-    clones, known = shared_clones(X, fields), Carriers.of(X, cohort.y, cohort.groups)
+    clones, known = find_shared_clones(X, fields), Carriers.of(X, cohort.y, cohort.groups)
     n_positive, n_all = int(known.label_sum.sum()), int(known.n_all.sum())
     single = n_positive / n_all
 
@@ -356,8 +356,8 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         p_values = fisher_p_values(positive, carriers, n_positive, n_all)
         return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
-    best, n_clones = cohort.new_list(), Counter[int]()
-    parts = in_parts(lambda start, stop: carrier_counts(clones, start, stop, known), len(clones))
+    best, n_clones = cohort.make_empty_list(), Counter[int]()
+    parts = run_in_parts(lambda start, stop: count_carriers(clones, start, stop, known), len(clones))
     for indices, positive, carriers in parts:
         n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))
         scores = score(positive, carriers)

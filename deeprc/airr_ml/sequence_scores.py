@@ -1,6 +1,6 @@
 """Scores of each sequence of a repertoire for the positive label, by a trained method.
 
-DeepRC has several scores, see `sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
+DeepRC has several scores, see `compute_sequence_scores`; `deeprc.airr_ml.ranking` makes a list of each.
 
 Letters: N sequences of a repertoire, P patterns (the positions of a k-mer's residues), M k-mers of a pattern.
 """
@@ -13,17 +13,17 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.estimators import RepertoireClassifier
 from deeprc.nn.contributions import ATTENTION
-from deeprc.nn.readings import as_array
+from deeprc.nn.readings import to_array
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.composition import CompositionReading, K
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["ASSOCIATION", "has_memory", "sequence_scores"]
+__all__ = ["ASSOCIATION", "compute_sequence_scores", "has_memory"]
 
 ASSOCIATION = "association"
 """The name of the list of clones by their p-values."""
@@ -33,7 +33,7 @@ _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
 Floats = NDArray[np.float64]
 
 
-def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
+def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:
     """Return the scores of each sequence of X[position] for the positive class, (N,), by the name of the list.
 
     DeepRC has up to three scores, in units that cannot be added: `attention`, the output, up to a constant, if the
@@ -43,13 +43,13 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
     """
     if isinstance(estimator, DeepRCClassifier):
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
-        composition = _composition_of(estimator)
+        composition = _find_composition(estimator)
         if composition is not None:
-            sums = _kmer_sums(X[position], [tuple(range(K))], as_array(composition.kmer_weights[:1]))
+            sums = _kmer_sums(X[position], [tuple(range(K))], to_array(composition.kmer_weights[:1]))
             scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
-        memory = _memory_of(estimator)
+        memory = _find_memory(estimator)
         if memory is not None:
-            scores[CloneReading.name] = _retrieved_evidence(*memory, X[position])
+            scores[CloneReading.name] = _retrieve_evidence(*memory, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
         return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
@@ -58,10 +58,10 @@ def sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, posit
 
 def has_memory(estimator: RepertoireClassifier) -> bool:
     """Return whether an estimator is DeepRC with a memory of clones that contributes to the positive class."""
-    return isinstance(estimator, DeepRCClassifier) and _memory_of(estimator) is not None
+    return isinstance(estimator, DeepRCClassifier) and _find_memory(estimator) is not None
 
 
-def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
+def _find_composition(estimator: DeepRCClassifier) -> CompositionReading | None:
     """Return the reading of the composition, if the network has one that contributes to the first output."""
     readings = estimator.model_.network.readings
     for gain, reading in () if readings is None else zip(readings.gains[:, 0].tolist(), readings, strict=True):
@@ -70,7 +70,7 @@ def _composition_of(estimator: DeepRCClassifier) -> CompositionReading | None:
     return None
 
 
-def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
+def _find_memory(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None:
     """Return the memory of clones and its gain, if the network has one that contributes to the first output."""
     readings = estimator.model_.network.readings
     if readings is None or CloneReading.name not in readings.names:
@@ -79,7 +79,7 @@ def _memory_of(estimator: DeepRCClassifier) -> tuple[CloneReading, float] | None
     return (cast("CloneReading", readings.members[CloneReading.name]), gain) if gain > 0 else None
 
 
-def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
+def _retrieve_evidence(memory: CloneReading, gain: float, repertoire: Repertoire) -> Floats:
     """Return the evidence for the positive class of each sequence that a memory retrieves, (N,); -inf for others."""
     hits = memory.find_clones_in(repertoire)
     added = np.zeros(len(repertoire))
@@ -90,7 +90,7 @@ def _retrieved_evidence(memory: CloneReading, gain: float, repertoire: Repertoir
 def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
     """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
     gapped = isinstance(estimator, GappedKmerLogisticRegression)
-    patterns = gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
+    patterns = list_gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
     genes = {"v_call": estimator.v_names_, "j_call": estimator.j_names_} if gapped else {}
     M = 20 ** len(patterns[0])
     every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))

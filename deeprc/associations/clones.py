@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.associations.columns import (
     CarrierCounts,
-    carriers_by_class,
+    make_carrier_columns,
     neighbour_tests,
     odds_ratios,
     stratified_odds_ratios,
@@ -27,10 +27,10 @@ from deeprc.associations.generation import generation_probabilities
 from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_carriers
 from deeprc.baselines.association import benjamini_hochberg, fisher_p_values
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import Clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import Clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError, show_parameters
-from deeprc.targets import nearest
+from deeprc.targets import suggest_nearest
 
 __all__ = ["COLUMNS", "CloneAssociations", "associate_clones"]
 
@@ -158,7 +158,7 @@ def associate_clones(
         raise InputError(f"`n_permutations={n_permutations}`: expected at least 0")
     donors = find_donors(dataset, target, group_by=group_by, stratify=stratify)
     codes = _class_codes(donors.class_names, classes)
-    fields = gene_fields(dataset)
+    fields = list_gene_fields(dataset)
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
     hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
     table = _make_table(dataset, donors, hits, is_stratified=bool(stratify))
@@ -166,10 +166,10 @@ def associate_clones(
     if probabilities is not None:
         table["generation_probability"] = probabilities
     sizes = dict(zip(donors.class_names, donors.count_by_stratum().sum(axis=0).tolist(), strict=True))
-    return CloneAssociations(table, sizes, hits.n_tested, (*donors.notes, *_unexchanged(labels)))
+    return CloneAssociations(table, sizes, hits.n_tested, (*donors.notes, *_describe_unexchanged_donors(labels)))
 
 
-def _unexchanged(labels: Integers) -> list[str]:
+def _describe_unexchanged_donors(labels: Integers) -> list[str]:
     """Return a sentence about donors that keep their label in all permutations, (U, 1 + P), if there are any."""
     n = int((labels[:, 1:] == labels[:, :1]).all(axis=1).sum()) if labels.shape[1] > _MIN_PERMUTATIONS else 0
     if n == 0:
@@ -184,7 +184,7 @@ def _class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
     """Return the indices of the classes that are tested."""
     for name in classes:
         if name not in names:
-            raise InputError(f"`classes={name!r}`: expected {' or '.join(names)}{nearest(name, names)}")
+            raise InputError(f"`classes={name!r}`: expected {' or '.join(names)}{suggest_nearest(name, names)}")
     return [code for code, name in enumerate(names) if not classes or name in classes]
 
 
@@ -197,7 +197,7 @@ def _find_hits(
     labels: Integers,
 ) -> _Hits:
     """Return the clones with a low p-value in one of the classes; the labels are those of `Donors.permute`."""
-    clones = shared_clones(dataset, fields)
+    clones = find_shared_clones(dataset, fields)
     tests = [ClassTest.of(donors.donor_of, donors.strata, labels == code) for code in codes]
     tested = [compare_carriers(clones, test, max_p) for test in tests]
     indices, bins, p_values = (np.concatenate([getattr(each, name) for each in tested]) for name in
@@ -236,7 +236,7 @@ def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_s
         fisher[own] = fisher_p_values(totals[0][own], totals[1][own], n_of_class, len(donors))
     columns: dict[str, Any] = {
         "class": np.array(names, dtype=object)[hits.codes],
-        **carriers_by_class(names, hits.carriers, "carriers"),
+        **make_carrier_columns(names, hits.carriers, "carriers"),
         "odds_ratio": ratios[:, 0],
         "odds_ratio_low": ratios[:, 1],
         "odds_ratio_high": ratios[:, 2],
@@ -255,7 +255,9 @@ def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) 
     kinds = find_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
     exact, near = (_count_kind(kinds == kind, donors) for kind in (EXACT, NEIGHBOUR))
     codes = hits.codes[:n]
-    columns: dict[str, NDArray[Any]] = dict(carriers_by_class(donors.class_names, exact + near, "metaclone_carriers"))
+    columns: dict[str, NDArray[Any]] = dict(
+        make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
+    )
     columns["metaclone_odds_ratio"] = odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
     tests = neighbour_tests(CarrierCounts(donors, near, codes, exact))
     columns["p_neighbours"], columns["q_neighbours"] = tests

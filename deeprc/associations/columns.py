@@ -16,7 +16,7 @@ from deeprc.associations.exact import stratified_p_values
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import MIN_CARRIERS
 
-__all__ = ["CarrierCounts", "carriers_by_class", "neighbour_tests", "odds_ratios", "stratified_odds_ratios"]
+__all__ = ["CarrierCounts", "make_carrier_columns", "neighbour_tests", "odds_ratios", "stratified_odds_ratios"]
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ class CarrierCounts:
         self.class_sizes, self.sizes = totals[rows, :, codes], totals.sum(axis=2)  # (n, K) each
 
 
-def carriers_by_class(names: Sequence[str], carriers: Integers, prefix: str) -> dict[str, Integers]:
+def make_carrier_columns(names: Sequence[str], carriers: Integers, prefix: str) -> dict[str, Integers]:
     """Return one column for each class from the numbers of carriers, (n, K, C)."""
     return {f"{prefix}:{name}": carriers[:, :, code].sum(axis=1) for code, name in enumerate(names)}
 
@@ -79,7 +79,7 @@ def stratified_odds_ratios(counts: CarrierCounts) -> Floats:
     return ratios
 
 
-def p_values_of(counts: CarrierCounts) -> Floats:
+def compute_p_values(counts: CarrierCounts) -> Floats:
     """Return the one-sided exact p-values over strata, (n,)."""
     columns = counts.of_class.sum(axis=1), counts.of_all, counts.class_sizes, counts.sizes
     return stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
@@ -89,6 +89,6 @@ def neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
     """Return p-values and q-values of neighbours, (n,) each; NaN if fewer than two donors carry a neighbour."""
     p_values, q_values = np.full((2, len(counts.of_all)), np.nan)
     is_tested = counts.of_all.sum(axis=1) >= MIN_CARRIERS
-    p_values[is_tested] = p_values_of(counts)[is_tested]
+    p_values[is_tested] = compute_p_values(counts)[is_tested]
     q_values[is_tested] = benjamini_hochberg(p_values[is_tested], int(is_tested.sum()))
     return p_values, q_values

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import group_codes, known_people
+from deeprc.evaluation.splits import group_codes, index_known_people
 from deeprc.targets import class_texts
-from deeprc.tasks import labels, parse_tasks
+from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
 
 __all__ = ["Donors", "find_donors"]
@@ -104,7 +104,7 @@ def find_donors(
     task = parse_tasks([target], metadata, source=source)[0]
     if task.kind == "regression":
         raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
-    of_each = labels([task], metadata)[:, 0]
+    of_each = encode_labels([task], metadata)[:, 0]
     groups = group_codes(metadata, group_by, source)
     kept, notes = _keep_repertoires(dataset, of_each, groups)
     labelled = np.stack([groups[kept], of_each[kept].astype(np.int64)])
@@ -117,8 +117,8 @@ def find_donors(
     sizes = np.bincount(donor, dataset.n_sequences[kept]).astype(np.int64)
     strata = _strata(metadata.iloc[kept], stratify, donor, source)
     if group_by is None:
-        notes += _several_repertoires(metadata.iloc[kept])
-    notes += _uninformative(strata, codes) if stratify else []
+        notes += _note_repeated_donors(metadata.iloc[kept])
+    notes += _note_uninformative_donors(strata, codes) if stratify else []
     return Donors(donor_of, task.class_names, codes, people, sizes, strata, tuple(notes))
 
 
@@ -159,9 +159,9 @@ def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, sou
     return np.asarray(pd.factorize(np.array(["\n".join(own) for own in values], dtype=object))[0], np.int64)
 
 
-def _several_repertoires(metadata: pd.DataFrame) -> list[str]:
+def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
     """Return a note if the sheet says that donors have several repertoires, but each repertoire counts as a donor."""
-    people = known_people(metadata, None)
+    people = index_known_people(metadata, None)
     if people is None or len(np.unique(people)) == len(people):
         return []
     return [
@@ -170,7 +170,7 @@ def _several_repertoires(metadata: pd.DataFrame) -> list[str]:
     ]
 
 
-def _uninformative(strata: Integers, codes: Integers) -> list[str]:
+def _note_uninformative_donors(strata: Integers, codes: Integers) -> list[str]:
     """Return a note about the donors whose stratum has one class only."""
     classes = pd.Series(codes).groupby(strata).transform("nunique").to_numpy()
     n = int((classes < 2).sum())

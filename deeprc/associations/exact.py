@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from deeprc.baselines.carriers import MIN_CARRIERS, in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, run_in_parts
 from deeprc.compilation import njit
 from deeprc.datasets.clones import Clones
 
@@ -99,7 +99,7 @@ def compare_carriers(clones: Clones, test: ClassTest, max_p: float) -> Tested:
     found: list[Integers] = []
     p_values: list[Floats] = []
     counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
-    for columns, own_p, own_counts, own_tested in in_parts(partial(_test_part, clones, test, max_p), len(clones)):
+    for columns, own_p, own_counts, own_tested in run_in_parts(partial(_test_part, clones, test, max_p), len(clones)):
         found.append(columns)
         p_values.append(own_p)
         counts += own_counts
@@ -256,7 +256,7 @@ def _test(
         for j in range(n_labels):
             if sums[j] >= needed:
                 p_value = room[0, sums[j] - low]
-                place = _bin_of(p_value, counts.shape[1])
+                place = _find_bin(p_value, counts.shape[1])
                 counts[j, place] += 1
                 if j == 0:
                     found[0, n_found], found[1, n_found], found[2, n_found] = clone, sums[0], n
@@ -266,6 +266,6 @@ def _test(
 
 
 @njit(inline="always")
-def _bin_of(p_value: Any, n_bins: Any) -> Any:
+def _find_bin(p_value: Any, n_bins: Any) -> Any:
     depth = -np.log10(max(p_value, 10.0**-_DECADES)) * _BINS_PER_DECADE
     return min(np.int64(depth), n_bins - 1)

@@ -78,7 +78,7 @@ def _mark(
             continue
         calls = repertoire.container.sequences.genes[field]
         codes = np.asarray(calls.codes[rows], np.int64)
-        is_exact &= codes == own.codes_in(calls.vocabulary)[near]
+        is_exact &= codes == own.encode_with(calls.vocabulary)[near]
         if field == "v_call" and families is not None:
             is_near &= _family_names(calls.vocabulary)[codes] == families[near]
     np.maximum.at(kinds, near[is_near], np.uint8(NEIGHBOUR))

@@ -23,7 +23,7 @@ from deeprc.evaluation.metrics import macro_auc
 from deeprc.groups import pass_path_groups
 from deeprc.tasks import Task
 
-__all__ = ["OneVsRest", "Predictions", "checked_scores", "measure_scores", "path_scores", "predict", "ranking_scores"]
+__all__ = ["OneVsRest", "Predictions", "measure_scores", "path_scores", "predict", "ranking_scores", "validate_scores"]
 
 Floats = NDArray[np.float64]
 
@@ -43,15 +43,15 @@ class OneVsRest:
 
     def fit(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
         """Learn from the repertoires X, (B,), and the indices of their classes y, (B,); all other arguments pass on."""
-        self.members = [clone(self.estimator).fit(X, own, **given) for own in self._against_others(y)]
+        self.members = [clone(self.estimator).fit(X, own, **given) for own in self._make_one_vs_rest_labels(y)]
         return self
 
     def fit_scores(self, X: RepertoireDataset, y: NDArray[np.int64], **given: Any) -> OneVsRest:
         """Learn as `fit` does, but without calibration, if only `decision_function` is needed."""
-        self.members = [clone(self.estimator).fit_scores(X, own, **given) for own in self._against_others(y)]
+        self.members = [clone(self.estimator).fit_scores(X, own, **given) for own in self._make_one_vs_rest_labels(y)]
         return self
 
-    def _against_others(self, y: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def _make_one_vs_rest_labels(self, y: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         return [(y == c).astype(np.int64) for c in range(int(y.max()) + 1)]
 
     def decision_function(self, X: RepertoireDataset) -> Floats:
@@ -82,25 +82,25 @@ def path_scores(
     """
     given = pass_path_groups(estimator, groups)
     if task.kind != "multiclass":
-        return checked_scores(estimator.decision_path(X, y, X_new, values, **given), (len(values), len(X_new)))
+        return validate_scores(estimator.decision_path(X, y, X_new, values, **given), (len(values), len(X_new)))
     n_classes = len(task.classes)
     each = [estimator.decision_path(X, (y == c).astype(np.int64), X_new, values, **given) for c in range(n_classes)]
-    return checked_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
+    return validate_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
 
 
 def ranking_scores(estimator: Any, task: Task, X: RepertoireDataset) -> Floats:
     """Return the scores that rank repertoires, (B,), or (B, C) for several classes; or the predicted numbers, (B,)."""
     if task.kind == "regression":
-        return checked_scores(estimator.predict(X), (len(X),))
+        return validate_scores(estimator.predict(X), (len(X),))
     if hasattr(estimator, "decision_function") and (task.kind == "binary" or isinstance(estimator, OneVsRest)):
         shape = (len(X),) if task.kind == "binary" else (len(X), len(task.classes))
-        return checked_scores(estimator.decision_function(X), shape)
-    probability = _checked_probabilities(estimator.predict_proba(X), task, len(X))
+        return validate_scores(estimator.decision_function(X), shape)
+    probability = _validate_probabilities(estimator.predict_proba(X), task, len(X))
     return probability[:, 1] if task.kind == "binary" else probability
 
 
-def _checked_probabilities(values: object, task: Task, n: int) -> Floats:
-    probability = checked_scores(values, (n, 2 if task.kind == "binary" else len(task.classes)))
+def _validate_probabilities(values: object, task: Task, n: int) -> Floats:
+    probability = validate_scores(values, (n, 2 if task.kind == "binary" else len(task.classes)))
     if not ((probability >= 0) & (probability <= 1)).all():
         raise ValueError(f"expected probabilities from 0 to 1, found {probability.min()} to {probability.max()}")
     return probability
@@ -162,7 +162,7 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
     has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)
     probability = estimator.probabilities_of(scores) if has_scale else estimator.predict_proba(X)
     cutoff = float(getattr(estimator, "min_probability", 0.5))
-    return Predictions(scores, _checked_probabilities(probability, task, len(X)), cutoff, members)
+    return Predictions(scores, _validate_probabilities(probability, task, len(X)), cutoff, members)
 
 
 def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[float]:
@@ -186,7 +186,7 @@ def measure_scores(task: Task, labels: NDArray[Any], scores: Floats) -> list[flo
     return [float(r2_score(labels, one)) for one in scores]
 
 
-def checked_scores(values: object, shape: Sequence[int]) -> Floats:
+def validate_scores(values: object, shape: Sequence[int]) -> Floats:
     """Return the output of an estimator as numbers; raise ValueError if it has another shape or NaN."""
     numbers = np.asarray(values, np.float64)
     if numbers.shape != tuple(shape) or np.isnan(numbers).any():

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.inner_folds import inner_folds
-from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.baselines.inner_folds import assign_inner_folds
+from deeprc.benchmarking.search import Setting, apply_setting, path_parameter, remove_path_parameter
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -21,7 +21,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
-__all__ = ["CrossFitted", "are_mixed", "cross_fit", "fold_aucs", "mixed_folds"]
+__all__ = ["CrossFitted", "are_mixed", "assign_mixed_folds", "cross_fit", "fold_aucs"]
 
 Floats = NDArray[np.float64]
 
@@ -84,8 +84,8 @@ def cross_fit(
     scores = np.zeros((len(settings), len(y)))
     for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         inside, outside = fold_of != fold, fold_of == fold
-        for rows in _paths(estimator, settings):
-            model = with_setting(estimator, without_path(estimator, settings[rows[0]]))
+        for rows in _group_by_path(estimator, settings):
+            model = apply_setting(estimator, remove_path_parameter(estimator, settings[rows[0]]))
             own = None if groups is None else groups[inside]
             if path is None or path not in settings[rows[0]]:
                 found = model.fit_scores(X[inside], y[inside], groups=own).decision_function(X)[None]
@@ -99,16 +99,16 @@ def cross_fit(
     return CrossFitted(settings[best], float(aucs[best]), scores[best])
 
 
-def mixed_folds(
+def assign_mixed_folds(
     X: RepertoireDataset, positive: NDArray[np.bool_], n_folds: int, groups: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Return the fold of each repertoire, (B,), for `cross_fit`; there are at most `n_folds` folds.
 
-    Each fold, and the rest without it, have both classes; see `inner_folds`. If this is not possible, all are in fold
-    0.
+    Each fold, and the rest without it, have both classes; see `assign_inner_folds`. If this is not possible, all are in
+    fold 0.
     """
     for n in range(n_folds, 1, -1):
-        fold_of = inner_folds(X, positive, n, groups)
+        fold_of = assign_inner_folds(X, positive, n, groups)
         if fold_of.any() and are_mixed(fold_of, positive.astype(np.int64)):
             return fold_of
     return np.zeros(len(X), np.int64)
@@ -127,12 +127,12 @@ def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
     return bool(((table > 0) & (table < table.sum(axis=1, keepdims=True))).all())
 
 
-def _paths(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
+def _group_by_path(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
     """Return the indices of settings in groups that are fitted together."""
     path = path_parameter(estimator)
     together: list[tuple[Setting, list[int]]] = []
     for row, setting in enumerate(settings):
-        rest = without_path(estimator, setting)
+        rest = remove_path_parameter(estimator, setting)
         rows = next((rows for other, rows in together if other == rest and path in setting), None)
         if rows is None:
             together.append((rest, [row]))

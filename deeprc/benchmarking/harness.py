@@ -21,12 +21,12 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
+from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, cohort_digest
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
-from deeprc.benchmarking.search import with_setting, without_path
+from deeprc.benchmarking.search import apply_setting, remove_path_parameter
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import check_for_training
@@ -37,10 +37,10 @@ from deeprc.evaluation.adjustment import adjusted_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.evaluation.folds_text import left_out_column
-from deeprc.evaluation.scoring import scoring_for
-from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
-from deeprc.evaluation.splits import donor_codes, donors_by_id, people, subject_column
+from deeprc.evaluation.folds_text import parse_left_out_column
+from deeprc.evaluation.scoring import choose_scoring
+from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
+from deeprc.evaluation.splits import donor_codes, donors_by_id, index_people, subject_column
 from deeprc.evaluation.strata import strata_columns
 from deeprc.files import write_text
 from deeprc.jobs import HERE, check_scheduler
@@ -100,18 +100,18 @@ def benchmark(
     folder, preset = None if output is None else Path(output), options.preset
     if resume and folder is not None and holds_benchmark(folder):
         header = read_header(folder)
-        names = _with_earlier_methods(header["asked"], names, folder)
+        names = _merge_earlier_methods(header["asked"], names, folder)
         preset = preset or header["preset"]
     preset = os.fspath(preset or "quick")
-    fold_of, validation_of, labels, task = labelled_folds(dataset, target, options)
+    fold_of, validation_of, labels, task = assign_labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
-    seeded = tuple(map(_seeded(options.seed), chosen))
+    seeded = tuple(map(_make_seed_setter(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
     content = cohort_digest(dataset)
     parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
     plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
-    asked |= {"left_out": left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
+    asked |= {"left_out": parse_left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
     store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
     cautions = [
         *_subject_cautions(plan, options.group_by),
@@ -146,7 +146,7 @@ def _split_methods(
     return list(methods), {}
 
 
-def _with_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
+def _merge_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Path) -> list[str]:
     """Return the methods with which a folder was begun, then the new ones.
 
     Raises
@@ -162,12 +162,12 @@ def _with_earlier_methods(asked: Sequence[str], names: Sequence[str], folder: Pa
     return list(dict.fromkeys([*asked, *names]))
 
 
-def _seeded(seed: int) -> Callable[[Method], Method]:
+def _make_seed_setter(seed: int) -> Callable[[Method], Method]:
     def with_seed(method: Method) -> Method:
         if "seed" not in method.estimator.get_params():
             return method
         return Method(
-            method.name, method.label, with_setting(method.estimator, {"seed": seed}), method.search, method.kind
+            method.name, method.label, apply_setting(method.estimator, {"seed": seed}), method.search, method.kind
         )
 
     return with_seed
@@ -181,7 +181,7 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     if column is None or column in [each.details["column"] for each in found]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
-    return [*found, *people_cautions(people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+    return [*found, *people_cautions(index_people(metadata, column), column, classes, kind=plan.task.kind, where="")]
 
 
 def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
@@ -197,9 +197,9 @@ def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
 
 def _column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return the warning about columns that the control `sheet` leaves out, unless the user named its columns."""
-    columns = columns_for_control(plan.dataset.metadata, [plan.task])
+    columns = select_control_columns(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]
-    return columns_left_out(columns) if columns.read in read else []
+    return warn_of_left_out_columns(columns) if columns.read in read else []
 
 
 def _write_folds(folder: Path, plan: NestedPlan) -> None:
@@ -236,7 +236,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         "kind": task.kind,
         "classes": list(task.classes),
         "n_repertoires": int((plan.fold_of >= 0).sum()),
-        **(_positive(plan, task) if task.kind == "binary" else {}),
+        **(_describe_positive_class(plan, task) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
         "folds": job_key(plan.fold_of.tolist()),
         "seed": plan.seed,
@@ -244,7 +244,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
     }
 
 
-def _positive(plan: NestedPlan, task: Task) -> dict[str, Any]:
+def _describe_positive_class(plan: NestedPlan, task: Task) -> dict[str, Any]:
     return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
 
 
@@ -255,7 +255,7 @@ class _Run:
         self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
     ) -> None:
         self.plan, self.store, self.progress = plan, store, progress
-        self.scoring = scoring_for(plan.task.kind, plan.task.classes)
+        self.scoring = choose_scoring(plan.task.kind, plan.task.classes)
         self.workers = options.workers
         self.started, self.ended = time.monotonic(), 0
         self.done: dict[str, tuple[Job, Outcome]] = {}
@@ -265,8 +265,8 @@ class _Run:
         self.n_total = sum(map(len, searches.values())) + len(searches)
 
     def result(self, title: str, cautions: Sequence[Caution], donors: Mapping[str, int] | None) -> BenchmarkResult:
-        self._run([job for jobs in _in_turn(self.searches.values()) for job in jobs])
-        finals = {place: self._final(*place) for place in self.searches}
+        self._run([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
+        finals = {place: self._find_final_job(*place) for place in self.searches}
         unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
         jobs = [job for job in finals.values() if job is not None]
         self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
@@ -328,24 +328,24 @@ class _Run:
             return
         seen = set()
         for job in jobs:
-            rest = without_path(job.estimator, job.settings[0])
+            rest = remove_path_parameter(job.estimator, job.settings[0])
             key = job_key(job.method, rest)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
                 try:
-                    with_setting(job.estimator, rest).prepare(self.plan.dataset)
+                    apply_setting(job.estimator, rest).prepare(self.plan.dataset)
                 except Exception as error:  # the job will raise and report it again
                     logger.debug("%s: cannot be prepared: %s", job.method, error)
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
-            left = seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
+            left = estimate_seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
             if self.workers.scheduler is not None:  # unknown workers: the speed so far
                 self.ended += 1
                 left = (time.monotonic() - self.started) / self.ended * len(waiting)
             self.progress(len(self.done), self.n_total, left)
 
-    def _final(self, name: str, fold: int) -> Job | None:
+    def _find_final_job(self, name: str, fold: int) -> Job | None:
         """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""
         method = next(each for each in self.plan.methods if each.name == name)
         jobs = self.searches[name, fold]
@@ -407,7 +407,7 @@ class _Run:
         return pd.DataFrame(rows, columns=["method", "fold", "task", *names])
 
 
-def _in_turn(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
+def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
     """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
     every = [list(group) for group in groups]
     longest = max(map(len, every), default=0)

@@ -32,17 +32,17 @@ from deeprc.benchmarking.answers import (
     predict,
     ranking_scores,
 )
-from deeprc.benchmarking.search import Setting, path_parameter, with_setting, without_path
+from deeprc.benchmarking.search import Setting, apply_setting, path_parameter, remove_path_parameter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import Terminated
 from deeprc.estimators import BinaryClassifier
-from deeprc.evaluation.scoring import scoring_for
+from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.splits import Split
 from deeprc.groups import pass_groups
 from deeprc.jobs import HERE, Workers, run_jobs
 from deeprc.tasks import Task
 
-__all__ = ["Job", "Outcome", "job_key", "run_benchmark_jobs", "run_job", "seconds_left"]
+__all__ = ["Job", "Outcome", "estimate_seconds_left", "job_key", "run_benchmark_jobs", "run_job"]
 
 Outcome = dict[str, Any]
 """Result of a job as JSON values; a failed job has the key `error`.
@@ -99,10 +99,12 @@ class Job:
 
 def job_key(*parts: Any) -> str:
     """Return a digest of values: JSON values, arrays, and other objects such as estimators."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=_plain).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(
+        json.dumps(parts, sort_keys=True, default=_make_canonical).encode(), digest_size=12
+    ).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _make_canonical(value: Any) -> Any:
     """Return a representation of a value that is equal in every process."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         content = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16).hexdigest()
@@ -120,43 +122,43 @@ def run_job(job: Job) -> Outcome:
     memory = _reset_peak()
     started, cpu = time.perf_counter(), time.process_time()
     try:
-        outcome = (_search if job.kind == "search" else _final)(job)
+        outcome = (_search if job.kind == "search" else _predict_test_fold)(job)
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
-        return {"error": _one_line(error)}
+        return {"error": _format_error(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
     return {**outcome, **cost, "peak_memory_mb": _status_mb(_PEAK) - memory}
 
 
-def _one_line(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _search(job: Job) -> Outcome:
     """Return the AUC (or macro AUC, or r2) of each setting on the validation fold."""
-    dataset = _opened(job.cohort)
+    dataset = _open_cohort(job.cohort)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.labels[train], dataset[validation]
     path = path_parameter(job.estimator)
     if len(job.settings) > 1:
         assert path is not None
-        estimator = with_setting(job.estimator, without_path(job.estimator, job.settings[0]))
+        estimator = apply_setting(job.estimator, remove_path_parameter(job.estimator, job.settings[0]))
         groups = None if job.groups is None else job.groups[train]
         scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings], groups)
     else:
-        scores = ranking_scores(_fitted(job, dataset, calibrate=False), job.task, X_new)[None]
+        scores = ranking_scores(_fit_estimator(job, dataset, calibrate=False), job.task, X_new)[None]
     found = measure_scores(job.task, job.labels[validation], scores)
-    name = scoring_for(job.task.kind).measure
+    name = choose_scoring(job.task.kind).measure
     return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
 
 
-def _final(job: Job) -> Outcome:
+def _predict_test_fold(job: Job) -> Outcome:
     """Return the predictions for the test fold, with probabilities calibrated on the validation fold."""
-    dataset = _opened(job.cohort)
+    dataset = _open_cohort(job.cohort)
     X = dataset[job.split.test]
-    estimator = _fitted(job, dataset, calibrate=True)
+    estimator = _fit_estimator(job, dataset, calibrate=True)
     labels = job.labels[job.split.test].tolist()
     if job.task.kind == "multiclass":
         labels = [job.task.classes[index] for index in labels]
@@ -169,7 +171,7 @@ def _final(job: Job) -> Outcome:
         validation = predict(estimator, job.task, X_validation)
     known = None if validation.probability is None else (validation.probability, y_validation)
     measured = measure_scores(job.task, y_validation, validation.scores[None])[0]
-    name = scoring_for(job.task.kind).measure
+    name = choose_scoring(job.task.kind).measure
     return {
         "setting": job.settings[0],
         f"validation_{name}": measured,
@@ -187,17 +189,17 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
     if getattr(job.estimator, "uses_validation", False):
         return None
     learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
-    estimator = _fitted(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
+    estimator = _fit_estimator(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
     scores = ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 
 
-def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
+def _fit_estimator(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEstimator | OneVsRest:
     """Return the estimator, fitted to the training folds; estimators that stop early also get the validation fold.
 
     Without `calibrate`, deeprc's own classifiers of two classes omit the fits that only probabilities need.
     """
-    estimator = with_setting(job.estimator, job.settings[0])
+    estimator = apply_setting(job.estimator, job.settings[0])
     both = job.split.train, job.split.validation
     (X, y), (X_validation, y_validation) = ((dataset[rows], job.labels[rows]) for rows in both)
     groups, groups_validation = (None if job.groups is None else job.groups[rows] for rows in both)
@@ -213,16 +215,16 @@ def _fitted(job: Job, dataset: RepertoireDataset, *, calibrate: bool) -> BaseEst
 
 
 @lru_cache(maxsize=1)
-def _container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
+def _open_cached_container(path: str, _: tuple[int, ...]) -> RepertoireDataset:
     return open_dataset(path)
 
 
-def _opened(cohort: str | RepertoireDataset) -> RepertoireDataset:
+def _open_cohort(cohort: str | RepertoireDataset) -> RepertoireDataset:
     """Return the dataset; a container is opened once per process, and again if its file has been replaced."""
     if not isinstance(cohort, str):
         return cohort
     status = os.stat(cohort)
-    return _container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
+    return _open_cached_container(cohort, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 def _reset_peak() -> float:
@@ -245,10 +247,10 @@ def run_benchmark_jobs(jobs: Sequence[Job], workers: Workers = HERE) -> Generato
     with closing(run_jobs(run_job, jobs, workers, hint="continue with `resume`")) as ended:
         for job, future in ended:
             error = future.exception()
-            yield job, future.result() if error is None else {"error": _one_line(error)}
+            yield job, future.result() if error is None else {"error": _format_error(error)}
 
 
-def seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:
+def estimate_seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job], *, running: int) -> float | None:
     """Estimate the seconds of the waiting jobs, from ended jobs of the same method and kind, or else from all."""
     spent: dict[tuple[str, str], list[float]] = {}
     for job, outcome in done:

@@ -9,9 +9,9 @@ from deeprc.benchmarking.tables import (
     PROBABILITY_COLUMNS,
     PROBABILITY_LEGEND,
     Cell,
+    collapse_whitespace,
     incomplete_methods,
     number_text,
-    one_line,
     probability_rows,
     table_columns,
     table_legend,
@@ -48,11 +48,11 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
     The captions have the text that is below the tables in Markdown, without the chosen settings. The label of the first
     table is `label`, and that of the table of probabilities, if there is one, `label` and "-probabilities".
     """
-    groups = [[[_latex(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
+    groups = [[[_render_cell(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
     text += _float(table_columns(result.scoring), groups, _caption(result), label)
     if len(result.probabilities):
-        *rows, base_rate = [[_latex(cell) for cell in row] for row in probability_rows(result)]
+        *rows, base_rate = [[_render_cell(cell) for cell in row] for row in probability_rows(result)]
         caption = [*_title(result), PROBABILITY_LEGEND]
         text += "\n" + _float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
     return text
@@ -62,7 +62,7 @@ def _float(
     columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], caption: Sequence[str], label: str
 ) -> str:
     """Return a float of a table with rules between groups of rows; the cells are already LaTeX."""
-    header = " & ".join(["", *map(_latex, columns[1:])]) + r" \\"
+    header = " & ".join(["", *map(_render_cell, columns[1:])]) + r" \\"
     lines = [
         r"\begin{table}[htp]",
         r"  \centering",
@@ -74,7 +74,7 @@ def _float(
     for group in groups:
         lines += [r"    \midrule", *(f"    {_latex_row(row)}" for row in group)]
     lines += [r"    \bottomrule", r"  \end{tabular}%", "  }", r"  \caption{"]
-    lines += [f"    {_latex(show_parameters(sentence))}" for sentence in caption]
+    lines += [f"    {_render_cell(show_parameters(sentence))}" for sentence in caption]
     lines += ["  }", rf"  \label{{{label}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
@@ -93,9 +93,13 @@ def _caption(result: BenchmarkResult) -> list[str]:
     ]
 
 
-def _latex(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     if isinstance(cell, str):
-        return "--" if cell == "-" else "".join(_LATEX.get(character, character) for character in one_line(cell))
+        return (
+            "--"
+            if cell == "-"
+            else "".join(_LATEX.get(character, character) for character in collapse_whitespace(cell))
+        )
     value, sd = number_text(cell.value), number_text(cell.sd)
     mean = rf"\textbf{{{value}}}" if cell.is_best else value
     return mean if sd == "-" else rf"{mean} {{\footnotesize $\pm$ {sd}}}"

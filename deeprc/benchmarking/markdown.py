@@ -13,10 +13,10 @@ from deeprc.benchmarking.tables import (
     VALIDATED,
     Cell,
     chosen_settings,
+    collapse_whitespace,
     incomplete_methods,
     member_lines,
     number_text,
-    one_line,
     probability_rows,
     table_columns,
     table_legend,
@@ -43,14 +43,14 @@ def render_markdown(result: BenchmarkResult) -> str:
     for kind, group in table_rows(result).items():
         if group and kind in _HEADINGS:
             rows.append([_HEADINGS[kind], *[""] * (len(columns) - 1)])
-        rows += [[_markdown(cell) for cell in row] for row in group]
-    parts = [f"# {one_line(result.title)}"] if result.title else []
-    parts.append(_aligned([columns, *rows]))
+        rows += [[_render_cell(cell) for cell in row] for row in group]
+    parts = [f"# {collapse_whitespace(result.title)}"] if result.title else []
+    parts.append(_align_table([columns, *rows]))
     legend = " ".join(table_legend(result.comparison, result.methods, result.scoring))
-    parts.append(_filled(legend))
+    parts.append(_wrap_text(legend))
     settings = chosen_settings(result.choices, result.methods, result.scoring)
     has_validation = any(each.validation for each in settings)
-    chosen_by = _filled(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
+    chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
     for heading, body in (
         ("Warnings", _bullets([each.text for each in result.cautions if each.section != "controls"])),
         ("What the controls say", _bullets([each.text for each in result.cautions if each.section == "controls"])),
@@ -65,21 +65,21 @@ def render_markdown(result: BenchmarkResult) -> str:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(show_parameters(line))}" for line in lines)
+    return "\n".join(f"- {_escape_text(show_parameters(line))}" for line in lines)
 
 
 def _probabilities(result: BenchmarkResult) -> str:
     if result.probabilities.empty:
         return ""
-    rows = [[_escaped(cell) for cell in row] for row in probability_rows(result)]
-    return f"{_aligned([PROBABILITY_COLUMNS, *rows])}\n\n{_filled(PROBABILITY_LEGEND)}"
+    rows = [[_escape_text(cell) for cell in row] for row in probability_rows(result)]
+    return f"{_align_table([PROBABILITY_COLUMNS, *rows])}\n\n{_wrap_text(PROBABILITY_LEGEND)}"
 
 
-def _filled(text: str) -> str:
-    return textwrap.fill(_escaped(text), 110, break_long_words=False, break_on_hyphens=False)
+def _wrap_text(text: str) -> str:
+    return textwrap.fill(_escape_text(text), 110, break_long_words=False, break_on_hyphens=False)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def _align_table(rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table whose columns are aligned as text; the first row is the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
@@ -91,18 +91,18 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
-def _markdown(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     if isinstance(cell, str):
-        return _escaped(cell)
+        return _escape_text(cell)
     value, sd = number_text(cell.value), number_text(cell.sd)
     mean = f"**{value}**" if cell.is_best else value
     return mean if sd == "-" else f"{mean} ± {sd}"
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Return text in one line, with an escape where Markdown would read more than text; `a_b` and `<0.001` need none.
 
     Names of parameters in backticks stay code.
     """
     marks = rf"{PARAMETER.pattern}|[\\|*`]|<(?=[A-Za-z/!?])|(?<![^\W_])_|_(?![^\W_])"
-    return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", one_line(text))
+    return re.sub(marks, lambda mark: mark[0] if len(mark[0]) > 1 else f"\\{mark[0]}", collapse_whitespace(text))

@@ -15,22 +15,22 @@ from typing import Any, Literal
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 from deeprc.benchmarking.registry import METHODS
-from deeprc.benchmarking.search import Search, parse_search, with_setting
+from deeprc.benchmarking.search import Search, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError
-from deeprc.evaluation.sheet_control import columns_for_control, shown_columns
+from deeprc.evaluation.sheet_control import format_column_names, select_control_columns
 from deeprc.tasks import Task
 
 __all__ = [
     "Method",
     "choose_methods",
     "estimator_class",
+    "explain_unfit_target",
     "make_methods",
     "names_code",
     "search_presets",
     "split_names",
-    "unfit_for",
 ]
 
 _FOLDER = "benchmark"
@@ -61,7 +61,7 @@ class Method:
     kind: Literal["method", "control", "truth"] = "method"
 
 
-def _classes() -> list[str]:
+def _list_method_classes() -> list[str]:
     """Return the `module:Class` of each method that comes with deeprc; files may name only these."""
     return [known.estimator for known in METHODS.values()]
 
@@ -119,11 +119,11 @@ def choose_methods(
         for one in known if name == "all" else [name]:
             if one in chosen or one in own:
                 continue
-            reason = unfit_for(one, task)
-            method = None if reason else _with_columns(chosen_preset.make(one, known), dataset, task)
+            reason = explain_unfit_target(one, task)
+            method = None if reason else _set_sheet_columns(chosen_preset.make(one, known), dataset, task)
             if method is not None and method.name in chosen and "=" in one:
                 raise InputError(f"`methods={one}`: there is a method {method.name!r} already; choose another name")
-            reason = reason or _unfit(method, dataset, task)
+            reason = reason or _explain_unfit_method(method, dataset, task)
             if reason is not None and name != "all":
                 raise InputError(f"`methods={one}`: {reason}")
             if method is not None and reason is None:
@@ -132,12 +132,12 @@ def choose_methods(
                 skipped[one] = str(reason)
     for name, estimator in own.items():
         chosen[name] = chosen_preset.complete(name, estimator)
-        reason = _unfit(chosen[name], dataset, task)
+        reason = _explain_unfit_method(chosen[name], dataset, task)
         if reason is not None:
             raise InputError(f"method {name!r}: {reason}")
     if not chosen:
         raise InputError("no method was given; expected `methods` with some of: " + ", ".join(known))
-    return _named_apart(chosen), {name: why for name, why in skipped.items() if name not in chosen}
+    return _make_names_unique(chosen), {name: why for name, why in skipped.items() if name not in chosen}
 
 
 def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
@@ -152,7 +152,7 @@ def make_methods(names: Sequence[str], *, preset: str | Path) -> list[Method]:
     return [chosen_preset.make(name, list(METHODS)) for name in names]
 
 
-def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
+def _make_names_unique(chosen: Mapping[str, Method]) -> list[Method]:
     """Return the methods with unique names: of two classes `a:Model` and `b:Model`, the second has its full name."""
     apart: dict[str, Method] = {}
     for asked, method in chosen.items():
@@ -161,7 +161,7 @@ def _named_apart(chosen: Mapping[str, Method]) -> list[Method]:
     return list(apart.values())
 
 
-def unfit_for(name: str, task: Task) -> str | None:
+def explain_unfit_target(name: str, task: Task) -> str | None:
     """Return why a method of `METHODS` cannot predict a target; None if it can, and for other methods."""
     form = METHODS.get(name)
     if form is None:
@@ -203,7 +203,9 @@ class _Preset:
             raise InputError(f"`preset={preset}`: neither a file nor one of {', '.join(search_presets())}")
         if not isinstance(body, dict) or not all(isinstance(entry, dict) for entry in body.values()):
             raise InputError(f"{preset}: expected a section for each method, with {', '.join(sorted(_KEYS))}")
-        sections = {str(name): _for_kind(entry, f"{preset}: {name}", task) for name, entry in body.items()}
+        sections = {
+            str(name): _select_section_for_kind(entry, f"{preset}: {name}", task) for name, entry in body.items()
+        }
         return cls(str(preset), task, sections)
 
     def list_methods(self, coded: Container[str]) -> list[str]:
@@ -222,33 +224,35 @@ class _Preset:
     def make(self, name: str, known: Sequence[str]) -> Method:
         """Return an unfitted method, without a check of a cohort; the `known` names are for messages."""
         if name in METHODS:
-            return self._registered(name)
+            return self._make_registered_method(name)
         entry = self.sections.get(name, {})
         if names_code(name):
             key, where = _name_and_code(name)
             if self.sections.get(key, {}).get("estimator", where) != where:
                 raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
             label = where.rpartition(":")[2] if key == where else key
-            return self.complete(label, _made(estimator_class(where), where), section=key)
+            return self.complete(label, _instantiate(estimator_class(where), where), section=key)
         if name not in self.sections:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             raise InputError(f"no method {name!r}{hint} Methods: all, {', '.join(known)}, or module:Class")
         listed = entry.get("estimator")
-        if listed not in _classes():
+        if listed not in _list_method_classes():
             if isinstance(listed, str) and ":" in listed:
                 why = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {why}")
             raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
-        return self.complete(name, _made(estimator_class(listed), listed))
+        return self.complete(name, _instantiate(estimator_class(listed), listed))
 
-    def _registered(self, name: str) -> Method:
+    def _make_registered_method(self, name: str) -> Method:
         form = METHODS[name]
         label, where = form.label, form.estimator
         if self.task.kind == "regression":
             label, where = form.number_label or label, form.for_numbers
-        estimator = with_setting(estimator_class(where)(), dict(form.fixed))
-        return _with_entry(Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source)
+        estimator = apply_setting(estimator_class(where)(), dict(form.fixed))
+        return _apply_preset_entry(
+            Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source
+        )
 
     def complete(self, name: str, estimator: BaseEstimator, *, section: str | None = None) -> Method:
         """Return the method of another estimator, with the parameters, search space and label of its section."""
@@ -256,10 +260,10 @@ class _Preset:
         if isinstance(estimator, type) or not all(hasattr(estimator, each) for each in needed):
             found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
             raise InputError(f"method {name!r}: expected an object with {', '.join(needed)}, found {found}")
-        return _with_entry(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
+        return _apply_preset_entry(Method(name, name, estimator), self.sections.get(section or name, {}), self.source)
 
 
-def _for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
+def _select_section_for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any]:
     """Return a section for the kind of a target; for regression, keys under `regression` replace others."""
     own = entry.get("regression", {})
     if not isinstance(own, Mapping):
@@ -268,14 +272,14 @@ def _for_kind(entry: Mapping[str, Any], where: str, task: Task) -> dict[str, Any
     return {**rest, **own} if task.kind == "regression" else rest
 
 
-def _with_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
+def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -> Method:
     """Return the method; the control `sheet` gets the columns that it may read."""
     if method.name != "sheet-columns" or method.estimator.get_params()["columns"]:
         return method
     table = dataset.metadata
-    columns = columns_for_control(table, [task]).read
-    label = f"{method.label} ({shown_columns(columns)})" if columns else method.label
-    return replace(method, estimator=with_setting(method.estimator, {"columns": columns}), label=label)
+    columns = select_control_columns(table, [task]).read
+    label = f"{method.label} ({format_column_names(columns)})" if columns else method.label
+    return replace(method, estimator=apply_setting(method.estimator, {"columns": columns}), label=label)
 
 
 def names_code(name: str) -> bool:
@@ -289,14 +293,14 @@ def _name_and_code(name: str) -> tuple[str, str]:
     return (key, where) if equals else (name, name)
 
 
-def _made(kind: type[BaseEstimator], where: str) -> BaseEstimator:
+def _instantiate(kind: type[BaseEstimator], where: str) -> BaseEstimator:
     try:
         return kind()
     except TypeError as error:
         raise InputError(f"{where}: cannot be made without arguments: {error}") from error
 
 
-def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
+def _apply_preset_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method:
     """Return a method with the fixed parameters, search space and label of its section in a preset."""
     if not entry:
         return method
@@ -308,9 +312,9 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     if not isinstance(fixed, Mapping):
         raise InputError(f"{where}.fixed: expected names and values of parameters, found {fixed!r}")
     search = parse_search(entry.get("search", {}), trials=entry.get("trials", 1), source=f"{where}.search")
-    estimator = with_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
+    estimator = apply_setting(method.estimator, {str(name): read_exponent(value) for name, value in fixed.items()})
     for setting in search.settings([0])[:_MAX_CHECKED] or [{}]:
-        one = with_setting(estimator, setting)  # raises an error if a parameter does not exist
+        one = apply_setting(estimator, setting)  # raises an error if a parameter does not exist
         try:
             getattr(one, "check_parameters", lambda: None)()
         except ValueError as error:
@@ -318,7 +322,7 @@ def _with_entry(method: Method, entry: Mapping[str, Any], source: str) -> Method
     return replace(method, estimator=estimator, search=search, label=str(entry.get("label", method.label)))
 
 
-def _unfit(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
+def _explain_unfit_method(method: Method | None, dataset: RepertoireDataset, task: Task) -> str | None:
     """Return why a method cannot be used with a cohort or a target; None if it can."""
     if method is None:
         return None
@@ -346,7 +350,7 @@ def estimator_class(where: str) -> type[BaseEstimator]:
         If there is no such class, or it is no scikit-learn estimator.
     """
     module, _, name = where.partition(":")
-    if where not in _classes() and os.getcwd() not in sys.path:
+    if where not in _list_method_classes() and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as Python does for scripts; worker processes do the same
     try:
         found = importlib.import_module(module)

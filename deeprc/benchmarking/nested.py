@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from deeprc.benchmarking.jobs import Job, job_key
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.search import Setting, without_path
-from deeprc.datasets.cache import content_digest
+from deeprc.benchmarking.search import Setting, remove_path_parameter
+from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_file import read_folds
-from deeprc.evaluation.folds_text import left_out_column
-from deeprc.evaluation.left_out import assign_left_out, left_out_values
+from deeprc.evaluation.folds_text import parse_left_out_column
+from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
 from deeprc.evaluation.splits import Split, adjust_split, assign_folds
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.versions import package_version
 
-__all__ = ["NestedPlan", "cohort_digest", "labelled_folds"]
+__all__ = ["NestedPlan", "assign_labelled_folds", "cohort_digest"]
 
 _MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
 
 
-def labelled_folds(
+def assign_labelled_folds(
     dataset: RepertoireDataset, target: str, options: BenchmarkOptions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[Any], Task]:
     """Return the test fold and the validation folds of each repertoire, the labels, and the task.
@@ -45,15 +45,15 @@ def labelled_folds(
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.weight != 1:
         raise InputError(f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'")
-    label = labels([task], dataset.metadata)[:, 0]
+    label = encode_labels([task], dataset.metadata)[:, 0]
     folds, group_by, seed = options.folds, options.group_by, options.seed
     validation_of = None
     if isinstance(folds, int | np.integer):
         n_folds = int(folds)
         fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
-    elif (column := left_out_column(folds)) is not None:
+    elif (column := parse_left_out_column(folds)) is not None:
         fold_of = assign_left_out(dataset.metadata, [task], column, group_by=group_by, source=source)
-        n_folds = len(left_out_values(dataset.metadata, column, source))
+        n_folds = len(list_left_out_values(dataset.metadata, column, source))
         validation_of = np.full((n_folds, len(dataset)), -1)
         for fold in range(n_folds):
             rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
@@ -87,7 +87,7 @@ def cohort_digest(dataset: RepertoireDataset) -> str:
     container: object = dataset.container
     rows = dataset.rows.tolist()
     if isinstance(container, StoredContainer):
-        return job_key(content_digest(container), rows)
+        return job_key(digest_container(container), rows)
     from deeprc.datasets.simulation import SimulatedDataset
     from deeprc.datasets.simulation.recipe import cohort_to_mapping
 
@@ -167,7 +167,7 @@ class NestedPlan:
             return []
         groups: dict[str, list[Setting]] = {}
         for setting in settings:
-            groups.setdefault(job_key(without_path(method.estimator, setting)), []).append(setting)
+            groups.setdefault(job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
         return [
             self._job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
             for group in groups.values()
@@ -180,7 +180,12 @@ class NestedPlan:
 
     def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         kind_of = type(method.estimator)
-        what = f"{kind_of.__module__}:{kind_of.__qualname__}", _source(kind_of), method.estimator.get_params(), settings
+        what = (
+            f"{kind_of.__module__}:{kind_of.__qualname__}",
+            _get_source_code(kind_of),
+            method.estimator.get_params(),
+            settings,
+        )
         groups = None if self.groups is None else self.groups.tolist()
         folds: tuple[Any, ...] = self.fold_of.tolist(), self.labels.tolist(), fold, self.task.kind, groups
         folds += () if self.validation_of is None else (self.validation_of.tolist(),)
@@ -208,7 +213,7 @@ class NestedPlan:
         )
 
 
-def _source(kind: type) -> str:
+def _get_source_code(kind: type) -> str:
     """Return the source code of a user's class, which may change between two calls; "" for a class of deeprc."""
     if kind.__module__.partition(".")[0] == "deeprc":
         return ""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deeprc.evaluation.adjustment import one_or_several
+from deeprc.evaluation.adjustment import to_column_names
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.jobs import Workers
 
@@ -53,7 +53,7 @@ class BenchmarkOptions:
     scheduler: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjust_for", one_or_several(self.adjust_for))
+        object.__setattr__(self, "adjust_for", to_column_names(self.adjust_for))
         _ = self.workers
 
     @property

@@ -26,7 +26,7 @@ from deeprc.evaluation.scoring import BINARY, Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.strata import auc_within
 from deeprc.files import write_text
-from deeprc.rich import details, interval, table
+from deeprc.rich import render_details, render_interval, render_table
 
 __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 
@@ -101,8 +101,10 @@ class BenchmarkResult:
                 [f"{value:.3f}", f"{low:.3f} to {high:.3f}"] if known else ["", self.failures.get(row["method"], "")]
             )
             rows.append([labels[row["method"]], *numbers])
-            pictures.append(interval(low, value, high, chance=0.5 if self.scoring.kind == "binary" else None))
-        return details(self.title, [], table(["method", self.scoring.heading, "95% interval"], rows, pictures))
+            pictures.append(render_interval(low, value, high, chance=0.5 if self.scoring.kind == "binary" else None))
+        return render_details(
+            self.title, [], render_table(["method", self.scoring.heading, "95% interval"], rows, pictures)
+        )
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
@@ -124,9 +126,9 @@ class BenchmarkResult:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
         few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
         found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
-        return [*self.known, *self._within(), *found]
+        return [*self.known, *self._warn_within_strata(), *found]
 
-    def _within(self) -> Iterator[Caution]:
+    def _warn_within_strata(self) -> Iterator[Caution]:
         """Yield, for columns that predict the target, a warning with the AUCs among repertoires of equal values."""
         auc_of = self.comparison.set_index("method")[self.scoring.estimate]
         for column, value_of in self.shortcuts.items() if self.scoring.kind == "binary" else ():

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "parse_search", "path_parameter", "with_setting", "without_path"]
+__all__ = ["Search", "Setting", "apply_setting", "parse_search", "path_parameter", "remove_path_parameter"]
 
 Setting = dict[str, Any]
 
@@ -104,12 +104,12 @@ def _limits(values: object, source: str) -> tuple[str, float, float]:
         else:
             raise InputError(f"{source}: {expected}, found {dict(values)!r}")
         limits = [read_exponent(limit) for limit in limits] if isinstance(limits, list) else []
-        if len(limits) == 2 and all(_allowed(kind, limit) for limit in limits) and limits[0] <= limits[1]:
+        if len(limits) == 2 and all(_is_allowed_limit(kind, limit) for limit in limits) and limits[0] <= limits[1]:
             return str(kind), limits[0], limits[1]
     raise InputError(f"{source}: {expected}, found {values!r}")
 
 
-def _allowed(kind: str, limit: object) -> bool:
+def _is_allowed_limit(kind: str, limit: object) -> bool:
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
         return False
     return abs(limit) <= _MAX_EXPONENT if kind == "log10" else limit == int(limit)
@@ -123,13 +123,13 @@ def path_parameter(estimator: BaseEstimator) -> str | None:
     return None if getattr(estimator, "uses_validation", False) else getattr(estimator, "path_parameter", None)
 
 
-def without_path(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
+def remove_path_parameter(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
     """Return a setting without the parameter of the path; it is equal for all settings of one path."""
     path = path_parameter(estimator)
     return {name: value for name, value in setting.items() if name != path}
 
 
-def with_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:
+def apply_setting(estimator: BaseEstimator, setting: Mapping[str, Any]) -> BaseEstimator:
     """Return an unfitted copy of an estimator with the parameters of a setting.
 
     `overrides.n_kernels` sets the key `n_kernels` of the parameter `overrides`, which is a dictionary.

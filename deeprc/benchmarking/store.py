@@ -16,7 +16,7 @@ from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.search import Setting
 from deeprc.documents import AnyFloat, abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.evaluation.scoring import Scoring, choose_scoring
 from deeprc.files import check_new_folder, name_write_errors, write_text
 
 __all__ = ["BENCHMARK", "FORMAT", "POWER", "VERSION", "ResultStore", "StoreKind", "holds_benchmark", "read_header"]
@@ -96,7 +96,7 @@ class ResultStore:
             body = validate(read_json(path), dict[str, Any], str(path))
             if body.get("key") != job.key:
                 return None
-            return _checked_outcome(job, validate(body.get("outcome"), dict[str, Any], str(path)), str(path))
+            return _validate_outcome(job, validate(body.get("outcome"), dict[str, Any], str(path)), str(path))
         except InputError:
             return None
 
@@ -147,43 +147,43 @@ _COSTS = ("seconds", "cpu_seconds", "peak_memory_mb")
 """Names of the costs of a job; a cost is NaN if it could not be measured."""
 
 
-def _checked_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
+def _validate_outcome(job: Job, body: dict[str, Any], where: str) -> Outcome:
     """Return the outcome in the file of a job; raise InputError if it is not an outcome of this job."""
-    scoring = scoring_for(job.task.kind, job.task.classes)
+    scoring = choose_scoring(job.task.kind, job.task.classes)
     validation, refit = f"validation_{scoring.measure}", f"refit_{scoring.measure}"
     names = {*_COSTS, *(("validation",) if job.kind == "search" else ("setting", validation, refit, "test", "members"))}
     if set(body) != names:
         raise InputError(f"{where}: expected {', '.join(sorted(names))}, found {abbreviate(sorted(body))}")
     costs = {name: validate(body[name], AnyFloat, f"{where}: {name}") for name in _COSTS}
-    settings = _as_read(job.settings)
+    settings = _round_trip_settings(job.settings)
     if job.kind == "search":
         measured_settings = validate(body["validation"], list[dict[str, Any]], f"{where}: validation")
         if [each.get("setting") for each in measured_settings] != settings:
             raise InputError(f"{where}: expected the job's settings")
-        values = [_checked_measure(each.get(scoring.measure), scoring, where) for each in measured_settings]
+        values = [_validate_measure(each.get(scoring.measure), scoring, where) for each in measured_settings]
         pairs = zip(settings, values, strict=True)
         return {"validation": [{"setting": each, scoring.measure: value} for each, value in pairs], **costs}
     if [body["setting"]] != settings:
         raise InputError(f"{where}: expected the job's setting")
-    value = _checked_measure(body[validation], scoring, where)
+    value = _validate_measure(body[validation], scoring, where)
     return {
         "setting": settings[0],
         validation: value,
-        refit: None if body[refit] is None else _checked_measure(body[refit], scoring, where),
-        "test": _checked_test(job, body["test"], scoring, where),
-        "members": _checked_members(body["members"], len(job.split.test), f"{where}: members"),
+        refit: None if body[refit] is None else _validate_measure(body[refit], scoring, where),
+        "test": _validate_test_predictions(job, body["test"], scoring, where),
+        "members": _validate_members(body["members"], len(job.split.test), f"{where}: members"),
         **costs,
     }
 
 
-def _checked_measure(value: Any, scoring: Scoring, where: str) -> float:
+def _validate_measure(value: Any, scoring: Scoring, where: str) -> float:
     found: float = validate(value, float, f"{where}: {scoring.measure}")
     if found > 1 or (scoring.measure == "auc" and found < 0):
         raise InputError(f"{where}: {scoring.measure}: expected at most 1, found {found:g}")
     return found
 
 
-def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
+def _validate_test_predictions(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str, list[Any]]:
     """Return the predictions for the test fold; raise InputError if they do not fit the job."""
     numbers = [name for name in scoring.columns if name not in ("method", "fold", "repertoire_id", "label")]
     test = validate(body, dict[str, list[Any]], f"{where}: test")
@@ -201,7 +201,7 @@ def _checked_test(job: Job, body: Any, scoring: Scoring, where: str) -> dict[str
     return found
 
 
-def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
+def _validate_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
     """Return the members of a stack, with n contributions each; raise InputError if they are not valid."""
     members: list[dict[str, Any]] = validate(body, list[dict[str, Any]], where)
     numbers = ("auc", "weight", "share", "intercept")
@@ -216,7 +216,7 @@ def _checked_members(body: Any, n: int, where: str) -> list[dict[str, Any]]:
     return members
 
 
-def _as_read(settings: Sequence[Setting]) -> list[Setting]:
+def _round_trip_settings(settings: Sequence[Setting]) -> list[Setting]:
     """Return settings as they are after they were written to JSON and read again."""
     read: list[Setting] = json.loads(json.dumps(to_plain(settings)))
     return read

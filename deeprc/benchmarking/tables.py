@@ -29,11 +29,11 @@ __all__ = [
     "ChosenSettings",
     "MetricEstimate",
     "chosen_settings",
+    "collapse_whitespace",
     "incomplete_methods",
     "member_lines",
     "metric_estimates",
     "number_text",
-    "one_line",
     "probability_rows",
     "refit_estimates",
     "results_tsv",
@@ -110,7 +110,7 @@ def table_columns(scoring: Scoring) -> list[str]:
 
 def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     """Return the rows of the table by kind of method; methods without a measured fold have no row."""
-    by_name, scoring = _by_name(result.comparison), result.scoring
+    by_name, scoring = _index_by_method(result.comparison), result.scoring
     eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
     estimates = metric_estimates(result.metrics, result.comparison, eligible, scoring)
     refits = refit_estimates(result.choices, scoring)
@@ -139,7 +139,7 @@ def probability_rows(result: BenchmarkResult) -> list[list[str]]:
     return [*rows, ["Base rate", *(number_text(largest[f"{name}_base_rate"]) for name in names[:2]), "-"]]
 
 
-def _by_name(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:
+def _index_by_method(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:
     return {str(row["method"]): row for row in comparison.to_dict("records")}
 
 
@@ -183,7 +183,7 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
     if not comparison["n_folds"].any():
         return ["No method has a fold yet."]
     label = {each.name: each.label for each in methods}
-    largest = max(_by_name(comparison).values(), key=lambda row: row["n_folds"])
+    largest = max(_index_by_method(comparison).values(), key=lambda row: row["n_folds"])
     of_classes = f", {largest['n_positive']} of them positive" if "n_positive" in largest else ""
     sentences = [
         f"Mean ± standard deviation (n-1) over {largest['n_folds']} test folds with {largest['n_repertoires']} "
@@ -219,15 +219,15 @@ def incomplete_methods(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], failures: Mapping[str, str]
 ) -> list[str]:
     """Return texts that say which methods lack folds, and why."""
-    by_name = _by_name(comparison)
+    by_name = _index_by_method(comparison)
     lines = []
     for each in methods:
         row = by_name[each.name]
         if not row["complete"] or each.name in failures:
             done = f"{row['n_folds']} of {row['n_wanted']} folds"
-            lines.append(f"{each.label}: {done}; {one_line(failures.get(each.name, 'not finished'))}")
+            lines.append(f"{each.label}: {done}; {collapse_whitespace(failures.get(each.name, 'not finished'))}")
     known = {each.name for each in methods}
-    return lines + [f"{name}: {one_line(reason)}" for name, reason in failures.items() if name not in known]
+    return lines + [f"{name}: {collapse_whitespace(reason)}" for name, reason in failures.items() if name not in known]
 
 
 class ChosenSettings(NamedTuple):
@@ -268,12 +268,12 @@ def chosen_settings(
         if values.notna().any():
             spread = number_text(values.std(ddof=1))
             validation = f"validation {VALIDATED[scoring.kind]} {number_text(values.mean())} ± {spread}"
-        settings = _chosen([json.loads(text) for text in rows["settings"]])
+        settings = _format_chosen([json.loads(text) for text in rows["settings"]])
         found.append(ChosenSettings(each.label + where, validation, settings))
     return found
 
 
-def _chosen(settings: Sequence[Mapping[str, Any]]) -> str:
+def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for setting in settings for name in setting))
     texts = {name: [_value(setting[name]) if name in setting else "-" for setting in settings] for name in names}
     alike = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
@@ -327,6 +327,6 @@ def number_text(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def one_line(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Return text with each run of blanks and line ends as one blank."""
     return " ".join(str(text).split())

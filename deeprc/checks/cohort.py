@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deeprc.checks.examination import CohortCheck, examine
-from deeprc.checks.findings import Finding, Severity, by_severity, name_few
+from deeprc.checks.findings import Finding, Severity, name_few, sort_by_severity
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, check_labels, check_subjects, find_targets
 from deeprc.datasets.matching import find_files
@@ -74,7 +74,7 @@ def check_cohort(
     except InputError as error:
         advice = "mend the sheet; nothing else was checked"
         return CohortCheck((Finding("error", "unreadable-sheet", str(error), advice, (str(metadata),)),))
-    files = found.with_named(sheet.files)
+    files = found.select_named(sheet.files)
     subjects = Subjects(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, subjects)
     try:
@@ -83,18 +83,18 @@ def check_cohort(
         advice = "give each repertoire one file and one row; no file was read"
         findings.append(Finding("error", "ambiguous-files", str(error), advice))
         findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
-        return CohortCheck(tuple(by_severity(findings)))
+        return CohortCheck(tuple(sort_by_severity(findings)))
     read = _read(plan, jobs, progress)
-    findings += [*_unreadable(plan, read), *_unmatched(sheet, plan, options.allow_missing)]
+    findings += [*_report_unreadable_files(plan, read), *_report_unmatched_files(sheet, plan, options.allow_missing)]
     if options.allow_missing:
-        sheet = _without(sheet, plan.missing)
+        sheet = _drop_missing(sheet, plan.missing)
         subjects = Subjects(sheet, group_by)
     report = plan.report((each.report for each in read.profiles), read.failed, options.cleaning())
     allow_empty = options.allow_missing
     return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_empty, others=findings, report=report)
 
 
-def _without(sheet: Metadata, missing: Sequence[str]) -> Metadata:
+def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
     """Return a sheet without the rows of missing repertoires."""
     rows = [row for row, name in enumerate(sheet.repertoire_ids) if name not in set(missing)]
     return replace(
@@ -128,7 +128,7 @@ def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
     return profiles, result.error
 
 
-def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
+def _report_unreadable_files(plan: Plan, read: _Read) -> list[Finding]:
     """Return one finding for each fault, even if many files have it; the report names all of these files."""
     advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
     if not read.profiles:
@@ -140,7 +140,7 @@ def _unreadable(plan: Plan, read: _Read) -> list[Finding]:
     ]
 
 
-def _unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
+def _report_unmatched_files(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
     advice = "give what is missing, or leave these out with `allow_missing`"

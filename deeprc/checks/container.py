@@ -28,16 +28,16 @@ from deeprc.checks.profile import (
     gene_factors,
     is_contradicting,
     locus_code,
-    mixed,
+    mix_hashes,
 )
 from deeprc.checks.sheet import Subjects, find_targets
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.genes import mouse_genes, normalise_gene
+from deeprc.datasets.genes import find_mouse_genes, normalise_gene
 from deeprc.datasets.linked_container import StoredContainer
-from deeprc.datasets.metadata import Metadata, file_column
+from deeprc.datasets.metadata import Metadata, find_file_column
 from deeprc.datasets.report import RepertoireReport
 from deeprc.progress import track
 from deeprc.tasks import Task
@@ -89,14 +89,14 @@ def _sheet(dataset: RepertoireDataset) -> Metadata:
     table, ids = dataset.metadata, tuple(map(str, dataset.repertoire_ids))
     columns = list(map(str, table.columns))
     id_column = next((name for name in columns if tuple(table[name].map(str)) == ids), "")
-    named = file_column(columns)
+    named = find_file_column(columns)
     files = [""] * len(ids) if named is None else [value if isinstance(value, str) else "" for value in table[named]]
     return Metadata(Path(dataset.container.path), id_column, ids, table, tuple(files))
 
 
 def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     """Return the profiles of a dataset's repertoires, (B,); the cache keeps those of the whole container."""
-    arrays = cached(dataset, "profiles", {"version": _VERSION}, _profile_arrays)
+    arrays = load_or_compute(dataset, "profiles", {"version": _VERSION}, _profile_arrays)
     preprocessing = getattr(dataset.container, "preprocessing", None)
     entries = preprocessing.get("repertoires") if isinstance(preprocessing, Mapping) else None
     known = {
@@ -106,7 +106,7 @@ def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     }
     names = {field: tuple(arrays[f"{field}_names"].tolist()) for field in _FIELDS}
     odd = {name for vocabulary in names.values() for name in vocabulary if normalise_gene(name).level == "unrecognised"}
-    mice = set(mouse_genes(tuple(odd)))
+    mice = set(find_mouse_genes(tuple(odd)))
     profiles = []
     for row, name in zip(dataset.rows.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _report(name, int(arrays["kept"][row]), known.get(name))
@@ -167,7 +167,7 @@ def _values(counts: object) -> list[object]:
 
 def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
-    names = {field: _vocabulary(whole, field) for field in _FIELDS}
+    names = {field: _collect_gene_names(whole, field) for field in _FIELDS}
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
         found = threads.map(lambda row: _profile_values(whole[row], names), range(len(whole)))
         parts = list(track(found, "checking repertoires", len(whole)))
@@ -178,7 +178,7 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     arrays["loci"] = np.array([part["loci"] for part in parts], np.int64).reshape(len(parts), N_LOCI**2)
     ragged = {"sketch": ("hashes",), "top": ("hashes",), **dict.fromkeys(_FIELDS, ("codes", "counts"))}
     for name, columns in ragged.items():
-        arrays[f"{name}_offsets"] = offsets_of(np.array([len(part[name][0]) for part in parts], np.int64))
+        arrays[f"{name}_offsets"] = compute_offsets(np.array([len(part[name][0]) for part in parts], np.int64))
         for index, column in enumerate(columns):
             dtype = np.uint64 if column == "hashes" else np.int64
             pieces = [np.asarray(part[name][index], dtype) for part in parts]
@@ -186,7 +186,7 @@ def _profile_arrays(whole: RepertoireDataset) -> Arrays:
     return arrays
 
 
-def _vocabulary(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
+def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
     """Return all gene names of a field; in a simulated cohort each repertoire has a vocabulary of its own."""
     container: object = whole.container
     if isinstance(container, StoredContainer):
@@ -207,9 +207,9 @@ def _profile_values(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]
             used[field] = ([], [])
             loci.append(np.zeros(len(counts), np.int64))
             continue
-        n_of = genes.occurrences()
+        n_of = genes.count_occurrences()
         present = np.flatnonzero(n_of)
-        used[field] = (_indices_in(genes.vocabulary, names[field])[present], n_of[present])
+        used[field] = (_index_vocabulary(genes.vocabulary, names[field])[present], n_of[present])
         loci.append(_chains(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
@@ -225,7 +225,7 @@ def _profile_values(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]
 
 
 @lru_cache(maxsize=1 << 6)
-def _indices_in(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.int64]:
+def _index_vocabulary(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> NDArray[np.int64]:
     """Return the index of each name of a vocabulary among all names, (G,)."""
     index_of = {name: index for index, name in enumerate(names)}
     return np.array([index_of[name] for name in vocabulary], np.int64)
@@ -253,7 +253,7 @@ def repertoire_hashes(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS
             terms += [gene_factors(field, genes.vocabulary), codes]
     residues = np.ascontiguousarray(repertoire.residues)
     _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)
-    return mixed(hashes)
+    return mix_hashes(hashes)
 
 
 @njit(nogil=True)

@@ -29,42 +29,42 @@ def check_contents(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) 
     """Return findings about the content of each repertoire, by itself and compared with the others."""
     filled = [each for each in profiles if each.kept]
     found = [
-        *_empty(profiles, allow_empty),
-        *_chains(filled),
-        *_contradictions(filled),
-        *_species(filled),
-        *_names(filled),
+        *_check_empty(profiles, allow_empty),
+        *_check_chains(filled),
+        *_check_contradictions(filled),
+        *_check_species(filled),
+        *_check_gene_names(filled),
     ]
     return [
         *found,
         *_count_columns(filled),
-        *_counts(filled),
-        *_small(filled),
+        *_check_counts(filled),
+        *_check_sizes(filled),
         *_drop_rates(profiles),
-        *_junctions(filled),
+        *_check_junctions(filled),
     ]
 
 
-def _ids(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
+def _list_ids(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
     return tuple(each.repertoire_id for each in profiles)
 
 
-def _files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
+def _list_files(profiles: Iterable[RepertoireProfile]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(each.path) for each in profiles))
 
 
-def _repertoires(profiles: Sequence[RepertoireProfile]) -> str:
-    return name_few(_ids(profiles), "repertoire", "repertoires")
+def _name_repertoires(profiles: Sequence[RepertoireProfile]) -> str:
+    return name_few(_list_ids(profiles), "repertoire", "repertoires")
 
 
-def _by_source(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> str:
+def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> str:
     """Return the repertoires of each source as text, the source with most repertoires first."""
     sources = sorted(profiles, key=lambda name: -len(profiles[name]))
     more = f"; and {len(sources) - 3} more" if len(sources) > 3 else ""
-    return "; ".join(f"{name} of {_repertoires(profiles[name])}" for name in sources[:3]) + more
+    return "; ".join(f"{name} of {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
-def _empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
+def _check_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
     empty = [each for each in profiles if not each.kept]
     if not empty:
         return
@@ -73,15 +73,15 @@ def _empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator
         dropped.update(each.report.dropped)
     rows = sum(each.report.rows_read for each in empty)
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in dropped.items() if n)
-    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_repertoires(empty)}"
+    message = f"none of the {rows:,} rows is kept{f' ({reasons})' if reasons else ''} of {_name_repertoires(empty)}"
     advice = "`allow_missing` leaves such repertoires out"
     if any(each.report.rows_read and each.report.dropped.get("empty") == each.report.rows_read for each in empty):
         advice = "name the column of the sequences with `sequence_column`, if they are in another; " + advice
     severity: Severity = "warning" if allow_empty else "error"
-    yield Finding(severity, "empty-repertoire", message, advice, _files(empty), _ids(empty))
+    yield Finding(severity, "empty-repertoire", message, advice, _list_files(empty), _list_ids(empty))
 
 
-def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     holders: dict[str, list[RepertoireProfile]] = {}
     rows: Counter[str] = Counter()
     for each in profiles:
@@ -91,19 +91,21 @@ def _chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 rows[locus] += n
     if len(holders) > 1:
         frequent = rows.most_common()
-        shown = "; ".join(f"{locus} in {rows[locus]:,} rows of {_repertoires(holders[locus])}" for locus, _ in frequent)
+        shown = "; ".join(
+            f"{locus} in {rows[locus]:,} rows of {_name_repertoires(holders[locus])}" for locus, _ in frequent
+        )
         fewer = [each for locus, _ in frequent[1:] for each in holders[locus]]
         yield Finding(
             "error",
             "mixed-chains",
             f"the files hold several chains: {shown}",
             f"choose one with `locus`, such as `locus={frequent[0][0]}`",
-            _files(fewer),
-            tuple(dict.fromkeys(_ids(fewer))),
+            _list_files(fewer),
+            tuple(dict.fromkeys(_list_ids(fewer))),
         )
 
 
-def _contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     some = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
     many = [each for each in some if each.contradicting > _MANY * each.kept]
     for severity, which in (("error", many), ("warning", [each for each in some if each not in many])):
@@ -113,14 +115,14 @@ def _contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 "error" if severity == "error" else "warning",
                 "chain-contradiction",
                 f"{n:,} of {kept:,} sequences have a V or J gene of another chain than their locus column, `locus` or "
-                f"other gene says, in {_repertoires(which)}",
+                f"other gene says, in {_name_repertoires(which)}",
                 "find out whether the locus column or the gene columns are right; mend or leave out these files",
-                _files(which),
-                _ids(which),
+                _list_files(which),
+                _list_ids(which),
             )
 
 
-def _species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
         each for each in profiles if each not in of_mice and max(map(each.n_named, ("v_call", "j_call"))) >= _MIN_ROWS
@@ -133,28 +135,28 @@ def _species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "mixed-species",
-                f"{example}, in {_repertoires(of_mice)}; the other {len(others)} have none or almost none",
+                f"{example}, in {_name_repertoires(of_mice)}; the other {len(others)} have none or almost none",
                 "keep one species per container",
-                _files(of_mice),
-                _ids(of_mice),
+                _list_files(of_mice),
+                _list_ids(of_mice),
             )
         else:
             advice = "nothing, if it is meant: mouse names are kept as found, not translated to IMGT's"
-            yield Finding("note", "mouse-genes", f"{example}, in {_repertoires(of_mice)}", advice)
+            yield Finding("note", "mouse-genes", f"{example}, in {_name_repertoires(of_mice)}", advice)
     if single:
         names = sorted({name for each in single for name in each.of_mice})
         n = sum(sum(each.of_mice.values()) for each in single)
         yield Finding(
             "warning",
             "mouse-genes",
-            f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}), in {_repertoires(single)}",
+            f"{n:,} sequences have genes that only mice have ({', '.join(names[:3])}), in {_name_repertoires(single)}",
             "look for contamination, or for an annotation against the wrong reference",
-            _files(single),
-            _ids(single),
+            _list_files(single),
+            _list_ids(single),
         )
 
 
-def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_gene_names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     odd: Counter[str] = Counter()
     with_odd = []
     named = 0
@@ -170,10 +172,10 @@ def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         yield Finding(
             "warning" if n > _SOME * named else "note",
             "unknown-genes",
-            f"{n:,} of {named:,} gene names are not understood ({examples}), in {_repertoires(with_odd)}",
+            f"{n:,} of {named:,} gene names are not understood ({examples}), in {_name_repertoires(with_odd)}",
             "check that the columns hold gene names; they are stored as they are, and count as genes of their own",
-            _files(with_odd),
-            _ids(with_odd),
+            _list_files(with_odd),
+            _list_ids(with_odd),
         )
     for column in ("v_call", "j_call"):
         shares = [each.n_named(column) / each.kept for each in profiles]
@@ -183,10 +185,10 @@ def _names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 "warning",
                 "missing-genes",
                 f"fewer than half of the sequences have a {column}, unlike in the other repertoires, in "
-                f"{_repertoires(without)}",
+                f"{_name_repertoires(without)}",
                 "export these files with their genes; without, a model that reads genes knows them by what they lack",
-                _files(without),
-                _ids(without),
+                _list_files(without),
+                _list_ids(without),
                 column,
             )
 
@@ -207,13 +209,14 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "missing-counts",
-            f"{n:,} rows have no count (empty, or -1), which then counts 1, in {_repertoires([*without, *partly])}",
+            f"{n:,} rows have no count (empty, or -1), which then counts 1, "
+            f"in {_name_repertoires([*without, *partly])}",
             "export them with counts, or use no abundance in training (`abundance: none`, the default)",
-            _files([*without, *partly]),
-            _ids([*without, *partly]),
+            _list_files([*without, *partly]),
+            _list_ids([*without, *partly]),
         )
     if len(sources) > 1:
-        shown = _by_source({repr(name): which for name, which in sources.items()})
+        shown = _describe_sources({repr(name): which for name, which in sources.items()})
         yield Finding(
             "warning",
             "different-count-columns",
@@ -222,7 +225,7 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         )
 
 
-def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the values of counts."""
     counted = [
         each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _MIN_ROWS
@@ -232,10 +235,11 @@ def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         yield Finding(
             "note" if len(ones) == len(counted) else "warning",
             "counts-all-one",
-            f"all counts are 1{'' if len(ones) == len(counted) else ', unlike in the others'}, in {_repertoires(ones)}",
+            f"all counts are 1{'' if len(ones) == len(counted) else ', unlike in the others'}, "
+            f"in {_name_repertoires(ones)}",
             "check that the counts were exported, and not one row per cell or a deduplicated list",
-            _files(ones),
-            _ids(ones),
+            _list_files(ones),
+            _list_ids(ones),
         )
     rounded = [each for each in profiles if each.report.counts_rounded]
     if rounded:
@@ -244,10 +248,10 @@ def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             "warning" if n > _MANY * rows else "note",
             "rounded-counts",
             f"{n:,} counts are fractions or 0 and were rounded to a whole number of at least 1, in "
-            f"{_repertoires(rounded)}",
+            f"{_name_repertoires(rounded)}",
             "check that the column holds counts, not frequencies",
-            _files(rounded),
-            _ids(rounded),
+            _list_files(rounded),
+            _list_ids(rounded),
         )
     for code, which, what, advice in (
         (
@@ -264,10 +268,12 @@ def _counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         ),
     ):
         if which:
-            yield Finding("warning", code, f"{what} in {_repertoires(which)}", advice, _files(which), _ids(which))
+            yield Finding(
+                "warning", code, f"{what} in {_name_repertoires(which)}", advice, _list_files(which), _list_ids(which)
+            )
 
 
-def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_sizes(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding about repertoires that are much smaller than the median, on a logarithmic scale."""
     if len(profiles) < 3:
         return
@@ -284,8 +290,8 @@ def _small(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             "small-repertoire",
             f"much smaller than the median of {10**median:,.0f} sequences: {shown}",
             "check whether the sample or its sequencing failed; leave it out if so",
-            _files(small),
-            _ids(small),
+            _list_files(small),
+            _list_ids(small),
         )
 
 
@@ -295,7 +301,7 @@ def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         return
     for reason in DROP_REASONS:
         shares = np.array([each.report.dropped.get(reason, 0) / each.report.rows_read for each in read])
-        odd = [each for each, is_odd in zip(read, _outliers(shares), strict=True) if is_odd]
+        odd = [each for each, is_odd in zip(read, _find_outliers(shares), strict=True) if is_odd]
         if odd:
             share_of = {each.repertoire_id: share for each, share in zip(read, shares, strict=True)}
             with_shares = [f"{each.repertoire_id} ({share_of[each.repertoire_id]:.0%})" for each in odd]
@@ -305,24 +311,24 @@ def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
                 f"dropped for {reason}: {float(np.median(shares)):.0%} of the rows of a usual repertoire, unlike of "
                 f"{name_few(with_shares, 'repertoire', 'repertoires')}",
                 "check that these files are whole and were exported with the same filters as the others",
-                _files(odd),
-                _ids(odd),
+                _list_files(odd),
+                _list_ids(odd),
             )
 
 
-def _outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
     distance = np.abs(shares - np.median(shares))
     far: NDArray[np.bool_] = distance > max(_DROP_DIFFERENCE, _DEVIATIONS * _FROM_MAD * float(np.median(distance)))
     return far
 
 
-def _junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _check_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         origin: Mapping[str, int] = each.report.sequences_from
         sources.setdefault(max(origin, key=lambda name: origin[name], default=""), []).append(each)
     if len(sources) > 1:
-        shown = _by_source(sources)
+        shown = _describe_sources(sources)
         yield Finding(
             "note",
             "different-junctions",

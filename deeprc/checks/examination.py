@@ -8,7 +8,7 @@ from typing import Any
 
 from deeprc.checks.contents import check_contents
 from deeprc.checks.features import file_features, sheet_features, size_features, usage_features
-from deeprc.checks.findings import Finding, by_severity, count_findings, to_text
+from deeprc.checks.findings import Finding, count_findings, sort_by_severity, to_text
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, check_labels, check_subjects
 from deeprc.checks.shortcuts import Shortcut, find_shortcuts, shortcut_findings
@@ -16,7 +16,7 @@ from deeprc.checks.swaps import ClassComparison, check_swaps
 from deeprc.checks.twins import SimilarPair, check_twins
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.report import PreprocessingReport, format_table
-from deeprc.tasks import Task, labels
+from deeprc.tasks import Task, encode_labels
 
 __all__ = ["CohortCheck", "examine"]
 
@@ -116,9 +116,11 @@ def examine(
         *too_few,
         *shortcut_findings(shortcuts),
     ]
-    known = tuple((str(name), str(subject)) for name, subject in subjects.of_each().items() if subject is not None)
+    known = tuple(
+        (str(name), str(subject)) for name, subject in subjects.list_subjects().items() if subject is not None
+    )
     return CohortCheck(
-        tuple(by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known, sheet
+        tuple(sort_by_severity(findings)), tuple(shortcuts), report, tuple(similar), tuple(comparisons), known, sheet
     )
 
 
@@ -136,5 +138,5 @@ def _shortcuts(
         *file_features(profiles),
         *sheet_features(sheet, rows, subjects.columns),
     ]
-    names = subjects.of_each().iloc[rows].tolist()
-    return find_shortcuts(tasks, labels(tasks, sheet.table.iloc[rows]), names, features)
+    names = subjects.list_subjects().iloc[rows].tolist()
+    return find_shortcuts(tasks, encode_labels(tasks, sheet.table.iloc[rows]), names, features)

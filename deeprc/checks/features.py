@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import is_technical
-from deeprc.datasets.matching import stems
+from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
 
 __all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage_features"]
@@ -96,15 +96,19 @@ def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     reports = [each.report for each in profiles]
     texts: list[tuple[str, Code, Iterable[str]]] = [
         ("file format", "label-from-processing", (each.format for each in reports)),
-        ("column of the counts", "label-from-processing", (_main(each.counts_from) for each in reports)),
-        ("column of the junctions", "label-from-processing", (_main(each.sequences_from) for each in reports)),
+        ("column of the counts", "label-from-processing", (_find_main_source(each.counts_from) for each in reports)),
+        (
+            "column of the junctions",
+            "label-from-processing",
+            (_find_main_source(each.sequences_from) for each in reports),
+        ),
         ("packing of the file", "label-from-processing", (each.path.suffix for each in profiles)),
         ("folder", "label-from-name", (each.path.parent.name for each in profiles)),
     ]
-    names = [stems(each.path.name)[-1] for each in profiles]
+    names = [list_stems(each.path.name)[-1] for each in profiles]
     if len(set(names)) < len(names):  # a file holds several repertoires
         names = [each.repertoire_id for each in profiles]
-    texts.append(("letters that the file's name begins with", "label-from-name", map(_letters, names)))
+    texts.append(("letters that the file's name begins with", "label-from-name", map(_extract_leading_letters, names)))
     parts = [re.split(r"[\W_]+", name) for name in names]
     texts += [
         (f"part {index + 1} of the file's name", "label-from-name", [part[index] for part in parts])
@@ -126,7 +130,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
         if ["" if pd.isna(value) else value for value in values] == [sheet.files[row] for row in rows]:
             continue
         code: Code = "label-from-column"
-        numbers = _numbers(values)
+        numbers = _parse_numbers(values)
         what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
         if numbers is None or values.nunique() <= _MAX_CATEGORIES:
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
@@ -139,7 +143,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
     return features
 
 
-def _numbers(values: pd.Series) -> NDArray[np.float64] | None:
+def _parse_numbers(values: pd.Series) -> NDArray[np.float64] | None:
     """Return the numbers of a column, or days since 1970 if all its values are dates in one format; else None."""
     if pd.api.types.is_numeric_dtype(values):
         return values.to_numpy(np.float64)
@@ -151,10 +155,10 @@ def _numbers(values: pd.Series) -> NDArray[np.float64] | None:
     return None
 
 
-def _letters(name: str) -> str:
+def _extract_leading_letters(name: str) -> str:
     found = re.match(r"[^\W\d_]*", name)
     return found[0] if found else ""
 
 
-def _main(sources: Mapping[str, int]) -> str:
+def _find_main_source(sources: Mapping[str, int]) -> str:
     return max(sources, key=lambda name: sources[name], default="")

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from deeprc.datasets.plan import list_names
 from deeprc.errors import show_parameters
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "by_severity", "count_findings", "name_few", "to_text"]
+__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "count_findings", "name_few", "sort_by_severity", "to_text"]
 
 Severity = Literal["error", "warning", "note"]
 """An error is refused by `deeprc preprocess` or `train`, or makes results wrong; a warning may make them wrong."""
@@ -133,14 +133,14 @@ def name_few(names: Sequence[str], one: str, many: str) -> str:
     return list_names(names, one, many, _SHOWN)
 
 
-def by_severity(findings: Sequence[Finding]) -> list[Finding]:
+def sort_by_severity(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings sorted by severity, errors first; findings of one severity keep their order."""
     return sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
 
 
 def to_text(findings: Sequence[Finding]) -> str:
     """Return all findings and a last line with their number."""
-    return "\n".join([*(each.to_text() for each in by_severity(findings)), count_findings(findings)])
+    return "\n".join([*(each.to_text() for each in sort_by_severity(findings)), count_findings(findings)])
 
 
 def count_findings(findings: Sequence[Finding]) -> str:

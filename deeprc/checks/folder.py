@@ -35,7 +35,7 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         check_new_folder(folder)
         return
-    foreign = next(_foreign(folder), None)
+    foreign = next(_find_foreign_files(folder), None)
     if foreign is not None:
         raise InputError(
             f"{folder}: exists, and {foreign} is not as `deeprc check` wrote it; choose another `output`, nothing was "
@@ -43,7 +43,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _foreign(folder: Path) -> Iterator[str]:
+def _find_foreign_files(folder: Path) -> Iterator[str]:
     """Yield the names of files in a folder that no check has written, or that were changed since."""
     try:
         written = read_json(folder / _WRITTEN)
@@ -118,7 +118,7 @@ def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
         columns=["finding", "code", "kind", "name"],
     )
     shortcuts = pd.DataFrame(
-        [_flat(each.to_dict()) for each in found.shortcuts],
+        [_flatten_interval(each.to_dict()) for each in found.shortcuts],
         columns=["target", "label", "property", "column", "code", "measure", "value", "low", "high", "verdict"],
     )
     return {
@@ -136,7 +136,7 @@ def _texts(finding: Finding) -> tuple[str, str]:
     return show_parameters(" ".join(finding.message.split())), show_parameters(finding.advice)
 
 
-def _flat(shortcut: dict[str, Any]) -> dict[str, Any]:
+def _flatten_interval(shortcut: dict[str, Any]) -> dict[str, Any]:
     low, high = shortcut["interval"] or (None, None)
     return {**shortcut, "low": low, "high": high}
 

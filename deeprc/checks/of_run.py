@@ -21,7 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import read_json
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import subject_column
-from deeprc.tasks import Task, labels
+from deeprc.tasks import Task, encode_labels
 
 __all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "metadata_digest", "read_checks"]
 
@@ -83,7 +83,7 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
 
     Other columns of the metadata that look like labels are not checked.
     """
-    labelled = dataset[np.flatnonzero(~np.isnan(labels(tasks, dataset.metadata)).all(axis=1))]
+    labelled = dataset[np.flatnonzero(~np.isnan(encode_labels(tasks, dataset.metadata)).all(axis=1))]
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
     found = check_dataset(labelled, tasks=tasks, group_by=group_by)

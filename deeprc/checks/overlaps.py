@@ -19,11 +19,11 @@ __all__ = [
     "MIN_SHARED",
     "Overlaps",
     "Pair",
+    "find_overlaps",
+    "find_sampled_overlaps",
     "median_overlap",
     "overlap_blocks",
-    "overlaps",
-    "sampled_overlaps",
-    "sketches_of",
+    "shorten_sketches",
 ]
 
 MIN_SHARED = 10
@@ -72,7 +72,7 @@ class Overlaps:
         return [Pair(a, b, shared, (n, m)) for a, b, shared, n, m in rows]
 
 
-def sketches_of(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
+def shorten_sketches(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
     """Return the sketches, shortened in a large cohort, and whether each is a sample of its repertoire."""
     size = min(SKETCH_SIZE, max(_MIN_HASHES, _MAX_HASHES // max(len(profiles), 1)))
     sketches = [each.prints.sketch for each in profiles]
@@ -80,18 +80,20 @@ def sketches_of(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.
     return [sketch[:size] for sketch in sketches], is_sampled
 
 
-def sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
+def find_sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool = False) -> list[Pair]:
     """Return the pairs of repertoires that share a sampled sequence (junction and genes), or `every` pair."""
-    return overlaps(*sketches_of(profiles), every=every)
+    return find_overlaps(*shorten_sketches(profiles), every=every)
 
 
-def overlaps(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False) -> list[Pair]:
+def find_overlaps(
+    sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False
+) -> list[Pair]:
     """Return the pairs of sketches that share at least one hash, or `every` pair; see `overlap_blocks`."""
     found = [pair for block in overlap_blocks(sketches, sampled) for pair in block.pairs()]
     if not every:
         return found
     known = {(pair.first, pair.second): pair for pair in found}
-    end = _ends(sketches, sampled)
+    end = _find_sketch_ends(sketches, sampled)
     missing = [pair for pair in combinations(range(len(sketches)), 2) if pair not in known]
     for a, b in missing:
         sizes = [int(np.searchsorted(sketches[each], min(end[a], end[b]), side="right")) for each in (a, b)]
@@ -108,7 +110,7 @@ def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[boo
     n = len(sketches)
     if n < 2 or not any(map(len, sketches)):
         return
-    end = _ends(sketches, sampled)
+    end = _find_sketch_ends(sketches, sampled)
     row = np.repeat(np.arange(n), [len(sketch) for sketch in sketches])
     _, column = np.unique(np.concatenate(sketches), return_inverse=True)
     held = csr_array((np.ones(len(row), np.int32), (row, column)), shape=(n, int(column.max()) + 1))
@@ -120,7 +122,7 @@ def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[boo
         above = second > first
         first, second, shared = first[above], second[above], common.data[above].astype(np.int64)
         limit = np.minimum(end[first], end[second])
-        sizes = [_sizes(sketches, positions, limit) for positions in (first, second)]
+        sizes = [_count_hashes_of_pairs(sketches, positions, limit) for positions in (first, second)]
         yield Overlaps(first, second, shared, sizes[0], sizes[1])
 
 
@@ -132,13 +134,13 @@ def median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
     return float(np.median(values))
 
 
-def _ends(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> NDArray[np.uint64]:
+def _find_sketch_ends(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> NDArray[np.uint64]:
     """Return the hash up to which each sketch is complete, (B,)."""
     ends = [sketch[-1] if cut else _LAST for sketch, cut in zip(sketches, sampled, strict=True)]
     return np.array(ends, np.uint64)
 
 
-def _sizes(
+def _count_hashes_of_pairs(
     sketches: Sequence[NDArray[np.uint64]], positions: NDArray[np.int64], limit: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
     """Return for each pair the number of hashes, up to its limit, of the sketch at the given position, (E,)."""

@@ -33,7 +33,7 @@ __all__ = [
     "hash_sequences",
     "is_contradicting",
     "locus_code",
-    "mixed",
+    "mix_hashes",
     "sample_hashes",
 ]
 
@@ -85,7 +85,7 @@ class Fingerprints:
     def of(cls, hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> Fingerprints:
         """Return the fingerprints of N sequences from their hashes, (N,), and counts, (N,)."""
         sketch, is_sampled = sample_hashes(hashes, SKETCH_SIZE)
-        return cls(_digest(hashes, counts), sketch, is_sampled, _distinct(_largest(hashes, counts)))
+        return cls(_digest(hashes, counts), sketch, is_sampled, _sort_distinct(_select_most_abundant(hashes, counts)))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class RepertoireProfile:
             usage=usage,
             unrecognised=unrecognised,
             of_mice={name: n for name, n in unrecognised.items() if name in mice},
-            contradicting=_contradicting(table, report),
+            contradicting=_count_contradicting(table, report),
             prints=Fingerprints.of(hash_sequences(table), table.counts),
         )
 
@@ -175,7 +175,7 @@ def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
     hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
     for field, calls in table.genes.items():
         hashes += gene_factors(field, calls.vocabulary)[calls.codes]
-    return mixed(hashes)
+    return mix_hashes(hashes)
 
 
 @lru_cache(maxsize=1 << 6)
@@ -184,7 +184,7 @@ def gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
 
 
-def mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_hashes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return hashes that are spread evenly over all 64 bits, one to one (the last step of splitmix64)."""
     hashes = (hashes ^ (hashes >> np.uint64(30))) * _MIX[0]
     hashes = (hashes ^ (hashes >> np.uint64(27))) * _MIX[1]
@@ -199,20 +199,22 @@ def _hash_name(name: str) -> int:
 def _digest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> str:
     if not len(hashes):
         return ""
-    first = mixed(hashes + counts.astype(np.uint64) * _COUNT)
-    sums = [int(each.sum(dtype=np.uint64)) for each in (first, mixed(first + _V))]  # sums do not depend on the order
+    first = mix_hashes(hashes + counts.astype(np.uint64) * _COUNT)
+    sums = [
+        int(each.sum(dtype=np.uint64)) for each in (first, mix_hashes(first + _V))
+    ]  # sums do not depend on the order
     return f"{sums[0]:016x}{sums[1]:016x}-{len(hashes):x}"
 
 
 def sample_hashes(hashes: NDArray[np.uint64], size: int) -> tuple[NDArray[np.uint64], bool]:
     """Return the smallest of the different hashes, sorted, at most `size`, and whether there are more."""
-    smallest = _distinct(_smallest(hashes, 2 * size))
+    smallest = _sort_distinct(_select_smallest(hashes, 2 * size))
     if len(smallest) <= size < len(hashes):  # many hashes are equal
-        smallest = _distinct(hashes)
+        smallest = _sort_distinct(hashes)
     return smallest[:size].copy(), len(smallest) > size
 
 
-def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _sort_distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the different hashes, sorted; this is several times as fast as `np.unique`."""
     ordered = np.sort(hashes)
     is_first = np.ones(len(ordered), np.bool_)
@@ -221,24 +223,24 @@ def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return distinct
 
 
-def _smallest(values: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
+def _select_smallest(values: NDArray[np.uint64], n: int) -> NDArray[np.uint64]:
     return np.partition(values, n - 1)[:n] if n < len(values) else values
 
 
-def _largest(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> NDArray[np.uint64]:
+def _select_most_abundant(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """Return the hashes of the sequences with the largest counts; among equal counts the smallest hashes."""
     if len(hashes) <= TOP_SIZE:
         return hashes
     last = np.partition(counts, len(counts) - TOP_SIZE)[len(counts) - TOP_SIZE]
     above = hashes[counts > last]
-    return np.concatenate([above, _smallest(hashes[counts == last], TOP_SIZE - len(above))])
+    return np.concatenate([above, _select_smallest(hashes[counts == last], TOP_SIZE - len(above))])
 
 
 def _usage(calls: Categorical) -> dict[str, int]:
-    return {name: n for name, n in zip(calls.vocabulary, calls.occurrences().tolist(), strict=True) if n}
+    return {name: n for name, n in zip(calls.vocabulary, calls.count_occurrences().tolist(), strict=True) if n}
 
 
-def _contradicting(table: Sequences, report: RepertoireReport) -> int:
+def _count_contradicting(table: Sequences, report: RepertoireReport) -> int:
     """Return the number of kept sequences whose genes belong to two chains, or to another chain than the file says."""
     v, j = (
         np.zeros(len(table), np.int8)
@@ -262,10 +264,12 @@ def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: Repertoir
     named = [name for name in report.loci if name]
     said = locus_code(report.locus or (named[0] if len(named) == 1 else ""))
     wrong_j = (j != 0) & (said != 0) & (j != said)
-    contradicting: NDArray[np.bool_] = wrong_j | _differ(v, j) | _differ(v, np.full_like(v, said))
+    contradicting: NDArray[np.bool_] = (
+        wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, said))
+    )
     return contradicting
 
 
-def _differ(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _are_different_chains(v: NDArray[np.int8], other: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Return whether the chain of a V gene differs from another chain; TRA and TRD share V genes, 0 is unknown."""
     return np.asarray(_DIFFERENT[v, other])

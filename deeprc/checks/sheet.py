@@ -16,7 +16,7 @@ from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import N_FOLDS, subject_columns
 from deeprc.evaluation.trust import FEW_IN_CLASS
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["Subjects", "check_labels", "check_subjects", "find_targets", "is_technical"]
 
@@ -120,7 +120,7 @@ class Subjects:
         coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
         self.column = group_by or coarsest
 
-    def of_each(self) -> pd.Series:
+    def list_subjects(self) -> pd.Series:
         """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
         values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
         # `pd.Series(None)` and columns of numbers hold NaN instead of None: all repertoires would have the subject NaN.
@@ -161,7 +161,7 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
         message = f"taken for labels: {taken}" if columns else "no column looks like a label"
         found.append(Finding("note", "checked-targets", message, "name what is to be predicted with `targets`"))
     for target in targets:
-        parsed = _parsed(target, sheet)
+        parsed = _parse_target(target, sheet)
         if isinstance(parsed, Finding):
             found.append(parsed)
         else:
@@ -171,12 +171,14 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
 
 def check_labels(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
     """Return findings about the labels themselves."""
-    return [finding for task in tasks for finding in (*_missing(sheet, task), *_classes(sheet, task))]
+    return [
+        finding for task in tasks for finding in (*_check_missing_labels(sheet, task), *_check_class_sizes(sheet, task))
+    ]
 
 
 def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
     """Return findings about subjects that have several repertoires, and about subjects with different labels."""
-    names = subjects.of_each()
+    names = subjects.list_subjects()
     repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
     if not repeated:
         return []
@@ -195,7 +197,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
     for task in tasks:
         if task.kind == "regression":
             continue
-        known = pd.DataFrame({"subject": names.to_numpy(), "label": labels([task], sheet.table)[:, 0]}).dropna()
+        known = pd.DataFrame({"subject": names.to_numpy(), "label": encode_labels([task], sheet.table)[:, 0]}).dropna()
         groups = known.groupby("subject")["label"]
         several = groups.size() > 1
         both = sorted(str(name) for name in several.index[several & (groups.max() > groups.min())])
@@ -218,7 +220,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
     return found
 
 
-def _parsed(target: str, sheet: Metadata) -> Task | Finding:
+def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
     try:
         return parse_tasks([target], sheet.table, source=str(sheet.path))[0]
     except InputError as error:
@@ -246,8 +248,8 @@ def _words(column: str) -> list[str]:
     return re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", column).lower())
 
 
-def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
-    missing = np.isnan(labels([task], sheet.table)[:, 0])
+def _check_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
+    missing = np.isnan(encode_labels([task], sheet.table)[:, 0])
     if task.drops_others:  # other classes are left out on purpose
         missing &= sheet.table[task.column].isna().to_numpy()
     if missing.any():
@@ -264,7 +266,7 @@ def _missing(sheet: Metadata, task: Task) -> Iterator[Finding]:
         )
 
 
-def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
+def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.kind == "regression":
         return
     small = {name: n for name, n in class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
@@ -284,7 +286,7 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     alike = [
         f"{first!r} ({sizes[first]}) and {second!r} ({sizes[second]})"
         for first, second in combinations(sorted(sizes), 2)
-        if _alike(first, second, min(sizes[first], sizes[second]))
+        if _are_alike(first, second, min(sizes[first], sizes[second]))
     ]
     if alike:
         message = f"column {task.column!r}: labels that look alike, {name_few(alike, 'pair', 'pairs')}"
@@ -294,25 +296,25 @@ def _classes(sheet: Metadata, task: Task) -> Iterator[Finding]:
 
 def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
     """Return the number of repertoires in each class; all negative classes of a binary target are one class."""
-    values: NDArray[np.float64] = labels([task], sheet.table)[:, 0]
+    values: NDArray[np.float64] = encode_labels([task], sheet.table)[:, 0]
     return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}
 
 
-def _alike(first: str, second: str, rarer: int) -> bool:
+def _are_alike(first: str, second: str, rarer: int) -> bool:
     """Return whether two labels differ only in case, separators or a known abbreviation, or by a typo in a rare one."""
-    a, b = (_normal(text) for text in (first, second))
+    a, b = (_normalise_label(text) for text in (first, second))
     if a == b:
         return True
     letters = a.isalpha() and b.isalpha() and min(len(a), len(b)) >= _MIN_TYPO_LENGTH
-    return letters and rarer <= _RARE and _one_typo(a, b)
+    return letters and rarer <= _RARE and _is_one_typo(a, b)
 
 
-def _normal(text: str) -> str:
+def _normalise_label(text: str) -> str:
     plain = re.sub(r"(?<=\w)[\s_.-]+(?=\w)", "", text.casefold())  # but "+" and "-" at the end have a meaning
     return _SYNONYMS.get(plain, plain)
 
 
-def _one_typo(a: str, b: str) -> bool:
+def _is_one_typo(a: str, b: str) -> bool:
     """Return whether one letter was changed, left out, doubled, or exchanged with its neighbour."""
     if len(a) == len(b):
         places = [i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]

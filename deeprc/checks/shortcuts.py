@@ -116,7 +116,7 @@ def find_shortcuts(
     Parameters
     ----------
     tasks, labels
-        The targets, and their labels (B, targets) from `deeprc.tasks.labels`.
+        The targets, and their labels (B, targets) from `deeprc.tasks.encode_labels`.
     subjects
         The subject of each repertoire, (B,); None where it is not known.
     features
@@ -148,10 +148,10 @@ def find_shortcuts(
             )
         else:
             questions.append(question)
-    pairs = [(question, feature) for question in questions for feature in _usable(question, features)]
-    pairs = _without_repetitions(pairs)
+    pairs = [(question, feature) for question in questions for feature in _select_usable(question, features)]
+    pairs = _drop_repeated_pairs(pairs)
     n_tests = sum(1 if feature.is_text else len(question.testable_classes()) for question, feature in pairs)
-    return [_tested(question, feature, ALPHA / n_tests) for question, feature in pairs], found
+    return [_test_feature(question, feature, ALPHA / n_tests) for question, feature in pairs], found
 
 
 def shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
@@ -220,7 +220,7 @@ def _most_frequent(texts: Sequence[str]) -> str:
     return min(counts, key=lambda text: (-counts[text], text))
 
 
-def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
+def _select_usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
     """Return the features that can be tested.
 
     Left out are the target itself, categories that are the same or different in all units, and copies of the label.
@@ -234,7 +234,7 @@ def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
         if feature.is_text:
             partition = tuple(pd.factorize(values)[0].tolist())
             levels = len(set(partition))
-            copies = all(_plain(a) == _plain(b) for a, b in zip(values, classes, strict=True))
+            copies = all(_simplify_name(a) == _simplify_name(b) for a, b in zip(values, classes, strict=True))
             if not 2 <= levels <= len(values) / 2 or (feature.column is None and (copies or partition in seen)):
                 continue
             seen.add(partition)
@@ -246,11 +246,11 @@ def _usable(question: _Question, features: Sequence[Feature]) -> list[Feature]:
     return usable
 
 
-def _plain(text: str) -> str:
+def _simplify_name(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold())) or text
 
 
-def _without_repetitions(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
+def _drop_repeated_pairs(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
     """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
     seen: set[frozenset[str]] = set()
     kept = []
@@ -264,10 +264,10 @@ def _without_repetitions(pairs: Sequence[tuple[_Question, Feature]]) -> list[tup
     return kept
 
 
-def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
+def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortcut:
     values = _unit_values(question, feature)
     if feature.is_text:
-        return _categories(question, feature, values, alpha)
+        return _test_categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
     candidates = [_auc(question, code, values) for code in question.testable_classes(known)]
     auc, code, n_positive, n_negative = max(
@@ -281,7 +281,7 @@ def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
     certain = auc_interval(auc, n_positive, n_negative, level=1 - alpha)[0] > 0.5
     return Shortcut(
         question.task.name,
-        _versus(question, code),
+        _describe_contrast(question, code),
         feature.name,
         feature.column,
         feature.code,
@@ -293,7 +293,7 @@ def _tested(question: _Question, feature: Feature, alpha: float) -> Shortcut:
     )
 
 
-def _versus(question: _Question, code: int) -> str:
+def _describe_contrast(question: _Question, code: int) -> str:
     others = question.names[0] if len(question.names) == 2 else "the others"
     return f"{question.names[code]} from {others}"
 
@@ -302,7 +302,7 @@ def _auc(question: _Question, code: int, values: NDArray[np.float64]) -> tuple[f
     """Return the AUC of one class against the others, the class, and the numbers of units in it and not in it."""
     label = question.codes == code
     if values.ndim == 2:
-        return _cross_validated(label, values), code, int(label.sum()), int((~label).sum())
+        return _cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum())
     known = ~np.isnan(values)
     label = label[known]
     return _plain_auc(label, values[known]), code, int(label.sum()), int((~label).sum())
@@ -312,7 +312,7 @@ def _plain_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
     return float(midrank_aucs(label.astype(np.int64), values[None])[0])
 
 
-def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
     """Return the mean AUC of a logistic regression on held-out units, over folds and repeats."""
     folds = min(_FOLDS, int(min(label.sum(), (~label).sum())))
     aucs = []
@@ -326,7 +326,7 @@ def _cross_validated(label: NDArray[np.bool_], values: NDArray[np.float64]) -> f
     return float(np.mean(aucs))
 
 
-def _categories(question: _Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
+def _test_categories(question: _Question, feature: Feature, values: NDArray[np.object_], alpha: float) -> Shortcut:
     levels, names = pd.factorize(values, sort=True)
     counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
     np.add.at(counts, (levels, question.codes), 1)
@@ -334,7 +334,7 @@ def _categories(question: _Question, feature: Feature, values: NDArray[np.object
     certain = _permutation_p(levels, question.codes, counts, alpha) <= alpha
     return Shortcut(
         question.task.name,
-        _versus(question, 1) if len(question.names) == 2 else "the classes apart",
+        _describe_contrast(question, 1) if len(question.names) == 2 else "the classes apart",
         feature.name,
         feature.column,
         feature.code,
@@ -342,7 +342,7 @@ def _categories(question: _Question, feature: Feature, values: NDArray[np.object
         v,
         None,
         "" if not certain else "warning" if v >= _STRONG_V else "note",
-        _striking(counts, [str(name) for name in names], question),
+        _describe_striking_levels(counts, [str(name) for name in names], question),
     )
 
 
@@ -380,7 +380,7 @@ def _permutation_p(
     return (reached + 1) / (done + 1)
 
 
-def _striking(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:
+def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:
     """Return the three levels that deviate most from independence, with their numbers, as text."""
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
     order = np.argsort(-((counts - expected) ** 2 / expected).sum(axis=1), kind="stable")[:3]

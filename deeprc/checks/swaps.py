@@ -14,11 +14,11 @@ import pandas as pd
 from scipy.stats import binom
 
 from deeprc.checks.findings import Finding, name_few
-from deeprc.checks.overlaps import MIN_SHARED, Pair, sampled_overlaps
+from deeprc.checks.overlaps import MIN_SHARED, Pair, find_sampled_overlaps
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects
 from deeprc.datasets.metadata import Metadata
-from deeprc.tasks import Task, labels
+from deeprc.tasks import Task, encode_labels
 
 __all__ = ["ClassComparison", "check_swaps"]
 
@@ -65,7 +65,7 @@ class ClassComparison:
         It is corrected for choosing the most similar of `n_across` repertoires. A pair within the class cannot share
         more sequences than its smaller repertoire has.
         """
-        across, within = _scale(self.across), min(self.within.sizes)
+        across, within = _compute_pair_scale(self.across), min(self.within.sizes)
         n = self.across.shared + self.within.shared
         return self.n_across * float(binom.sf(self.across.shared - 1, n, across / (across + within)))
 
@@ -82,13 +82,13 @@ class ClassComparison:
         return f"{first} and {second} share {self.across.overlap:.1%} of the smaller one's sequences, {own}"
 
 
-def _scale(pair: Pair) -> float:
+def _compute_pair_scale(pair: Pair) -> float:
     return float(np.sqrt(pair.sizes[0] * pair.sizes[1]))
 
 
 def _similarity(pair: Pair) -> float:
     """Return the similarity of two repertoires relative to both sizes, so that depth alone does not raise it."""
-    return pair.shared / _scale(pair) if pair.shared else 0.0
+    return pair.shared / _compute_pair_scale(pair) if pair.shared else 0.0
 
 
 def check_swaps(
@@ -105,14 +105,16 @@ def check_swaps(
     for task in tasks:
         if task.kind == "regression":
             continue
-        known = pd.DataFrame({"subject": subjects.of_each(), "label": labels([task], sheet.table)[:, 0]}).dropna()
+        known = pd.DataFrame(
+            {"subject": subjects.list_subjects(), "label": encode_labels([task], sheet.table)[:, 0]}
+        ).dropna()
         known = known[known.index.isin(profile_of)]
         compared_of: dict[str, list[ClassComparison]] = {}
         for subject, rows in known.groupby("subject", sort=False):
             members = [profile_of[str(name)] for name in rows.index]
             if compared := list(_comparisons(members, rows["label"].tolist(), task, str(subject))):
                 compared_of[str(subject)] = compared
-        if _go_with_clones(list(compared_of.values())):
+        if _is_sign_test_significant(list(compared_of.values())):
             level = _LEVEL / sum(map(len, compared_of.values()))
             strange = [each for compared in compared_of.values() for each in compared if each.is_strange(level)]
             found += [_finding(task, strange, profile_of)] if strange else []
@@ -127,7 +129,7 @@ def _comparisons(
     if len(set(label)) < 2:
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
-    for pair in sampled_overlaps(members, every=True):
+    for pair in find_sampled_overlaps(members, every=True):
         if members[pair.first].prints.digest != members[pair.second].prints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, mine) in enumerate(zip(members, pairs_of, strict=True)):
@@ -141,7 +143,7 @@ def _comparisons(
             yield ClassComparison(task.name, subject, names, classes, within, mine[j], len(others))
 
 
-def _go_with_clones(subjects: Sequence[Sequence[ClassComparison]]) -> bool:
+def _is_sign_test_significant(subjects: Sequence[Sequence[ClassComparison]]) -> bool:
     """Return whether a sign test shows that subjects are in order more often than by chance."""
     n = sum(_is_in_order(compared) for compared in subjects)
     return n > 0 and float(binom.sf(n - 1, len(subjects), 0.5)) <= _LEVEL_OF_COHORT

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from deeprc.checks.findings import Finding, Severity, name_few
-from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, median_overlap, overlap_blocks, sketches_of
+from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, median_overlap, overlap_blocks, shorten_sketches
 from deeprc.checks.profile import RepertoireProfile
 
 __all__ = ["SimilarPair", "check_twins"]
@@ -69,10 +69,10 @@ def check_twins(
     filled = [each for each in profiles if each.kept]
     largest = [each.prints.top for each in filled], [False] * len(filled)
     similar = [
-        *_similar_pairs(filled, sketches_of(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
+        *_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
         *_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
     ]
-    return [*_same(filled), *_similar(filled, similar, subjects_known)], similar
+    return [*_report_identical(filled), *_report_similar(filled, similar, subjects_known)], similar
 
 
 def _similar_pairs(
@@ -109,7 +109,7 @@ def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(share / (1 - np.asarray(share)))
 
 
-def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _report_identical(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     by_digest: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         by_digest.setdefault(each.prints.digest, []).append(each)
@@ -122,13 +122,14 @@ def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     for severity, found in severities:
         if not found:
             continue
-        groups = _by_size([tuple(each.repertoire_id for each in group) for group in found])
+        groups = _sort_by_size([tuple(each.repertoire_id for each in group) for group in found])
         n = sum(map(len, groups))
-        finding = _grouped(
+        finding = _make_group_finding(
             severity,
             "same-content",
             groups,
-            f"{_groups(len(groups))} the same sequences with the same genes and counts, {n:,} repertoires in all",
+            f"{_describe_group_count(len(groups))} the same sequences with the same genes and counts, "
+            f"{n:,} repertoires in all",
             "find out which file was copied or exported under a wrong name, and keep one: where one of them trains and "
             "the other tests, results look better than they are",
             profiles,
@@ -136,11 +137,11 @@ def _same(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         yield finding
 
 
-def _groups(n: int) -> str:
+def _describe_group_count(n: int) -> str:
     return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
 
 
-def _similar(
+def _report_similar(
     profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], subjects_known: bool
 ) -> Iterator[Finding]:
     if not similar:
@@ -159,7 +160,7 @@ def _similar(
             texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     whose = "of different subjects " if subjects_known else "(no column says whose they are) "
-    yield _grouped(
+    yield _make_group_finding(
         "warning",
         "similar-content",
         groups,
@@ -173,7 +174,7 @@ def _similar(
     )
 
 
-def _grouped(
+def _make_group_finding(
     severity: Severity,
     code: str,
     groups: Sequence[tuple[str, ...]],
@@ -207,8 +208,8 @@ def _components(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tu
     groups: dict[int, list[str]] = {}
     for i in np.unique(ends).tolist():
         groups.setdefault(int(component[i]), []).append(ids[i])
-    return _by_size([tuple(group) for group in groups.values()])
+    return _sort_by_size([tuple(group) for group in groups.values()])
 
 
-def _by_size(groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _sort_by_size(groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return sorted(groups, key=len, reverse=True)

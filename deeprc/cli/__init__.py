@@ -16,9 +16,9 @@ import click
 from deeprc.caches import prepare_caches
 from deeprc.cli.flags import COMMANDS, MessageFormatter, load_command, name_flags
 from deeprc.cli.progress import Bars, LineHandler
-from deeprc.cli.signals import ending_by_signals
-from deeprc.errors import InputError, showing_parameters
-from deeprc.progress import reporting
+from deeprc.cli.signals import handle_signals
+from deeprc.errors import InputError, use_parameter_renderer
+from deeprc.progress import use_reporter
 from deeprc.torchrun import read_launch, share_cores
 
 __all__ = ["main", "prepare_process"]
@@ -86,11 +86,11 @@ def _cli(ctx: click.Context, debug: bool) -> None:
     Start with `deeprc quickstart`.
     """
     ctx.obj = {"debug": debug}
-    ctx.with_resource(showing_parameters(name_flags))
+    ctx.with_resource(use_parameter_renderer(name_flags))
     launch = read_launch()
     is_main = launch is None or launch.rank == 0  # only rank 0 shows messages
     if is_main and sys.stderr.isatty():
-        ctx.with_resource(reporting(Bars()))
+        ctx.with_resource(use_reporter(Bars()))
     handler = LineHandler(sys.stderr)
     handler.setFormatter(MessageFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO if is_main else logging.CRITICAL, force=True)
@@ -99,7 +99,7 @@ def _cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; None takes the arguments of the process."""
     prepare_process()
-    with ending_by_signals():
+    with handle_signals():
         _cli(args=arguments, prog_name="deeprc")
 
 

@@ -83,7 +83,7 @@ def attention(
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
     from deeprc.interpretation.attention_shares import iterate_attention_of_workers
     from deeprc.interpretation.ranking import Ranking
-    from deeprc.interpretation.survey import find_direction, held_out_sequences
+    from deeprc.interpretation.survey import find_direction, select_held_out_sequences
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
 
@@ -110,7 +110,7 @@ def attention(
         tables = iterate_attention_of_workers(predictor, dataset, workers, device=device, top=top, ranking=ranking)
     held_out = None
     if top_overall is not None and not repertoires:
-        held_out = held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
+        held_out = select_held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, held_out=held_out)
     for line in head_lines(written.heads):
         click.echo(line)

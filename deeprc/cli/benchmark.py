@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from deeprc.cli.options import adjust_option, jobs_option, seed_option
-from deeprc.cli.progress import counting
+from deeprc.cli.progress import show_counts
 from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["benchmark"]
@@ -101,7 +101,7 @@ def benchmark(
     n_folds = int(folds) if re.fullmatch("[+-]?[0-9]+", folds) else folds
     options = BenchmarkOptions(folds=n_folds, jobs=jobs or os.cpu_count() or 1, **others)
     try:
-        with counting("jobs of the benchmark") as progress:
+        with show_counts("jobs of the benchmark") as progress:
             result = compare(
                 container,
                 target=target,

@@ -24,7 +24,7 @@ def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
       deeprc train cohort.h5 --target 'CMV=+' --output runs/cmv --config mine.yaml
     """
     from deeprc.cli.settings import settings_text, settings_yaml
-    from deeprc.config import load_config, presets
+    from deeprc.config import list_presets, load_config
 
     if "=" in name:  # NAME was left out
         name, overrides = "deeprc", (name, *overrides)
@@ -33,4 +33,4 @@ def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
         click.echo(settings_yaml(found), nl=False)
         return
     click.echo(settings_text(found))
-    click.echo(f"Configurations that come with deeprc: {', '.join(presets())} (deeprc config NAME)")
+    click.echo(f"Configurations that come with deeprc: {', '.join(list_presets())} (deeprc config NAME)")

@@ -25,7 +25,7 @@ _MAX_MOTIFS = 10
 
 
 @contextmanager
-def _say_how_to_continue(folder: str) -> Iterator[None]:
+def _show_how_to_continue(folder: str) -> Iterator[None]:
     """Show how to continue if the user, the system or a full disk ends the command early."""
     try:
         yield
@@ -125,7 +125,7 @@ def cv(
     if "=" in container:
         raise InputError(f"expected a CONTAINER before the KEY=VALUE settings, found {container!r}")
     settings = load_config(config, overrides)
-    with _say_how_to_continue(output):
+    with _show_how_to_continue(output):
         found = cross_validate(
             container,
             output,
@@ -137,7 +137,7 @@ def cv(
         )
     click.echo(metrics_lines({"out of fold": found.metrics}))
     for target, metrics in found.metrics.items():
-        for line in _answer(target, metrics):
+        for line in _describe_performance(target, metrics):
             click.echo(line)
     if len(found.motifs):
         click.echo(_motifs_line(found.motifs))
@@ -158,7 +158,7 @@ def _motifs_line(motifs: pd.DataFrame) -> str:
     return f"motifs, and how many runs found each: {', '.join(shown)}{more}"
 
 
-def _answer(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:
+def _describe_performance(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences with the AUC, or r2, of a target and its interval."""
     measure = "r2" if "r2" in metrics else "auc"
     value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")

@@ -93,10 +93,10 @@ def _commands() -> Iterator[click.Command]:
         yield context.command
     running = None if context is None else context.find_root().invoked_subcommand
     for name in sorted(COMMANDS, key=lambda name: name != running):
-        yield from _with_subcommands(load_command(name))
+        yield from _expand_subcommands(load_command(name))
 
 
-def _with_subcommands(command: click.Command) -> Iterator[click.Command]:
+def _expand_subcommands(command: click.Command) -> Iterator[click.Command]:
     yield command
     if isinstance(command, click.Group):
         yield from command.commands.values()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.options import device_option
-from deeprc.cli.paths import runs_and_container
-from deeprc.interpretation.plotting import KINDS, FigureOptions, figure_of
+from deeprc.cli.paths import split_runs_and_container
+from deeprc.interpretation.plotting import KINDS, FigureOptions, make_figure
 
 __all__ = ["plot"]
 
@@ -61,7 +61,7 @@ def plot(
     from deeprc.drawing import check_figure_path, save_figure
 
     check_figure_path(output)
-    runs, container = runs_and_container(paths)
-    figure = figure_of(kind, runs, container, FigureOptions(**options), device=device)
+    runs, container = split_runs_and_container(paths)
+    figure = make_figure(kind, runs, container, FigureOptions(**options), device=device)
     save_figure(figure, output)
     click.echo(f"Wrote {output}")

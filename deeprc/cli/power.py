@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from deeprc.cli.options import jobs_option, seed_option
-from deeprc.cli.progress import counting
+from deeprc.cli.progress import show_counts
 from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["power"]
@@ -130,7 +130,7 @@ def _measure_cohort(
     if target is None:
         raise InputError("expected --target TARGET")
     chosen = PowerOptions(benchmark=options, **given)
-    with counting("jobs of the learning curve") as progress:
+    with show_counts("jobs of the learning curve") as progress:
         curves = measure_learning_curve(
             container,
             target=target,
@@ -163,7 +163,7 @@ def _plan_study(given: dict[str, Any], methods: list[str], options: Any, output:
         click.echo(line)
     if n_cohorts == 0:
         return
-    with counting("jobs of the simulated cohorts") as progress:
+    with show_counts("jobs of the simulated cohorts") as progress:
         found = simulate_study(
             study,
             methods=methods or ["gapped-logistic", "known-recipe"],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     _StreamHandler = logging.StreamHandler  # Python 3.10 cannot subscript it
 
-__all__ = ["Bars", "LineHandler", "counting", "evaluation_lines"]
+__all__ = ["Bars", "LineHandler", "evaluation_lines", "show_counts"]
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
 _BAR_WITHOUT_REST = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}{postfix}"
@@ -75,7 +75,7 @@ class LineHandler(_StreamHandler):
 
 
 @contextmanager
-def counting(name: str) -> Iterator[Callable[..., None]]:
+def show_counts(name: str) -> Iterator[Callable[..., None]]:
     """Yield a function that shows the numbers of finished and of all parts, and the seconds left, if known."""
     step: Step | None = None
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from deeprc.cli.options import device_option, host_option
-from deeprc.cli.paths import runs_and_container
+from deeprc.cli.paths import split_runs_and_container
 from deeprc.cli.scheduler import scheduler_option
 
 __all__ = ["report"]
@@ -65,7 +65,7 @@ def report(
     """
     from deeprc.interpretation.report import write_any_report
 
-    folders, container = runs_and_container(paths)
+    folders, container = split_runs_and_container(paths)
     write_any_report(
         folders,
         container,

@@ -31,7 +31,7 @@ class SettingsCommand(click.Command):
 
 def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the title of each section, and its settings with default and meaning."""
-    for section, group in _by_section():
+    for section, group in _group_by_section():
         yield (
             f"{_TITLES[section]} (KEY=VALUE; here with the defaults)",
             [(f"{each.name}={each.text(each.default)}", each.meaning) for each in group],
@@ -41,7 +41,7 @@ def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def settings_text(config: Config) -> str:
     """Return all settings as text: value, default if it differs, allowed values, and meaning."""
     lines = []
-    for section, group in _by_section():
+    for section, group in _group_by_section():
         lines += [_TITLES[section], ""]
         for each in group:
             value, default = each.text(config.value(each.name)), each.text(each.default)
@@ -55,7 +55,7 @@ def settings_text(config: Config) -> str:
 def settings_yaml(config: Config) -> str:
     """Return the text of a YAML file for `--config` with all settings, each below a comment with its meaning."""
     lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
-    for section, group in _by_section():
+    for section, group in _group_by_section():
         lines += ["", f"{section}:"]
         for each in group:
             comment = f"{each.meaning} ({each.kind})"
@@ -64,6 +64,6 @@ def settings_yaml(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _by_section() -> Iterator[tuple[str, list[Setting]]]:
+def _group_by_section() -> Iterator[tuple[str, list[Setting]]]:
     for section, group in groupby(list_settings(), key=lambda each: each.section):
         yield section, list(group)

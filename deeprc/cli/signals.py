@@ -18,7 +18,7 @@ from typing import Any
 
 from deeprc.errors import Terminated
 
-__all__ = ["ending_by_signals"]
+__all__ = ["handle_signals"]
 
 _TIMER_SECONDS = 0.1
 """Time between two checks of the timer, in seconds."""
@@ -81,7 +81,7 @@ def _set_timer() -> None:
 
 
 @contextmanager
-def ending_by_signals() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """Let SIGTERM raise `Terminated`, and Ctrl-C KeyboardInterrupt, within this context, until it has ended.
 
     It must be entered in the main thread. If Ctrl-C is ignored, as in background jobs of a shell, it stays ignored.

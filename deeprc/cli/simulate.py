@@ -77,13 +77,13 @@ def cohort(
 ) -> None:
     """Simulate a cohort."""
     from deeprc.datasets.container import is_container
-    from deeprc.datasets.simulation import load_recipe, recipes, write_airr, write_container
+    from deeprc.datasets.simulation import list_recipes, load_recipe, write_airr, write_container
     from deeprc.datasets.simulation.write import check_airr_folder
     from deeprc.files import check_output_path
 
     if show:
-        width = max(map(len, recipes()))
-        for name, what in recipes().items():
+        width = max(map(len, list_recipes()))
+        for name, what in list_recipes().items():
             click.echo(f"{name:{width}}  {what}")
         return
     if recipe is None or (output is None and as_airr is None):

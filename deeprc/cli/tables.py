@@ -45,7 +45,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
             "split": side,
             "target": target,
             "positive": values.get("positive_class", ""),
-            **{name: _text(values[name]) for name in _COLUMNS if name in values},
+            **{name: _format_value(values[name]) for name in _COLUMNS if name in values},
         }
         for side, targets in metrics.items()
         for target, values in targets.items()
@@ -54,7 +54,7 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     columns = ["split", "target", *named, *(name for name in _COLUMNS if any(name in row for row in rows))]
     table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
     controls = [
-        _control(side, target, each)
+        _make_control_row(side, target, each)
         for side, of in metrics.items()
         for target, values in of.items()
         for each in values.get("controls", [])
@@ -83,18 +83,19 @@ def _within_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ite
     for side, targets in metrics.items():
         for target, values in targets.items():
             told = [
-                f"{each['column']} {each['auc']:.3f} ({_text(each['auc_ci'])})" for each in values.get("within", [])
+                f"{each['column']} {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
+                for each in values.get("within", [])
             ]
             if told:
                 yield f"AUC of {target} among {side} repertoires with the same value of a column: {', '.join(told)}"
 
 
-def _control(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
+def _make_control_row(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
     from deeprc.evaluation.trust import p_text  # imported here, because it needs numpy
 
     measure = "r2" if "r2" in values else "auc"
     row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
-    numbers = {name: _text(values[name]) for name in (measure, f"{measure}_ci", "difference")}
+    numbers = {name: _format_value(values[name]) for name in (measure, f"{measure}_ci", "difference")}
     p_value = values["p_value"]
     return {**row, **numbers, "p_value": "undefined" if p_value is None else p_text(p_value)}
 
@@ -115,7 +116,7 @@ def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
         )
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "undefined"
     if isinstance(value, list):

@@ -17,7 +17,7 @@ from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import caution_lines, metrics_lines
 from deeprc.errors import InputError, WriteError
-from deeprc.evaluation.folds_text import left_out_column
+from deeprc.evaluation.folds_text import parse_left_out_column
 
 __all__ = ["train"]
 
@@ -25,7 +25,7 @@ Fold = int | Literal["all"]
 
 
 @contextmanager
-def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
+def _show_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
     """Show how to continue if the user, the system or a full disk ends the training early."""
     from deeprc import ranks
 
@@ -39,14 +39,14 @@ def _say_how_to_resume(folder: str, *, several: bool = False) -> Iterator[None]:
         raise
 
 
-def _among_ranks(command: Callable[..., None]) -> Callable[..., None]:
+def _run_among_ranks(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command join the processes that torchrun started; only the first of them that fails shows its error."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         from deeprc import ranks
 
-        with ranks.joined():
+        with ranks.join_ranks():
             try:
                 command(*arguments, **options)
             except (InputError, OSError, MemoryError) as error:
@@ -131,7 +131,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
 )
 @scheduler_option
 @click.pass_context
-@_among_ranks
+@_run_among_ranks
 def train(
     ctx: click.Context,
     container: str | None,
@@ -183,7 +183,7 @@ def train(
             )
         n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
         progress = evaluation_lines(n_updates) if ranks.is_main() else None
-        with _say_how_to_resume(resume):
+        with _show_how_to_resume(resume):
             run = resume_run(resume, cohort=container, logger=logger, progress=progress)
     else:
         if container is None or output is None:
@@ -204,11 +204,11 @@ def train(
         if validation_fold == "all" or isinstance(folds, str):
             if ranks.count() > 1:
                 raise InputError("--validation-fold all or leave-one-out: train one split at a time under torchrun")
-            with _say_how_to_resume(output, several=True):
+            with _show_how_to_resume(output, several=True):
                 if isinstance(folds, str):
                     if fold != 0 or test is not None or validation_fold is not None:
                         raise InputError(f"--folds {folds}: leave out --fold, --test and --validation-fold")
-                    plans = plan_left_out(container, str(left_out_column(folds)), seed=seed, **how)
+                    plans = plan_left_out(container, str(parse_left_out_column(folds)), seed=seed, **how)
                 else:
                     plans = plan_validations(seed=seed, **split)
                 runs = train_runs(container, output, plans, scheduler=scheduler, **common)
@@ -217,7 +217,7 @@ def train(
         if scheduler is not None:
             raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
         options = SplitOptions(validation_fold=validation_fold, **split)
-        with _say_how_to_resume(output):
+        with _show_how_to_resume(output):
             run = train_run(container, output, split=options, seed=seed, **common)
     if ranks.is_main():
         _show_results(run.path)

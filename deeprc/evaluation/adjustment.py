@@ -29,7 +29,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.targets import class_texts
 from deeprc.tasks import Task
 
-__all__ = ["adjusted_cautions", "check_columns", "choose_comparable", "one_or_several"]
+__all__ = ["adjusted_cautions", "check_columns", "choose_comparable", "to_column_names"]
 
 _MAX_VALUES = 20  # a column of numbers with more different values is no category
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -37,7 +37,7 @@ _C = 100.0  # nearly no penalty: the logistic regression has few parameters
 Floats = NDArray[np.float64]
 
 
-def one_or_several(columns: str | Sequence[str]) -> tuple[str, ...]:
+def to_column_names(columns: str | Sequence[str]) -> tuple[str, ...]:
     """Return column names as a tuple; one name may be given as a text."""
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
@@ -115,7 +115,7 @@ def choose_comparable(
     sides = {name: rows[strata[rows] >= 0] for name, rows in sides.items()}
     learned = np.concatenate([*sides.values()])
     features = _encode(metadata.iloc[learned], columns, _number_columns(metadata[strata >= 0], columns))
-    unit_of, first = _number_units(features, strata[learned], donors[learned])
+    unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _kept_shares(features[first], strata[learned][first])[unit_of]
     found, start = {}, 0
     for name, rows in sides.items():
@@ -178,7 +178,7 @@ def adjusted_cautions(
     return [Caution("warning" if few else "note", text, "setup", "adjusted", details)]
 
 
-def _number_units(
+def _index_units(
     features: Floats, strata: NDArray[np.int64], donors: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the index of the unit of each repertoire, (B,), and the first repertoire of each unit, (U,).

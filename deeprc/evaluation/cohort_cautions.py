@@ -13,11 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import SPLITS, Split, subjects_in_several
-from deeprc.evaluation.trust import few_people
+from deeprc.evaluation.splits import SPLITS, Split, count_subjects_in_several
+from deeprc.evaluation.trust import are_few_people
 from deeprc.tasks import TaskKind
 
-__all__ = ["left_out_cautions", "part_of_split", "people_cautions", "subject_cautions"]
+__all__ = ["index_split_parts", "left_out_cautions", "people_cautions", "subject_cautions"]
 
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
 
@@ -39,15 +39,15 @@ def subject_cautions(
     apart
         Kind of the parts: folds, or the parts of a split.
     """
-    straddling = subjects_in_several(metadata, part_of)
+    straddling = count_subjects_in_several(metadata, part_of)
     told: list[str] = []
     for column in sorted(straddling, key=lambda name: metadata[name].nunique()):
         if not any(_is_part_of(metadata, column, coarser) for coarser in told):
             told.append(column)
-    return [_apart(column, straddling[column], apart) for column in told]
+    return [_make_subjects_caution(column, straddling[column], apart) for column in told]
 
 
-def _apart(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
+def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
         f"{_WHERE[apart]}: what was learned may be the person, not the target, and every figure may be too good. "
@@ -82,7 +82,7 @@ def people_cautions(
     sizes = {name: (int(rows.sum()), len(np.unique(person[rows]))) for name, rows in classes.items()}
     if all(n_people == n for n, n_people in sizes.values()):
         return []
-    few = any(few_people(kind, n, n_people) for n, n_people in sizes.values())
+    few = any(are_few_people(kind, n, n_people) for n, n_people in sizes.values())
     counted = ", ".join(
         f"{n:,} {f'{name} ' * bool(name)}repertoire{'s' * (n != 1)} {'are' if n != 1 else 'is'} of {n_people:,} "
         f"{'people' if n_people != 1 else 'person'}"
@@ -102,7 +102,7 @@ def people_cautions(
     return [Caution("note", text, "setup", "repeated-subjects", details)]
 
 
-def part_of_split(split: Split, n: int) -> NDArray[np.int64]:
+def index_split_parts(split: Split, n: int) -> NDArray[np.int64]:
     """Return the index in `SPLITS` of the part of each of n repertoires, (B,); -1 if it is in none."""
     part = np.full(n, -1, np.int64)
     for index, name in enumerate(SPLITS):

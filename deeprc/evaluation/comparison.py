@@ -17,16 +17,16 @@ from deeprc.evaluation.auc_comparison import holm
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, DONOR, BinaryScoring, Estimate, MulticlassScoring, Scoring, refuse
-from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, is_few, p_in_words, p_text, relation
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, classify_difference, is_few, p_in_words, p_text
 
 __all__ = [
     "MethodInfo",
-    "checked_predictions",
     "compare",
     "compare_probabilities",
     "control_verdict",
     "fold_metrics",
     "p_text",
+    "validate_predictions",
 ]
 
 
@@ -50,7 +50,7 @@ class MethodInfo:
     kind: Literal["method", "control", "truth"] = "method"
 
 
-def checked_predictions(
+def validate_predictions(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo] | None = None, scoring: Scoring = BINARY
 ) -> pd.DataFrame:
     """Return the predictions sorted by method, fold and repertoire, with their columns' types set.
@@ -95,16 +95,16 @@ def checked_predictions(
 
 
 def fold_metrics(predictions: pd.DataFrame, scoring: Scoring = BINARY) -> pd.DataFrame:
-    """Return a table of method, fold, metric and value, see `Scoring.of_fold`; an undefined value is NaN.
+    """Return a table of method, fold, metric and value, see `Scoring.measure_fold`; an undefined value is NaN.
 
     Raises
     ------
     InputError
-        If the table is not what `checked_predictions` expects.
+        If the table is not what `validate_predictions` expects.
     """
     rows = []
-    for (method, fold), part in checked_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
-        rows += [(method, fold, metric, value) for metric, value in scoring.of_fold(part).items()]
+    for (method, fold), part in validate_predictions(predictions, scoring=scoring).groupby(["method", "fold"]):
+        rows += [(method, fold, metric, value) for metric, value in scoring.measure_fold(part).items()]
     return pd.DataFrame(rows, columns=["method", "fold", "metric", "value"])
 
 
@@ -122,9 +122,9 @@ def compare_probabilities(
     Raises
     ------
     InputError
-        If the table is not what `checked_predictions` expects.
+        If the table is not what `validate_predictions` expects.
     """
-    table = checked_predictions(predictions, methods, scoring)
+    table = validate_predictions(predictions, methods, scoring)
     rows = []
     for each in methods:
         own = table[table["method"] == each.name]
@@ -138,7 +138,7 @@ def compare_probabilities(
 _Folds = dict[int, pd.DataFrame]
 
 
-def _by_fold(part: pd.DataFrame, scoring: Scoring) -> _Folds:
+def _split_by_fold(part: pd.DataFrame, scoring: Scoring) -> _Folds:
     """Return the predictions of one method by fold, without folds that cannot be measured (with one class only)."""
     return {int(str(fold)): rows for fold, rows in part.groupby("fold") if scoring.is_measured(rows)}
 
@@ -161,7 +161,7 @@ def compare(
     Parameters
     ----------
     predictions
-        The predictions, as in `checked_predictions`.
+        The predictions, as in `validate_predictions`.
     methods
         The methods, in the order of the rows.
     n_folds
@@ -180,7 +180,7 @@ def compare(
     - `method`, `kind`, `best`;
     - the measure, `auc_mean` or `r2`, over the folds that have all classes, and its standard deviation over folds,
       `auc_sd` or `r2_sd`, with F - 1 in the denominator; the limits of its 95% interval, `ci_low` and `ci_high`, see
-      `Scoring.over_folds`;
+      `Scoring.estimate_over_folds`;
     - `difference` to the best method, `p_value` and `test`, see `Scoring.test`, on the folds that both methods have;
     - `p_holm`: the p-value corrected for the number of methods and controls that are compared with the best method;
     - `n_folds`: the number of folds that are measured; `n_wanted`: that of a complete method; `complete`: whether this
@@ -193,21 +193,21 @@ def compare(
     Raises
     ------
     InputError
-        If the table is not what `checked_predictions` expects.
+        If the table is not what `validate_predictions` expects.
     """
-    table = checked_predictions(predictions, methods, scoring)
+    table = validate_predictions(predictions, methods, scoring)
     if donors is not None:
         table[DONOR] = table["repertoire_id"].map(donors).astype(np.int64)
     wanted = table["fold"].nunique() if n_folds is None else n_folds
-    folds = {each.name: _by_fold(table[table["method"] == each.name], scoring) for each in methods}
+    folds = {each.name: _split_by_fold(table[table["method"] == each.name], scoring) for each in methods}
     present = table.groupby("method")["fold"].nunique()
     rows = [{"method": each.name, "kind": each.kind, **_summary(folds[each.name], scoring)} for each in methods]
-    best = _best(rows, scoring)
+    best = _find_best_method(rows, scoring)
     against = {} if best is None else folds[best]
     for row in rows:
         row["best"] = row["method"] == best
         row["n_wanted"], row["complete"] = wanted, int(present.get(row["method"], 0)) >= max(wanted, 1)
-        row.update(_against(folds[row["method"]], against, scoring, is_best=row["best"], seed=seed))
+        row.update(_test_against_best(folds[row["method"]], against, scoring, is_best=row["best"], seed=seed))
     sizes = list(scoring.sizes([]))
     columns = [
         *("method", "kind", "best", scoring.estimate, scoring.sd, "ci_low", "ci_high"),
@@ -221,7 +221,7 @@ def compare(
 
 def _summary(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
     parts = list(folds.values())
-    found = scoring.over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
+    found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
     limits = {"ci_low": found.low, "ci_high": found.high}
     return {
         scoring.estimate: found.value,
@@ -232,12 +232,12 @@ def _summary(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
     }
 
 
-def _best(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
+def _find_best_method(rows: Sequence[Mapping[str, Any]], scoring: Scoring) -> str | None:
     eligible = [row for row in rows if row["kind"] == "method" and not np.isnan(row[scoring.estimate])]
     return max(eligible, key=lambda row: (row["n_folds"], row[scoring.estimate]))["method"] if eligible else None
 
 
-def _against(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:
+def _test_against_best(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best: bool, seed: int) -> dict[str, Any]:
     common = sorted(folds.keys() & best.keys())
     if is_best or not common:
         return {"difference": 0.0 if is_best else np.nan, "p_value": np.nan, "test": ""}
@@ -308,7 +308,7 @@ def _control_lines(
         own, difference, found = label[row["method"]], float(row["difference"]), float(row[scoring.estimate])
         where = "" if row["n_folds"] == best["n_folds"] else ", on the folds that both have"
         numbers = f"{p_in_words(row['p_value'])}{where}"
-        verdict = relation(difference, float(row["p_value"]))
+        verdict = classify_difference(difference, float(row["p_value"]))
         if verdict == "worse":
             beaten.append(f"{own} ({what} {found:.3f}, difference {difference:.3f}, {numbers})")
             continue

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, save_figure, uses_matplotlib
+from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
 from deeprc.errors import InputError
-from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
+from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
 from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, Scoring
 from deeprc.files import write_text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEAN",
-    "against_others",
+    "binarize_predictions",
     "curves_figure",
     "curves_table",
     "draw_curves",
@@ -47,7 +47,7 @@ MEAN = "mean"
 _Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # x and y of the corners, in the order they are drawn
 
 
-def against_others(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
+def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.DataFrame:
     """Return predictions of two classes, made from predictions of several classes where necessary.
 
     Each fold then occurs once for each class, which is compared with all others. So the mean curve is the mean over
@@ -73,7 +73,7 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scori
     """
     if scoring.kind == "regression":
         return scatter_table(predictions)
-    table = checked_predictions(against_others(predictions, scoring), methods)
+    table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = [
         _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
@@ -131,7 +131,7 @@ def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
     return x[new], y[new]
 
 
-@uses_matplotlib
+@require_matplotlib
 def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
 
@@ -145,18 +145,18 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
     Raises
     ------
     InputError
-        If no method has a curve, matplotlib is not installed, or the table is not what `checked_predictions` expects.
+        If no method has a curve, matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     if scoring.kind == "regression":
         return scatter_figure(predictions, methods)
-    predictions = checked_predictions(against_others(predictions, scoring), methods)
-    drawn = _drawn(predictions, methods, curves_table(predictions, methods))
+    predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
+    drawn = _prepare_curves(predictions, methods, curves_table(predictions, methods))
     if not drawn:
         raise InputError("predictions: no fold has both classes, so there is no curve")
     return _draw_all(drawn)
 
 
-@uses_matplotlib
+@require_matplotlib
 def draw_curves(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], folder: Path | str, scoring: Scoring = BINARY
 ) -> list[Path]:
@@ -177,16 +177,16 @@ def draw_curves(
     Raises
     ------
     InputError
-        If matplotlib is not installed, or the table is not what `checked_predictions` expects.
+        If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if scoring.kind == "regression":
         stems = _stems([each.name for each in methods])
         return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
-    predictions = checked_predictions(against_others(predictions, scoring), methods)
+    predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
     table = curves_table(predictions, methods)
-    drawn = _drawn(predictions, methods, table)
+    drawn = _prepare_curves(predictions, methods, table)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     for one in drawn:
@@ -216,7 +216,7 @@ class _Drawn:
         return f"{self.mean(metric):.3f}" + ("" if np.isnan(spread) else f" ± {spread:.3f}")
 
 
-def _drawn(predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame) -> list[_Drawn]:
+def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], table: pd.DataFrame) -> list[_Drawn]:
     metrics = fold_metrics(predictions)
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
@@ -272,7 +272,7 @@ def _draw_one(one: _Drawn) -> Figure:
             (thin,) = axis.plot(part["x"], part["y"], color=COLOURS[0], linewidth=0.8, alpha=0.5)
         mean = points[points["fold"] == MEAN]
         (bold,) = axis.plot(mean["x"], mean["y"], color=COLOURS[0], linewidth=2.2)
-        chance = _chance(axis, one.prevalence, is_roc=axis is left)
+        chance = _draw_chance_line(axis, one.prevalence, is_roc=axis is left)
         text = "chance" if axis is left else f"chance: {one.prevalence:.2f} are positive"
         entries = {f"mean: {name} {one.estimate(metric)}": bold, f"the {len(folds)} test folds": thin, text: chance}
         axis.legend(entries.values(), entries.keys(), loc="upper left", bbox_to_anchor=(0, -0.16), borderaxespad=0)
@@ -289,8 +289,8 @@ def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
             mean = points[points["fold"] == MEAN]
             (line,) = axis.plot(mean["x"], mean["y"], linewidth=1.5, markersize=4, markevery=0.12, **one.style)
         handles.append(line)
-    _chance(left, 0.5, is_roc=True)
-    handles.append(_chance(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
+    _draw_chance_line(left, 0.5, is_roc=True)
+    handles.append(_draw_chance_line(right, float(np.mean([one.prevalence for one in drawn])), is_roc=False))
     texts = [f"{one.mean('auc'):.3f}   {one.mean('average_precision'):.3f}   {one.label}" for one in ordered]
     right.legend(
         handles,
@@ -318,7 +318,7 @@ def _panels() -> tuple[Figure, tuple[Axes, Axes]]:
     return figure, (left, right)
 
 
-def _chance(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
+def _draw_chance_line(axis: Axes, prevalence: float, *, is_roc: bool) -> Any:
     y = [0, 1] if is_roc else [prevalence] * 2
     (line,) = axis.plot([0, 1], y, color=MUTED, linewidth=0.8, zorder=0)
     return line

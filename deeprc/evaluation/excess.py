@@ -5,7 +5,7 @@ local false discovery rate (Efron, Large-Scale Inference, 2010). For a list of s
 negative repertoires show what chance gives: if they have 20 sequences where positive ones have 100, the excess is 0.8.
 For clones and their p-values, chance is the hypergeometric distribution of the number of positive carriers. If a model
 is overfitted to its training repertoires, their excess is too large, and held-out repertoires do not confirm it, see
-`confirmed_share`.
+`estimate_confirmed_share`.
 
 Letters: n sequences of a list, M of the null distribution, G bins, H repertoires.
 """
@@ -23,9 +23,9 @@ __all__ = [
     "MIN_CONFIRMING",
     "bin_ends",
     "clone_null",
-    "confirmed_share",
-    "excess_of_scores",
+    "estimate_confirmed_share",
     "excess_shares",
+    "interpolate_excess",
     "tie_ends",
 ]
 
@@ -71,7 +71,7 @@ def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, 
     return np.asarray(np.interp(np.arange(n), (starts + ends - 1) / 2, excess), np.float64)
 
 
-def excess_of_scores(scores: Floats, list_scores: Floats, list_excess: Floats) -> Floats:
+def interpolate_excess(scores: Floats, list_scores: Floats, list_excess: Floats) -> Floats:
     """Return the excess of sequences with some scores, (m,), from a list with its scores and its excess, (n,) each.
 
     Between two scores of the list it is interpolated; of equal scores in the list, the highest excess counts. Below the
@@ -83,7 +83,7 @@ def excess_of_scores(scores: Floats, list_scores: Floats, list_excess: Floats) -
     return np.where(scores < list_scores[-1], 0.0, found)
 
 
-def confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
+def estimate_confirmed_share(evidence: Floats, positive: NDArray[np.bool_]) -> float:
     """Return which share of a list's excess is confirmed by repertoires that the list's method has not learned from.
 
     By what the list says, some of their sequences would not be there by chance. The share is max(0, 1 - 1 / z^2), where

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
 from sklearn.metrics import r2_score
 
-__all__ = ["Interval", "mean_error_interval", "r2_interval", "r2_of", "rank_correlation", "rank_correlation_interval"]
+__all__ = [
+    "Interval",
+    "compute_r2",
+    "mean_error_interval",
+    "r2_interval",
+    "rank_correlation",
+    "rank_correlation_interval",
+]
 
 Interval = tuple[float, float]
 
@@ -23,7 +30,7 @@ _ROUNDING = 1e-12
 Floats = NDArray[np.float64]
 
 
-def r2_of(label: Floats, predicted: Floats) -> float:
+def compute_r2(label: Floats, predicted: Floats) -> float:
     """Return r2 of predicted values; NaN where there are fewer than two true values, or all are the same.
 
     Both arrays are (B,).
@@ -71,7 +78,7 @@ def r2_interval(
     spread[spread < _ROUNDING * around.sum()] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.log(squares.sum() / around.sum())
-        limits = _jackknifed(whole, np.log(_without_each(squares) / spread), level)
+        limits = _jackknife_interval(whole, np.log(_sum_all_but_each(squares) / spread), level)
     return None if limits is None else (float(1 - np.exp(limits[1])), float(1 - np.exp(limits[0])))
 
 
@@ -91,7 +98,9 @@ def mean_error_interval(
         return None
     errors = _sum_by_donor(np.abs(label - predicted), donor)
     with np.errstate(divide="ignore"):
-        limits = _jackknifed(np.log(errors.sum() / len(label)), np.log(_without_each(errors) / (len(label) - n)), level)
+        limits = _jackknife_interval(
+            np.log(errors.sum() / len(label)), np.log(_sum_all_but_each(errors) / (len(label) - n)), level
+        )
     return None if limits is None else (float(np.exp(limits[0])), float(np.exp(limits[1])))
 
 
@@ -136,7 +145,7 @@ def _sum_by_donor(values: Floats, donor: NDArray[np.int64]) -> Floats:
     return np.asarray(np.bincount(donor, values), np.float64)
 
 
-def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None:
+def _jackknife_interval(whole: Floats, without: Floats, level: float) -> Interval | None:
     """Return the jackknife interval of a statistic.
 
     `whole` is the statistic of all repertoires, `without` (G,) that of all repertoires except those of one donor. The
@@ -150,6 +159,6 @@ def _jackknifed(whole: Floats, without: Floats, level: float) -> Interval | None
     return float(whole) - half, float(whole) + half
 
 
-def _without_each(values: Floats) -> Floats:
+def _sum_all_but_each(values: Floats) -> Floats:
     """Return for each value the sum of all others, (G,), at least 0 (rounding could give less)."""
     return np.asarray(np.maximum(values.sum() - values, 0.0))

@@ -15,10 +15,10 @@ from deeprc.evaluation.splits import group_codes, label_strata
 from deeprc.targets import class_texts
 from deeprc.tasks import Task
 
-__all__ = ["assign_left_out", "left_out_values"]
+__all__ = ["assign_left_out", "list_left_out_values"]
 
 
-def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[str]:
+def list_left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[str]:
     """Return the values of a column that are left out for testing, one after the other, as texts in sorted order.
 
     Raises
@@ -38,16 +38,16 @@ def left_out_values(metadata: pd.DataFrame, column: str, source: str) -> list[st
 def assign_left_out(
     metadata: pd.DataFrame, tasks: list[Task], column: str, *, group_by: str | None = None, source: str = "the cohort"
 ) -> NDArray[np.int64]:
-    """Return for each repertoire the index of its value of a column among `left_out_values`, (B,).
+    """Return for each repertoire the index of its value of a column among `list_left_out_values`, (B,).
 
     It is -1 where the label of the first target, or the value, is missing.
 
     Raises
     ------
     InputError
-        If `left_out_values` raises it, or a group has several values.
+        If `list_left_out_values` raises it, or a group has several values.
     """
-    values = left_out_values(metadata, column, source)
+    values = list_left_out_values(metadata, column, source)
     index_of = {value: index for index, value in enumerate(values)}
     fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
     if group_by is not None:

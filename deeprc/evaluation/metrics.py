@@ -21,9 +21,9 @@ from sklearn.metrics import (
 
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import (
+    compute_r2,
     mean_error_interval,
     r2_interval,
-    r2_of,
     rank_correlation,
     rank_correlation_interval,
 )
@@ -89,7 +89,7 @@ def task_metrics(
     outputs
         The outputs of the network before their activation, (B, T).
     targets
-        The labels from `deeprc.tasks.labels`, (B, number of tasks).
+        The labels from `deeprc.tasks.encode_labels`, (B, number of tasks).
     tasks
         The tasks in the order of outputs and labels.
     donors
@@ -117,19 +117,23 @@ def task_metrics(
         if len(label) == 0:
             metrics[task.name] = {"n": 0}
             continue
-        binary = partial(_binary, cutoff=task.calibration.min_probability)
-        measures: dict[str, _Measure] = {"binary": binary, "multiclass": _multiclass, "regression": _regression}
+        binary = partial(_measure_binary, cutoff=task.calibration.min_probability)
+        measures: dict[str, _Measure] = {
+            "binary": binary,
+            "multiclass": _measure_multiclass,
+            "regression": _measure_regression,
+        }
         of_donor = None if donors is None else donors[known.numpy()]
         found = measures[task.kind](label, prediction, of_donor)
         metrics[task.name] = {**found, "loss": float(losses[i]), "n": len(label)}
         if task.kind != "regression":
-            metrics[task.name] |= _of_probabilities(label, prediction)
+            metrics[task.name] |= _measure_probabilities(label, prediction)
         if task.kind == "binary":
             metrics[task.name]["positive_class"] = task.positive
     return metrics
 
 
-def _of_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
+def _measure_probabilities(label: NDArray[np.float64], probability: NDArray[np.float64]) -> dict[str, float | None]:
     """Return the measures of `judge_probabilities` without the log loss, which `task_metrics` reports as the loss."""
     found = judge_probabilities(label.astype(np.int64), probability)
     error = found["calibration_error"]
@@ -147,7 +151,7 @@ def _auc_limits(label: NDArray[Any], score: NDArray[np.float64], donors: NDArray
     return [found.low, found.high]
 
 
-def _binary(
+def _measure_binary(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None, *, cutoff: float
 ) -> dict[str, Any]:
     n_positive = int(label.sum())
@@ -164,7 +168,7 @@ def _binary(
     }
 
 
-def _multiclass(
+def _measure_multiclass(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
     one_vs_rest = _aucs_by_class(label, probability)
@@ -221,11 +225,11 @@ def _aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[flo
     return aucs
 
 
-def _regression(
+def _measure_regression(
     label: NDArray[np.float64], value: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
     value = value.astype(np.float64)
-    spearman, r2 = rank_correlation(label, value), r2_of(label, value)
+    spearman, r2 = rank_correlation(label, value), compute_r2(label, value)
     found = {
         "r2": (None if np.isnan(r2) else r2, r2_interval(label, value, donors)),
         "spearman": (None if np.isnan(spearman) else spearman, rank_correlation_interval(label, value, donors)),

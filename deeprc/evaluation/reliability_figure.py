@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, uses_matplotlib
+from deeprc.drawing import COLOURS, MUTED, require_matplotlib
 from deeprc.errors import InputError
-from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare_probabilities
-from deeprc.evaluation.curves import against_others
+from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
+from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import calibration_bins
 from deeprc.evaluation.scoring import BINARY, Scoring
 
@@ -39,7 +39,7 @@ def reliability_table(
     columns = ["method", "probability", "share", "lower", "upper", "n"]
     if scoring.kind == "regression":
         return pd.DataFrame(columns=columns)
-    table = checked_predictions(against_others(predictions, scoring), methods)
+    table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = []
     for each in methods:
         own = table[table["method"] == each.name]
@@ -49,7 +49,7 @@ def reliability_table(
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-@uses_matplotlib
+@require_matplotlib
 def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return a figure with a panel for each method: observed share against probability, with 95% intervals.
 
@@ -59,7 +59,7 @@ def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo],
     ------
     InputError
         If there is no prediction of classes, matplotlib is not installed, or the table is not what
-        `checked_predictions` expects.
+        `validate_predictions` expects.
     """
     from matplotlib.figure import Figure
 

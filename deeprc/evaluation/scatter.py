@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, save_figure, uses_matplotlib
+from deeprc.drawing import COLOURS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
 from deeprc.errors import InputError
-from deeprc.evaluation.comparison import MethodInfo, checked_predictions
+from deeprc.evaluation.comparison import MethodInfo, validate_predictions
 from deeprc.evaluation.scoring import RegressionScoring
 from deeprc.files import write_text
 
@@ -32,18 +32,18 @@ def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
     return table.assign(y=predictions["prediction"])
 
 
-@uses_matplotlib
+@require_matplotlib
 def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
     """Return a figure with a panel for each method, best r2 first: predicted against true numbers of repertoires.
 
     Raises
     ------
     InputError
-        If there is no prediction, matplotlib is not installed, or the table is not what `checked_predictions` expects.
+        If there is no prediction, matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     from matplotlib.figure import Figure
 
-    table = checked_predictions(predictions, methods, _SCORING)
+    table = validate_predictions(predictions, methods, _SCORING)
     parts = {each: table[table["method"] == each.name] for each in methods}
     ranked = sorted(((_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
     if not ranked:
@@ -59,7 +59,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
             continue
         r2, each = ranked[place]
         _draw(axis, parts[each], limits, is_control=each.kind == "control")
-        axis.set_title(f"{_short(each.label)}\nr² {r2:.3f}", fontsize=9)
+        axis.set_title(f"{_shorten_label(each.label)}\nr² {r2:.3f}", fontsize=9)
     for axis in axes[:, 0]:
         axis.set_ylabel("predicted")
     for axis in axes[-1]:
@@ -67,7 +67,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], folder: Path) -> list[Path]:
     """Draw a figure for each method and one of all methods; write `curves.tsv`. Return the paths of all files.
 
@@ -96,7 +96,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
 
 
 def _r2(part: pd.DataFrame) -> float:
-    return _SCORING.over_folds([part]).value
+    return _SCORING.estimate_over_folds([part]).value
 
 
 def _limits(table: pd.DataFrame) -> tuple[float, float]:
@@ -116,5 +116,5 @@ def _draw(axis: Axes, part: pd.DataFrame, limits: tuple[float, float], *, is_con
     axis.set(xlim=limits, ylim=limits, aspect="equal")
 
 
-def _short(label: str) -> str:
+def _shorten_label(label: str) -> str:
     return label if len(label) <= 34 else f"{label[:33]}…"

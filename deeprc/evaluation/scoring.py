@@ -24,7 +24,7 @@ from deeprc.evaluation.auc_comparison import (
     paired_macro_auc_test,
 )
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.intervals import r2_interval, r2_of, rank_correlation
+from deeprc.evaluation.intervals import compute_r2, r2_interval, rank_correlation
 from deeprc.evaluation.metrics import binary_metrics, macro_auc, macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.tasks import TaskKind
@@ -37,7 +37,7 @@ __all__ = [
     "MulticlassScoring",
     "RegressionScoring",
     "Scoring",
-    "scoring_for",
+    "choose_scoring",
 ]
 
 DONOR = "donor"
@@ -106,11 +106,11 @@ class Scoring(ABC):
         """Return whether the measure of a fold is defined; an AUC, for example, needs both classes."""
 
     @abstractmethod
-    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+    def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return every metric of one fold; an undefined metric is NaN."""
 
     @abstractmethod
-    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+    def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the measure over folds; there is at least one, and all are measured."""
 
     @abstractmethod
@@ -129,21 +129,21 @@ def refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
         raise InputError(f"predictions: method {method!r}, repertoire {repertoire!r}: {problem}")
 
 
-def donors_of(folds: Sequence[pd.DataFrame]) -> list[NDArray[np.int64]] | None:
+def list_fold_donors(folds: Sequence[pd.DataFrame]) -> list[NDArray[np.int64]] | None:
     """Return the donor of each repertoire in each fold, (B,); None if unknown, or if each has one repertoire."""
     if any(DONOR not in fold for fold in folds) or pd.concat(folds)[DONOR].is_unique:
         return None
     return [fold[DONOR].to_numpy(np.int64) for fold in folds]
 
 
-def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def _convert_to_numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     try:
         return table.astype(dict.fromkeys(columns, np.float64))
     except (TypeError, ValueError) as error:
         raise InputError(f"predictions: expected numbers as {', '.join(columns)}: {error}") from error
 
 
-def _spread(values: NDArray[np.float64]) -> float:
+def _compute_sd(values: NDArray[np.float64]) -> float:
     known = values[~np.isnan(values)]
     return float(known.std(ddof=1)) if len(known) > 1 else _NAN
 
@@ -182,7 +182,7 @@ class BinaryScoring(Scoring):
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _numbers(table, ("label", "score", "probability", "cutoff"))
+        table = _convert_to_numbers(table, ("label", "score", "probability", "cutoff"))
         refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
         refuse(table, table["score"].isna(), "expected a score, found none")
         for name in ("probability", "cutoff"):
@@ -193,7 +193,7 @@ class BinaryScoring(Scoring):
         """Return whether a fold has both classes."""
         return bool(0 < fold["label"].sum() < len(fold))
 
-    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+    def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return every metric of one fold, see `binary_metrics`."""
         # ranks, because a score may be infinite
         score = rankdata(fold["score"])
@@ -204,11 +204,11 @@ class BinaryScoring(Scoring):
         """Return how good the probabilities of a table are, see `judge_probabilities`."""
         return judge_probabilities(table["label"].to_numpy(), table["probability"].to_numpy())
 
-    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+    def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean AUC over folds."""
         labels, scores = ([fold[name].to_numpy() for fold in folds] for name in ("label", "score"))
-        found = fold_aucs_interval(labels, scores, donors_of(folds))
-        return Estimate(float(found.aucs.mean()), _spread(found.aucs), found.low, found.high)
+        found = fold_aucs_interval(labels, scores, list_fold_donors(folds))
+        return Estimate(float(found.aucs.mean()), _compute_sd(found.aucs), found.low, found.high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, in all and of each class."""
@@ -222,7 +222,7 @@ class BinaryScoring(Scoring):
         """Test whether two methods have the same mean AUC, see `paired_auc_test`."""
         labels = [fold["label"].to_numpy() for fold in own]
         scores = ([fold["score"].to_numpy() for fold in folds] for folds in (own, other))
-        return paired_auc_test(labels, *scores, donors=donors_of(own), seed=seed)
+        return paired_auc_test(labels, *scores, donors=list_fold_donors(own), seed=seed)
 
 
 class MulticlassScoring(Scoring):
@@ -263,7 +263,7 @@ class MulticlassScoring(Scoring):
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _numbers(table, self.columns[len(_PLACE) + 1 :])
+        table = _convert_to_numbers(table, self.columns[len(_PLACE) + 1 :])
         table["label"] = table["label"].astype(str)
         refuse(table, ~table["label"].isin(self.classes), f"expected a label of {', '.join(self.classes)}")
         for name in self.classes:
@@ -272,7 +272,7 @@ class MulticlassScoring(Scoring):
             refuse(table, wrong, f"expected a probability of {name} from 0 to 1")
         return table
 
-    def one_against_others(self, fold: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def binarize_class(self, fold: pd.DataFrame, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return whether each repertoire belongs to a class (0 or 1), and its score for that class, (B,) each."""
         member: NDArray[np.int64] = np.array([label == name for label in fold["label"]], np.int64)
         return member, np.asarray(fold[f"score={name}"], np.float64)
@@ -281,7 +281,7 @@ class MulticlassScoring(Scoring):
         """Return whether a fold has every class."""
         return set(fold["label"]) == set(self.classes)
 
-    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+    def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return auc, balanced_accuracy, f1 (macro), accuracy, log_loss and brier of one fold."""
         index, scores = self._arrays(fold)
         found = self.judge_probabilities(fold)
@@ -302,17 +302,17 @@ class MulticlassScoring(Scoring):
         scores = fold[[f"score={name}" for name in self.classes]].to_numpy(np.float64)
         return index, np.asarray(rankdata(scores, axis=0), np.float64)
 
-    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+    def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return the mean over classes and folds of the AUC of each class against all others."""
         aucs, limits = [], []
         for name in self.classes:
-            labels, scores = zip(*(self.one_against_others(fold, name) for fold in folds), strict=True)
-            found = fold_aucs_interval(labels, scores, donors_of(folds))
+            labels, scores = zip(*(self.binarize_class(fold, name) for fold in folds), strict=True)
+            found = fold_aucs_interval(labels, scores, list_fold_donors(folds))
             aucs.append(found.aucs)
             limits.append((found.low, found.high))
         each = np.mean(aucs, axis=0)
         low, high = np.mean(limits, axis=0).tolist()
-        return Estimate(float(each.mean()), _spread(each), low, high)
+        return Estimate(float(each.mean()), _compute_sd(each), low, high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, and of those in the smallest class."""
@@ -324,7 +324,7 @@ class MulticlassScoring(Scoring):
         """Test whether two methods have the same mean macro AUC, see `paired_macro_auc_test`."""
         indices = [self._arrays(fold)[0] for fold in own]
         scores = ([self._arrays(fold)[1] for fold in folds] for folds in (own, other))
-        return paired_macro_auc_test(indices, *scores, donors=donors_of(own), seed=seed)
+        return paired_macro_auc_test(indices, *scores, donors=list_fold_donors(own), seed=seed)
 
 
 class RegressionScoring(Scoring):
@@ -351,7 +351,7 @@ class RegressionScoring(Scoring):
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _numbers(table, ("label", "prediction"))
+        table = _convert_to_numbers(table, ("label", "prediction"))
         for column in ("label", "prediction"):
             refuse(table, ~np.isfinite(table[column]), f"expected a number as {column}")
         return table
@@ -360,23 +360,23 @@ class RegressionScoring(Scoring):
         """Return whether a fold has a repertoire; all folds are measured together."""
         return len(fold) > 0
 
-    def of_fold(self, fold: pd.DataFrame) -> dict[str, float]:
+    def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
         """Return r2, spearman and mae of one fold."""
         label, predicted = fold["label"].to_numpy(), fold["prediction"].to_numpy()
         return {
-            "r2": r2_of(label, predicted),
+            "r2": compute_r2(label, predicted),
             "spearman": rank_correlation(label, predicted),
             "mae": float(np.abs(label - predicted).mean()),
         }
 
-    def over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
+    def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
         """Return r2 of all folds together."""
         together = pd.concat(folds)
         label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
-        each = np.array([self.of_fold(fold)["r2"] for fold in folds])
-        donors = donors_of(folds)
+        each = np.array([self.measure_fold(fold)["r2"] for fold in folds])
+        donors = list_fold_donors(folds)
         limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (_NAN, _NAN)
-        return Estimate(self.of_fold(together)["r2"], _spread(each), *limits)
+        return Estimate(self.measure_fold(together)["r2"], _compute_sd(each), *limits)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds."""
@@ -387,7 +387,7 @@ class RegressionScoring(Scoring):
         """Test whether two methods have the same r2, see `paired_error_test`."""
         label = pd.concat(own)["label"].to_numpy()
         first, second = (pd.concat(folds)["prediction"].to_numpy() for folds in (own, other))
-        donors = donors_of(own)
+        donors = list_fold_donors(own)
         return paired_error_test(label, first, second, None if donors is None else np.concatenate(donors), seed=seed)
 
 
@@ -395,7 +395,7 @@ BINARY = BinaryScoring()
 """The scoring of two classes."""
 
 
-def scoring_for(kind: str, classes: Sequence[Any] = ()) -> Scoring:
+def choose_scoring(kind: str, classes: Sequence[Any] = ()) -> Scoring:
     """Return the scoring of a kind of target; `classes` are those of a multiclass target.
 
     Raises

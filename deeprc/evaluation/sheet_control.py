@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.baselines.sheet import control_columns
+from deeprc.baselines.sheet import list_control_columns
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import people, subject_column, subject_columns
-from deeprc.tasks import Task, labels
+from deeprc.evaluation.splits import index_people, subject_column, subject_columns
+from deeprc.tasks import Task, encode_labels
 
-__all__ = ["SheetColumns", "columns_for_control", "columns_left_out", "shown_columns"]
+__all__ = ["SheetColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
 
 _SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
@@ -44,13 +44,13 @@ class SheetColumns(NamedTuple):
     identifying: list[str]
 
 
-def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
+def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
     """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
-    eligible = control_columns(
+    eligible = list_control_columns(
         metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)}
     )
-    known = [labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
-    person = people(metadata, subject_column(metadata, None))
+    known = [encode_labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
+    person = index_people(metadata, subject_column(metadata, None))
     found = SheetColumns([], [], [])
     for name in eligible:
         if _identifies_each(metadata[name], person):
@@ -62,11 +62,11 @@ def columns_for_control(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetC
     return found
 
 
-def columns_left_out(columns: SheetColumns) -> list[Caution]:
+def warn_of_left_out_columns(columns: SheetColumns) -> list[Caution]:
     """Return a warning that names the columns that determine a target: copies of it, or confounders."""
     if not columns.target_like:
         return []
-    names = shown_columns(columns.target_like)
+    names = format_column_names(columns.target_like)
     text = (
         f"The target follows from {names} of the sheet alone, so no control reads that. This does no harm if it is the "
         "target in other words. If it is something else, as a batch, this cohort cannot show which one was learned."
@@ -74,7 +74,7 @@ def columns_left_out(columns: SheetColumns) -> list[Caution]:
     return [Caution("warning", text, "controls", "columns-left-out", {"columns": columns.target_like})]
 
 
-def shown_columns(columns: Sequence[str]) -> str:
+def format_column_names(columns: Sequence[str]) -> str:
     """Return the names of columns in a few words."""
     more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
     return ", ".join(columns[:_SHOWN]) + more

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import check_columns, choose_comparable, one_or_several
-from deeprc.groups import number_groups, shuffle_groups
-from deeprc.targets import class_texts, counted_classes
-from deeprc.tasks import Task, labels
+from deeprc.evaluation.adjustment import check_columns, choose_comparable, to_column_names
+from deeprc.groups import index_groups, shuffle_groups
+from deeprc.targets import class_texts, format_class_counts
+from deeprc.tasks import Task, encode_labels
 
 __all__ = [
     "HELD_OUT",
@@ -29,16 +29,16 @@ __all__ = [
     "SplitOptions",
     "adjust_split",
     "assign_folds",
+    "count_subjects_in_several",
     "donor_codes",
     "donors_by_id",
     "group_codes",
-    "known_people",
+    "index_known_people",
+    "index_people",
     "label_strata",
     "make_split",
-    "people",
     "subject_column",
     "subject_columns",
-    "subjects_in_several",
 ]
 
 SPLITS = ("train", "validation", "test")
@@ -106,7 +106,7 @@ class SplitOptions:
     adjust_for: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "adjust_for", one_or_several(self.adjust_for))
+        object.__setattr__(self, "adjust_for", to_column_names(self.adjust_for))
         folds, fold, validation_fold = self.folds, self.fold, self.validation_fold
         if not (folds >= 3 and 0 <= fold < folds):
             raise InputError(f"`folds={folds}` `fold={fold}`: expected at least 3 folds and a fold from 0 to folds - 1")
@@ -254,7 +254,7 @@ def _are_of_test_part(
     texts = class_texts(metadata[column])
     found = np.array([text == value for text in texts], np.bool_)
     if not found.any():
-        counted = counted_classes(metadata[column])
+        counted = format_class_counts(metadata[column])
         raise InputError(f"{source}: `test={test}`: no repertoire has this value; {column} has {counted or 'none'}")
     return found, np.array([text is not None for text in texts], np.bool_)
 
@@ -297,7 +297,7 @@ def assign_folds(
 
 def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
     """Return the index of the class of each repertoire, or of the quarter of its number, (B,); -1 where missing."""
-    values = labels([task], metadata)[:, 0]
+    values = encode_labels([task], metadata)[:, 0]
     if task.kind == "regression":
         bins = pd.qcut(pd.Series(values), _REGRESSION_BINS, labels=False, duplicates="drop")
         return bins.fillna(-1).to_numpy(np.int64)
@@ -325,7 +325,7 @@ def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> ND
         raise InputError(
             f"{source}: no column {group_by!r} for `group_by`; columns: {', '.join(map(str, metadata.columns))}"
         )
-    return number_groups(metadata[group_by])
+    return index_groups(metadata[group_by])
 
 
 def _folds(
@@ -345,7 +345,7 @@ def _folds(
     return fold_of
 
 
-def subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
+def count_subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]) -> dict[str, int]:
     """Return, for each column that names subjects, the number of subjects with repertoires in several parts.
 
     Parts are those of a split, or folds. `part_of` (B,) holds the index of the part of each repertoire, -1 if it is in
@@ -375,20 +375,20 @@ def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
     return min(known, key=lambda name: metadata[name].nunique(), default=None)
 
 
-def people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
+def index_people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
     """Return the index of the person of each repertoire, (B,); an unknown person counts as one of their own."""
-    return np.arange(len(metadata)) if column is None else number_groups(metadata[column])
+    return np.arange(len(metadata)) if column is None else index_groups(metadata[column])
 
 
-def known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
+def index_known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
     """Return the index of the person of each repertoire, (B,); None if the sheet has no column of persons."""
     column = subject_column(metadata, group_by)
-    return None if column is None else people(metadata, column)
+    return None if column is None else index_people(metadata, column)
 
 
 def donors_by_id(
     repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
 ) -> dict[str, int] | None:
     """Return the index of the donor of each repertoire, by repertoire id; None if the sheet does not name donors."""
-    donors = known_people(metadata, group_by)
+    donors = index_known_people(metadata, group_by)
     return None if donors is None else dict(zip(repertoire_ids.tolist(), donors.tolist(), strict=True))

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.evaluation.auc_intervals import auc_influences, auc_interval, measure_design_effect
-from deeprc.evaluation.sheet_control import columns_for_control
+from deeprc.evaluation.sheet_control import select_control_columns
 from deeprc.tasks import Task
 
 __all__ = ["StratifiedAuc", "auc_within", "strata_columns"]
@@ -64,7 +64,7 @@ class StratifiedAuc:
 
 def strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     """Return the columns of the sheet whose values are strata: categories that are neither ids nor the target."""
-    return [name for name in columns_for_control(metadata, [task]).read if _is_category(metadata[name])]
+    return [name for name in select_control_columns(metadata, [task]).read if _is_category(metadata[name])]
 
 
 def _is_category(values: pd.Series) -> bool:

@@ -12,11 +12,11 @@ __all__ = [
     "HOW_TO_LEAVE_OUT",
     "LEVEL",
     "Relation",
-    "few_people",
+    "are_few_people",
+    "classify_difference",
     "is_few",
     "p_in_words",
     "p_text",
-    "relation",
 ]
 
 LEVEL = 0.05
@@ -38,7 +38,7 @@ HOW_TO_LEAVE_OUT = (
 Relation = Literal["better", "worse", "equal"]
 
 
-def relation(difference: float, p_value: float) -> Relation:
+def classify_difference(difference: float, p_value: float) -> Relation:
     """Return whether a method is significantly better or worse than another; "equal" where it is neither.
 
     Parameters
@@ -66,7 +66,7 @@ def is_few(kind: str, n_smallest: int) -> bool:
     return n_smallest < (FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
 
 
-def few_people(kind: str, n_repertoires: int, n_people: int) -> bool:
+def are_few_people(kind: str, n_repertoires: int, n_people: int) -> bool:
     """Return whether people have several repertoires, and are few or at most half as many as the repertoires."""
     return n_people < n_repertoires and (is_few(kind, n_people) or 2 * n_people <= n_repertoires)
 

@@ -19,7 +19,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
-from deeprc.nn.contributions import Attended, SequenceScores, attended, mean_logit, mean_weight, scores_at
+from deeprc.nn.contributions import Attended, SequenceScores, iterate_attended, mean_logit, mean_weight, score_rows
 from deeprc.nn.inference import Inference
 from deeprc.outputs import output_names
 from deeprc.progress import open_step
@@ -30,9 +30,9 @@ __all__ = [
     "PIECE",
     "Columns",
     "RepertoireAttention",
-    "attention_of",
     "attention_table",
     "best_sequences",
+    "compute_attention",
     "default_ranking",
     "iterate_attention",
 ]
@@ -49,7 +49,7 @@ PIECE = 1 << 17
 
 @dataclass(frozen=True)
 class RepertoireAttention:
-    """Attention on one repertoire, from `attention_of`; its table has n of the N sequences.
+    """Attention on one repertoire, from `compute_attention`; its table has n of the N sequences.
 
     Attributes
     ----------
@@ -193,10 +193,10 @@ def attention_table(
     members, one member after the other; attention_weight and attention_logit are then means over members, and so are
     contribution and response, in common units.
     """
-    return attention_of(model, dataset, position, top=top, ranking=ranking).sequences
+    return compute_attention(model, dataset, position, top=top, ranking=ranking).sequences
 
 
-def attention_of(
+def compute_attention(
     model: Model,
     dataset: RepertoireDataset,
     position: int,
@@ -210,7 +210,7 @@ def attention_of(
     sequences.
     """
     inferences = [member.inference(dataset) for member in model.members]
-    return _attention_of(model, inferences, [position], _Wanted.of(model, top, ranking))[0]
+    return _compute_attention(model, inferences, [position], _Wanted.of(model, top, ranking))[0]
 
 
 def iterate_attention(
@@ -220,12 +220,12 @@ def iterate_attention(
     top: int | None = None,
     ranking: Ranking | None = None,
 ) -> Iterator[RepertoireAttention]:
-    """Yield the attention on each repertoire, see `attention_of`; consecutive small ones are computed together."""
+    """Yield the attention on each repertoire, see `compute_attention`; consecutive small ones are computed together."""
     inferences = [member.inference(dataset) for member in model.members]
     wanted = _Wanted.of(model, top, ranking)
     with open_step("attention on sequences", len(dataset)) as step:
         for group in inferences[0].groups():
-            yield from _attention_of(model, inferences, group, wanted)
+            yield from _compute_attention(model, inferences, group, wanted)
             step.advance(len(group))
 
 
@@ -241,22 +241,24 @@ class _Wanted(NamedTuple):
         return None if top is None else cls(top, ranking or default_ranking(model))
 
 
-def _attention_of(
+def _compute_attention(
     model: Model, inferences: Sequence[Inference], positions: Sequence[int], wanted: _Wanted | None
 ) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one repertoire of any size."""
     dataset = inferences[0].collator.dataset
-    of_members = [list(attended(inference, positions)) for inference in inferences]
+    of_members = [list(iterate_attended(inference, positions)) for inference in inferences]
     for member, attention in zip(model.members, of_members, strict=True):
         for position, each in zip(positions, attention, strict=True):
             for numbers in (each.weights, each.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
     of_repertoires = list(zip(*of_members, strict=True))
     by_weight = wanted is not None and wanted.ranking.by == "attention"
-    ranked = [_ranked(each, wanted.top if wanted is not None and by_weight else None) for each in of_repertoires]
+    ranked = [
+        _rank_repertoire(each, wanted.top if wanted is not None and by_weight else None) for each in of_repertoires
+    ]
     rows = [each.rows if by_weight else None for each in ranked]
     scores = [
-        list(scores_at(inference, positions, attention, rows))
+        list(score_rows(inference, positions, attention, rows))
         for inference, attention in zip(inferences, of_members, strict=True)
     ]
     for member, of_member in zip(model.members, scores, strict=True):
@@ -269,7 +271,7 @@ def _attention_of(
     ):
         combined = model.combine(own)
         if wanted is not None and not by_weight:
-            places = _best_ranked(places, combined, wanted)
+            places = _select_best_ranked(places, combined, wanted)
             combined = combined.take(places.rows)
         # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
         sizes = [metastable_sizes(each.weights, dim=0, overwrite=wanted is not None) for each in of_model]
@@ -277,13 +279,13 @@ def _attention_of(
     return found
 
 
-def _best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
+def _select_best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
     """Return the best sequences of a repertoire by their scores, with their ranks by weight."""
     best = _best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
     return _Ranked(best, ranked.rank[best], ranked.head_ranks[best])
 
 
-def _ranked(attention: Sequence[Attended], top: int | None) -> _Ranked:
+def _rank_repertoire(attention: Sequence[Attended], top: int | None) -> _Ranked:
     """Return the sequences for the table of a repertoire, from the attention of each member."""
     n_heads = [len(each.pooled) for each in attention]
     weights, logits = (
@@ -292,19 +294,19 @@ def _ranked(attention: Sequence[Attended], top: int | None) -> _Ranked:
     )
     weight, logit = mean_weight(weights, n_heads), mean_logit(logits, n_heads)
     if top is None:
-        rows, rank = np.arange(len(weight)), _ranks(weight, logit)
+        rows, rank = np.arange(len(weight)), _rank_weights(weight, logit)
     else:
         rows = _best_rows(weight, logit, top)
         rank = np.arange(1, len(rows) + 1)
     head_ranks = rank[:, None]
     if weights.shape[1] > 1:
         heads = zip(weights.T, logits.T, strict=True)
-        head_ranks = np.stack([_ranks(weight, logit)[rows] for weight, logit in heads], axis=1)
+        head_ranks = np.stack([_rank_weights(weight, logit)[rows] for weight, logit in heads], axis=1)
     return _Ranked(rows, rank, head_ranks)
 
 
 def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-    """Return the n rows with the first ranks of `_ranks`, in their order, without sorting all: (min(n, N),)."""
+    """Return the n rows with the first ranks of `_rank_weights`, in their order, without sorting all: (min(n, N),)."""
     best = np.zeros(0, np.int64)
     for start in range(0, len(weight), max(PIECE, n)):
         piece = np.arange(start, min(start + max(PIECE, n), len(weight)))
@@ -316,7 +318,7 @@ def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) 
     return best
 
 
-def _ranks(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
+def _rank_weights(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the rank of each sequence, from 1; if weights underflow to equal values, logits decide."""
     order = np.lexsort((-logit, -weight))  # a stable sort: among equal ones the first is first
     rank = np.empty(len(order), np.int64)

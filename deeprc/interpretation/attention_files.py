@@ -85,9 +85,9 @@ def write_attention(
     heads: list[tuple[str, int, int, int, str]] = []
     with write_atomically(target) as aside:
         with _TableWriter(aside, compress=target.suffix == ".gz") as table:
-            seen = _noting(attention, heads)
+            seen = _collect_head_rows(attention, heads)
             if max_sequences is None:
-                for frame in _together(piece for one in seen for piece in one.pieces()):
+                for frame in _join_small_tables(piece for one in seen for piece in one.pieces()):
                     table.write(frame)
             else:
                 table.write(best_sequences(seen, max_sequences, ranking, held_out=held_out))
@@ -96,7 +96,7 @@ def write_attention(
     return AttentionSummary(table.n_rows, _summary(all_heads))
 
 
-def _together(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
+def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
     """Join consecutive small tables and yield them, because to make a data frame takes time, however short it is."""
     some: list[Columns] = []
     n = 0
@@ -104,17 +104,17 @@ def _together(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
         some.append(columns)
         n += len(columns["sequence_id"])
         if n >= PIECE or len(some) == _TABLES:
-            yield _joined(some)
+            yield _concatenate_columns(some)
             some, n = [], 0
     if some:
-        yield _joined(some)
+        yield _concatenate_columns(some)
 
 
-def _joined(tables: Sequence[Columns]) -> pd.DataFrame:
+def _concatenate_columns(tables: Sequence[Columns]) -> pd.DataFrame:
     return pd.DataFrame({name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]})
 
 
-def _noting(
+def _collect_head_rows(
     attention: Iterable[RepertoireAttention], heads: list[tuple[str, int, int, int, str]]
 ) -> Iterator[RepertoireAttention]:
     for one in attention:

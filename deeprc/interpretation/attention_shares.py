@@ -44,13 +44,13 @@ def iterate_attention_of_workers(
     InputError
         See `deeprc.runs.shares.compute_in_shares`.
     """
-    compute = partial(_attention_of, top=top, ranking=ranking)
+    compute = partial(_compute_attention_fields, top=top, ranking=ranking)
     computed = compute_in_shares(compute, predictor, dataset, workers, device=device)
     for repertoire, found in zip(dataset, computed, strict=True):
         yield RepertoireAttention(repertoire, *found)
 
 
-def _attention_of(share: Share, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
+def _compute_attention_fields(share: Share, *, top: int | None, ranking: Ranking | None) -> list[tuple[Any, ...]]:
     """Return all fields but the repertoire, which would be sent with its container."""
     predictor, dataset = share.load()
     names = [field.name for field in fields(RepertoireAttention)[1:]]

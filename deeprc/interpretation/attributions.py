@@ -44,9 +44,9 @@ from deeprc.interpretation.composition_residues import composition_residues
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.batch import RepertoireBatch
-from deeprc.nn.contributions import tangent
+from deeprc.nn.contributions import linearise_outputs
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.inference import Inference, kept_rows
+from deeprc.nn.inference import Inference, select_kept_rows
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.progress import open_step
 from deeprc.readings.composition import CompositionReading
@@ -154,7 +154,7 @@ def attribute(
     if steps < 1:
         raise InputError(f"steps: expected at least 1, found {steps}")
     index = SequenceIndex.of(dataset, sequences)
-    frequencies = residue_frequencies(dataset) if background is None else _checked_background(background)
+    frequencies = residue_frequencies(dataset) if background is None else _validate_background(background)
     explained = [
         _Explained(member.inference(dataset), torch.from_numpy(frequencies), _Question(output, of, steps, scale, shift))
         for member, scale, shift in zip(
@@ -163,12 +163,12 @@ def attribute(
     ]
     parts = []
     with open_step("attributions of residues", len(index)) as step:
-        for position, at in index.by_repertoire():
+        for position, at in index.group_by_repertoire():
             chosen, place = np.unique(index.rows[at], return_inverse=True)
-            parts.append((at, place, _mean([_of_repertoire(each, position, chosen) for each in explained])))
+            parts.append((at, place, _mean([_attribute_repertoire(each, position, chosen) for each in explained])))
             step.advance(len(at))
     n_kernels = sum(member.network.embedding.out_features for member in model.members)
-    shares = _joined(parts, len(index), n_kernels)
+    shares = _join_parts(parts, len(index), n_kernels)
     if CompositionReading.name not in model.reading_names:
         return Attributions(index, output, *shares)
     added = composition_residues(model, dataset, index, output=output, background=frequencies)
@@ -176,7 +176,7 @@ def attribute(
     return Attributions(index, output, shares.residues + added, shares.kernels, change, added)
 
 
-def _checked_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
+def _validate_background(background: NDArray[np.float64]) -> NDArray[np.float64]:
     frequencies = np.asarray(background, np.float64)
     if frequencies.shape != (N_AMINO_ACIDS,) or not (frequencies >= 0).all() or abs(frequencies.sum() - 1) > 1e-6:
         raise InputError(
@@ -194,7 +194,7 @@ class _Shares(NamedTuple):
     change: NDArray[np.float64]
 
 
-def _joined(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]], n: int, D: int) -> _Shares:
+def _join_parts(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]], n: int, D: int) -> _Shares:
     """Join parts for n sequences; each part has the indices of its sequences, (m,), and their rows in it, (m,)."""
     longest = max((part.residues.shape[1] for _, _, part in parts), default=0)
     joined = _Shares(np.full((n, longest), np.nan), np.zeros((n, D)), np.zeros(n))
@@ -216,13 +216,13 @@ def _mean(parts: Sequence[_Shares]) -> _Shares:
     )
 
 
-def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int64]) -> _Shares:
+def _attribute_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int64]) -> _Shares:
     """Return the attributions of n different sequences of one repertoire, rows (n,); 0 for those that are dropped."""
     inference = explained.inference
     collator = inference.collator
     ((pooled, logits),) = inference.pooled([position])
     kept = np.zeros(len(logits), np.bool_)
-    kept[kept_rows(logits, inference.top_fraction).numpy()] = True
+    kept[select_kept_rows(logits, inference.top_fraction).numpy()] = True
     if explained.question.of == "contribution":
         explained.take_tangent(pooled)
     lengths = collator.take(position, chosen).sequences.lengths.numpy()
@@ -230,7 +230,7 @@ def _of_repertoire(explained: _Explained, position: int, chosen: NDArray[np.int6
     D = inference.network.embedding.out_features
     whole = _Shares(np.where(inside, 0.0, np.nan), np.zeros((len(chosen), D)), np.zeros(len(chosen)))
     scored = np.flatnonzero(kept[chosen])
-    others = _others(inference, position, chosen[scored], kept) if len(scored) else None
+    others = _summarise_others(inference, position, chosen[scored], kept) if len(scored) else None
     size = max(1, _AT_A_TIME // (explained.question.steps * inside.shape[1] * D))
     for first in range(0, len(scored), size):
         assert others is not None
@@ -260,7 +260,9 @@ class _Others(NamedTuple):
 
 
 @torch.no_grad()
-def _others(inference: Inference, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]) -> _Others:
+def _summarise_others(
+    inference: Inference, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_]
+) -> _Others:
     """Return average and level over the kept sequences without each of the chosen ones, (n,).
 
     To subtract one sequence from the sum of all would leave only noise if it has nearly all the attention. So the sums
@@ -274,8 +276,8 @@ def _others(inference: Inference, position: int, chosen: NDArray[np.int64], kept
     highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
     share = torch.exp(logits - highest)  # (n, H)
     of_rest = torch.exp(level - highest)
-    weight = of_rest + _without_own(share)  # (n, H)
-    total = of_rest[:, None] * average + _without_own(share[:, :, None] * values[:, None])  # (n, H, S)
+    weight = of_rest + _sum_all_others(share)  # (n, H)
+    total = of_rest[:, None] * average + _sum_all_others(share[:, :, None] * values[:, None])  # (n, H, S)
     tiny = torch.finfo(torch.float64).tiny
     return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
 
@@ -294,7 +296,7 @@ def _averages(inference: Inference, position: int, rows: NDArray[np.int64]) -> t
     return average, level
 
 
-def _without_own(terms: Tensor) -> Tensor:
+def _sum_all_others(terms: Tensor) -> Tensor:
     """Return the sum of all other terms for each of n terms, (n, ...)."""
     none = torch.zeros_like(terms[:1])
     before = torch.cat([none, terms[:-1].cumsum(dim=0)])
@@ -329,7 +331,7 @@ class _Explained:
     def take_tangent(self, pooled: Tensor) -> None:
         """Set the tangent for contributions to the output of a repertoire with this representation, (H, S)."""
         output, _, _, scale, shift = self.question
-        gradient, offset, _ = tangent(self.inference.network, pooled)
+        gradient, offset, _ = linearise_outputs(self.inference.network, pooled)
         device = self.inference.device
         self._gradient = (scale * gradient[output]).to(device)  # (H, S)
         self._offset = (scale * offset[output] + shift / len(pooled)).to(device)  # ()
@@ -345,10 +347,10 @@ class _Explained:
         fixed = (genes, *others)
         with torch.no_grad():
             values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
-            change = self._explained(values, *fixed) - self._explained(baseline_values, *fixed)
+            change = self._explain_sequences(values, *fixed) - self._explain_sequences(baseline_values, *fixed)
 
         gradient = _mean_gradient(
-            lambda windows, lengths, *fixed: self._explained(encoder.encode(windows, lengths), *fixed),
+            lambda windows, lengths, *fixed: self._explain_sequences(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
@@ -356,7 +358,9 @@ class _Explained:
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        mean = _mean_gradient(self._explained, baseline_values, values, fixed, steps=self.question.steps)  # (n, D)
+        mean = _mean_gradient(
+            self._explain_sequences, baseline_values, values, fixed, steps=self.question.steps
+        )  # (n, D)
         kernels = mean * (values - baseline_values)
         return _Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
@@ -365,7 +369,7 @@ class _Explained:
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
 
-    def _explained(self, values: Tensor, genes: Tensor, average: Tensor, level: Tensor) -> Tensor:
+    def _explain_sequences(self, values: Tensor, genes: Tensor, average: Tensor, level: Tensor) -> Tensor:
         """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from deeprc.datasets.cells import options_for_chain, read_cells
+from deeprc.datasets.cells import read_cells, set_chain_option
 from deeprc.datasets.in_memory import MemoryDataset, make_dataset
-from deeprc.datasets.metadata import metadata_of_table
+from deeprc.datasets.metadata import make_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.interpretation.attention import iterate_attention
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
@@ -60,12 +60,12 @@ def annotate_cells(
     InputError
         If an argument cannot be used.
     """
-    options = replace(options_for_chain(options, chain), allow_missing=True)
+    options = replace(set_chain_option(options, chain), allow_missing=True)
     cells = read_cells(adata, donor)
-    sheet = metadata_of_table({donor: list(cells.donors.vocabulary)}, id_column=donor)
+    sheet = make_metadata({donor: list(cells.donors.vocabulary)}, id_column=donor)
     dataset = make_dataset(cells.rows, sheet, options)
-    scores = _scores(_model_of(run), dataset)
-    chains = cells.kept(options)
+    scores = _scores(_load_model(run), dataset)
+    chains = cells.list_kept_chains(options)
     keys = ["repertoire_id", *(name for name in _KEYS[options.merge] if name in scores.columns)]
     found = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
     assert len(found) == len(chains), "a chain that is kept has no score"
@@ -78,7 +78,7 @@ def annotate_cells(
     return [f"deeprc_{name}" for name in names]
 
 
-def _model_of(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]) -> Model:
+def _load_model(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]) -> Model:
     if isinstance(run, DeepRCClassifier):
         return run.model_
     return (run if isinstance(run, Run | RunEnsemble) else load_ensemble(run)).model

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.decomposition import PCA, KernelPCA
 
-from deeprc.datasets.clones import gene_fields, shared_clones
+from deeprc.datasets.clones import find_shared_clones, list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 
 __all__ = ["clone_overlaps", "map_by_clones", "map_by_kmers"]
 
@@ -26,7 +26,7 @@ def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
     A clone is a junction with its genes, if the container has them. A repertoire without sequences shares nothing.
     """
-    found = shared_clones(dataset, gene_fields(dataset))
+    found = find_shared_clones(dataset, list_gene_fields(dataset))
     n = len(found.private)
     clones = np.repeat(np.arange(len(found), dtype=np.int64), np.diff(found.offsets))
     carried = csr_matrix((np.ones(len(clones)), (found.repertoires, clones)), shape=(n, len(found)))[dataset.rows]
@@ -47,7 +47,7 @@ def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
         return np.zeros((len(overlaps), 2))
     distances = -np.log(np.maximum(overlaps, overlaps[overlaps > 0].min() / 2))
     points = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit_transform(-(distances**2) / 2)
-    return _in_plane(points)
+    return _project_to_plane(points)
 
 
 def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -57,7 +57,7 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
     Repertoires with less than a tenth of the median number of sequences have no influence on the axes. Fewer than three
     repertoires are all at the origin.
     """
-    frequencies = np.asarray(kmer_frequencies(dataset, _KMER), np.float64)
+    frequencies = np.asarray(compute_kmer_frequencies(dataset, _KMER), np.float64)
     sizes = dataset.n_sequences
     is_large = sizes >= max(_SMALL * float(np.median(sizes)), 1) if len(sizes) else np.zeros(0, bool)
     if is_large.sum() < _MIN_REPERTOIRES:
@@ -65,10 +65,10 @@ def map_by_kmers(dataset: RepertoireDataset) -> tuple[NDArray[np.float64], NDArr
     roots = np.sqrt(frequencies / np.maximum(frequencies.sum(axis=1, keepdims=True), 1e-12))
     found = PCA(2, svd_solver="full").fit(roots[is_large])
     shares = np.nan_to_num(found.explained_variance_ratio_)
-    return _in_plane(found.transform(roots)), shares
+    return _project_to_plane(found.transform(roots)), shares
 
 
-def _in_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
+def _project_to_plane(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return points with exactly two coordinates, whose signs do not depend on the solver."""
     plane = np.zeros((len(points), 2))
     plane[:, : points.shape[1]] = points

@@ -8,21 +8,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import gene_counts
+from deeprc.datasets.representations import count_genes
 from deeprc.errors import InputError
 from deeprc.interpretation.cohort_maps import map_by_clones, map_by_kmers
-from deeprc.interpretation.figures.classes import drawn_classes, drawn_places
+from deeprc.interpretation.figures.classes import choose_drawn_classes, index_drawn_classes
 from deeprc.interpretation.figures.cohort import CohortNumbers
-from deeprc.tasks import labels, parse_tasks
+from deeprc.tasks import encode_labels, parse_tasks
 
-__all__ = ["cohort_numbers"]
+__all__ = ["compute_cohort_numbers"]
 
 _EVERY = "all repertoires"
 
 
-def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tuple[CohortNumbers, dict[str, int]]:
+def compute_cohort_numbers(
+    dataset: RepertoireDataset, target: str | None = None
+) -> tuple[CohortNumbers, dict[str, int]]:
     """Return the numbers for the figure of a cohort, and the index of each class; see `cohort_figure`.
 
     Parameters
@@ -39,13 +41,13 @@ def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tup
     """
     if not dataset.n_sequences.any():
         raise InputError(f"{dataset.container.path}: has no sequences, so there is nothing to draw")
-    classes, places = _classes(dataset, target)
+    classes, places = _index_classes(dataset, target)
     points, variance = map_by_kmers(dataset)
     found = CohortNumbers(
         classes,
         dataset.n_sequences,
         _length_shares(dataset),
-        {field: _gene_shares(dataset, field) for field in gene_fields(dataset)},
+        {field: _gene_shares(dataset, field) for field in list_gene_fields(dataset)},
         map_by_clones(dataset),
         points,
         variance,
@@ -53,17 +55,17 @@ def cohort_numbers(dataset: RepertoireDataset, target: str | None = None) -> tup
     return found, places
 
 
-def _classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
+def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
     """Return the class of each repertoire, and the index of each class in their order."""
     if target is None:
         return [_EVERY] * len(dataset), {_EVERY: 0}
     tasks = parse_tasks([target], dataset.metadata, source=str(dataset.container.path))
-    known = labels(tasks, dataset.metadata)[:, 0]
+    known = encode_labels(tasks, dataset.metadata)[:, 0]
     if np.isnan(known).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {target}")
     ids = dataset.repertoire_ids.tolist()
-    of_id = drawn_classes(tasks[0], ids, known)
-    places = drawn_places(tasks, tasks[0], known)
+    of_id = choose_drawn_classes(tasks[0], ids, known)
+    places = index_drawn_classes(tasks, tasks[0], known)
     return [of_id.get(str(name), "") for name in ids], {
         name: places.get(name, 0) for name in dict.fromkeys(of_id.values())
     }
@@ -79,5 +81,5 @@ def _length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
 
 
 def _gene_shares(dataset: RepertoireDataset, field: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    counts, names = gene_counts(dataset, field)
+    counts, names = count_genes(dataset, field)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), names

@@ -47,10 +47,10 @@ def composition_residues(
     weights = sum(scale * _kmer_weights(member, output) for member, scale in members) / len(model.members)
     weights = weights - _mean_weight(np.asarray(weights), background)
     found: list[Floats] = [np.zeros(0)] * len(index)
-    for position, at in index.by_repertoire():
+    for position, at in index.group_by_repertoire():
         repertoire = dataset[position]
         for place, row in zip(at.tolist(), index.rows[at].tolist(), strict=True):
-            found[place] = _share(repertoire, row, weights) / (len(repertoire) + NOISE_SEQUENCES)
+            found[place] = _distribute_weights(repertoire, row, weights) / (len(repertoire) + NOISE_SEQUENCES)
     whole = np.full((len(index), max(map(len, found), default=0)), np.nan)
     for place, own in enumerate(found):
         whole[place, : len(own)] = own
@@ -76,7 +76,7 @@ def _mean_weight(weights: Floats, background: Floats) -> float:
     return float(mean)
 
 
-def _share(repertoire: Repertoire, row: int, weights: Floats) -> Floats:
+def _distribute_weights(repertoire: Repertoire, row: int, weights: Floats) -> Floats:
     """Return the weights of a sequence's 4-mers, divided among their residues, (length,)."""
     start, stop = repertoire.offsets[row : row + 2].tolist()
     residues = np.asarray(repertoire.residues[start:stop], np.int64)

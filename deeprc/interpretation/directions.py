@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from deeprc.errors import InputError
 from deeprc.tasks import Task
 
-__all__ = ["Direction", "directions_of", "find_direction"]
+__all__ = ["Direction", "find_direction", "list_directions"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Direction:
     target: str
 
 
-def directions_of(tasks: Sequence[Task]) -> list[Direction]:
+def list_directions(tasks: Sequence[Task]) -> list[Direction]:
     """Return the directions of the outputs of all targets, each with a unique name."""
     directions, output = [], 0
     columns = Counter(task.column for task in tasks)
@@ -65,7 +65,7 @@ def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
     InputError
         If there is no direction with this name.
     """
-    directions = directions_of(tasks)
+    directions = list_directions(tasks)
     chosen = (
         directions[0] if name is None else next((direction for direction in directions if direction.name == name), None)
     )

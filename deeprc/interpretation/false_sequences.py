@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import bin_ends, excess_shares, tie_ends
-from deeprc.groups import number_groups
+from deeprc.groups import index_groups
 from deeprc.interpretation.motifs.carriers import new_donors, split_by_direction
 from deeprc.training.model import Model
 from deeprc.training.permutations import permute_labels
@@ -122,7 +122,7 @@ class HeldOutSequences:
     ) -> HeldOutSequences | None:
         """Return the repertoires for a direction of an output; None if the output is a number.
 
-        The parameters are those of `deeprc.interpretation.motifs.carriers.held_out_donors`.
+        The parameters are those of `deeprc.interpretation.motifs.carriers.compare_held_out_donors`.
         """
         classes = split_by_direction(model, dataset, output=output, sign=sign)
         if classes is None:
@@ -142,7 +142,7 @@ class HeldOutSequences:
         if len(own) == 0 or own.all() or not own.any():
             return 1.0
         ranks = rankdata(np.round(self._rates(highest, new), 12), axis=0)  # (B, G)
-        donors = number_groups(self.donors[new])  # in the order in which they first occur
+        donors = index_groups(self.donors[new])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
         permuted = permute_labels(own[:, None].astype(np.float64), self.sizes[new], donors, _N_PERMUTATIONS, rng)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deeprc.tasks import Task
     from deeprc.training.model import Model
 
-__all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "figure_of"]
+__all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "make_figure"]
 
 _N_TOP = 1000  # number of sequences whose attributions and motifs are used
 _N_SHOWN = 20  # number of sequences in a figure
@@ -55,7 +55,7 @@ class FigureOptions:
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of `figure_of`, from which figures are made."""
+    """The arguments of `make_figure`, from which figures are made."""
 
     paths: tuple[Path, ...]
     cohort: str | os.PathLike[str] | None
@@ -173,22 +173,22 @@ def _history(request: _Request) -> Figure:
 def _metastable(request: _Request) -> Figure:
     from deeprc.interpretation.figures import metastable_figure
 
-    return metastable_figure(request.survey().heads, *_classes(request))
+    return metastable_figure(request.survey().heads, *_find_classes(request))
 
 
 def _attention(request: _Request) -> Figure:
     from deeprc.interpretation.figures import attention_figure
 
-    return attention_figure(request.survey().curves, *_classes(request))
+    return attention_figure(request.survey().curves, *_find_classes(request))
 
 
-def _classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
-    """Return the class of each repertoire and the index of each class; see `drawn_classes` and `drawn_places`."""
-    from deeprc.interpretation.figures.classes import drawn_places
+def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the class of each repertoire and each class's index (`choose_drawn_classes`, `index_drawn_classes`)."""
+    from deeprc.interpretation.figures.classes import index_drawn_classes
 
     model, dataset, task = request.model, request.dataset, request.task
     labels = model.labels(dataset)[:, model.tasks.index(task)]
-    return class_names(model, dataset, task), drawn_places(model.tasks, task, labels)
+    return class_names(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
 
 
 def _genes(request: _Request) -> Figure:
@@ -201,35 +201,35 @@ def _logos(request: _Request) -> Figure:
     from deeprc.interpretation.figures import logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
-    _, _, found = _attributed(request, _N_TOP)
+    _, _, found = _attribute_top_sequences(request, _N_TOP)
     group_by = request.runs.group_by
     return logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
 
 
 def _kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures import kernels_figure
-    from deeprc.interpretation.figures.classes import class_places
+    from deeprc.interpretation.figures.classes import index_classes
 
     request.check_alone("each has kernels of its own; give one")
-    direction, _, found = _attributed(request, _N_TOP)
-    place = class_places(request.model.tasks)[direction.target][direction.label]
+    direction, _, found = _attribute_top_sequences(request, _N_TOP)
+    place = index_classes(request.model.tasks)[direction.target][direction.label]
     return kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
 
 
 def _sequences(request: _Request) -> Figure:
     from deeprc.interpretation.figures import sequence_figure
 
-    direction, top, found = _attributed(request, _N_SHOWN)
+    direction, top, found = _attribute_top_sequences(request, _N_SHOWN)
     return sequence_figure(top.table["junction_aa"].tolist(), direction.sign * found.residues, output=direction.name)
 
 
-def _attributed(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
+def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
     """Return the direction, the n sequences that contribute most to it by their residues, and their attributions."""
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.survey import directions_of
+    from deeprc.interpretation.survey import list_directions
 
     wanted = request.options.class_name
-    of_target = [each for each in directions_of(request.model.tasks) if each.target == request.task.name]
+    of_target = [each for each in list_directions(request.model.tasks) if each.target == request.task.name]
     chosen = [each for each in of_target if wanted in (None, each.name, each.label)]
     if not chosen:
         names = ", ".join(each.name for each in of_target)
@@ -256,11 +256,11 @@ def _network(request: _Request) -> Figure:
 
 def _cohort(request: _Request) -> Figure:
     from deeprc.datasets.dataset import open_dataset
-    from deeprc.interpretation.cohort_numbers import cohort_numbers
+    from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
     from deeprc.interpretation.figures.cohort import cohort_figure
 
     request.check_alone("one cohort is drawn at a time; give one container")
-    return cohort_figure(*cohort_numbers(open_dataset(request.path), request.target))
+    return cohort_figure(*compute_cohort_numbers(open_dataset(request.path), request.target))
 
 
 def _curves(request: _Request) -> Figure:
@@ -296,7 +296,7 @@ KINDS = tuple(_KINDS)
 """Names of the figures."""
 
 
-def figure_of(
+def make_figure(
     kind: str,
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     cohort: str | os.PathLike[str] | None = None,
@@ -343,19 +343,19 @@ def figure_of(
 
 
 def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
-    """Return the class of each repertoire, by its id, as `drawn_classes` does.
+    """Return the class of each repertoire, by its id, as `choose_drawn_classes` does.
 
     Raises
     ------
     InputError
         If no repertoire has a label.
     """
-    from deeprc.interpretation.figures.classes import drawn_classes
+    from deeprc.interpretation.figures.classes import choose_drawn_classes
 
     labels = model.labels(dataset)[:, model.tasks.index(task)]
     if np.isnan(labels).all():
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {task.name}")
-    return drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
+    return choose_drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
 
 
 def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
@@ -369,14 +369,14 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     from deeprc.benchmarking.store import holds_benchmark, read_header
     from deeprc.evaluation.comparison import MethodInfo
     from deeprc.evaluation.curves import curves_figure
-    from deeprc.evaluation.scoring import scoring_for
+    from deeprc.evaluation.scoring import choose_scoring
     from deeprc.evaluation.stored_tables import read_method_predictions
 
     if not holds_benchmark(Path(folder)):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     header = read_header(Path(folder))
     methods = header["methods"]
-    scoring = scoring_for(str(header.get("kind", "binary")), header.get("classes", ()))
+    scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
     predictions = read_method_predictions(Path(folder) / "predictions.tsv", scoring)
     done = set(predictions["method"])
     known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]

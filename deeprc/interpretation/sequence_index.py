@@ -79,19 +79,21 @@ class SequenceIndex:
         """Return some of the sequences, by their positions among the n."""
         return SequenceIndex(self.positions[chosen], self.rows[chosen])
 
-    def by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    def group_by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the position of each repertoire that occurs, with the positions of its sequences among the n."""
         for position in np.unique(self.positions).tolist():
             yield position, np.flatnonzero(self.positions == position)
 
-    def in_container(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
+    def to_container_rows(self, dataset: RepertoireDataset) -> NDArray[np.int64]:
         """Return the row of each sequence among all sequences of the container, (n,)."""
         starts = dataset.container.repertoire_offsets[dataset.rows]
         return np.asarray(starts[self.positions] + self.rows)
 
     def frame(self, dataset: RepertoireDataset) -> pd.DataFrame:
         """Return the sequences as a table, see `Repertoire.columns`."""
-        parts = [dataset[position].to_frame(self.rows[at]).assign(place=at) for position, at in self.by_repertoire()]
+        parts = [
+            dataset[position].to_frame(self.rows[at]).assign(place=at) for position, at in self.group_by_repertoire()
+        ]
         if not parts:
             return pd.DataFrame({"repertoire_id": [], "sequence_id": [], "junction_aa": []}, dtype=object)
         table = pd.concat(parts, ignore_index=True).sort_values("place", kind="stable")

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import HEADS_COLUMNS, iterate_attention
-from deeprc.interpretation.directions import Direction, directions_of, find_direction
+from deeprc.interpretation.directions import Direction, find_direction, list_directions
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
 from deeprc.nn.contributions import OutputParts
-from deeprc.runs.performance import held_out_split
+from deeprc.runs.performance import choose_held_out_split
 from deeprc.runs.predictor import Predictor
 from deeprc.training.model import Model
 
@@ -28,9 +28,9 @@ __all__ = [
     "Survey",
     "TopSequences",
     "add_q_values",
-    "directions_of",
     "find_direction",
-    "held_out_sequences",
+    "list_directions",
+    "select_held_out_sequences",
     "survey",
 ]
 
@@ -154,7 +154,7 @@ def survey(
     return Survey.of(collector, plan, model)
 
 
-def held_out_sequences(
+def select_held_out_sequences(
     predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
 ) -> HeldOutSequences | None:
     """Return the held-out repertoires from which false discovery rates for a direction are estimated.
@@ -171,7 +171,7 @@ def held_out_sequences(
         Part of the split of each repertoire in training, (B,).
     """
     parts = np.array(splits, dtype=object)
-    name = held_out_split(parts, predictor.model.labels(dataset))
+    name = choose_held_out_split(parts, predictor.model.labels(dataset))
     if name is None:
         return None
     return HeldOutSequences.of(
@@ -188,11 +188,11 @@ def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset
     """Add the column `q_value` to the tables of the top sequences of a survey, see `HeldOutSequences.q_values`.
 
     Directions of numbers get no such column, and if no repertoire is held out, no direction does. The parameters are
-    those of `held_out_sequences`.
+    those of `select_held_out_sequences`.
     """
     for direction in found.directions:
         top = found.top[direction.name]
-        known = held_out_sequences(predictor, dataset, direction, splits)
+        known = select_held_out_sequences(predictor, dataset, direction, splits)
         if known is not None and len(top):
             scores = direction.sign * top.table["contribution"].to_numpy(np.float64)
             q_values = known.q_values(found.highest[direction.name], scores, top.index.positions)

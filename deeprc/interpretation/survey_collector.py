@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.attention import RepertoireAttention
-from deeprc.interpretation.directions import Direction, directions_of
+from deeprc.interpretation.directions import Direction, list_directions
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
 from deeprc.interpretation.residue_counts import ResidueCounts
@@ -63,7 +63,7 @@ class SurveyPlan:
         """Return the plan of `deeprc.interpretation.survey.survey`, whose parameters these are."""
         known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
         step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
-        return cls(directions_of(model.tasks), top, bool(model.reading_names), dict(known), step)
+        return cls(list_directions(model.tasks), top, bool(model.reading_names), dict(known), step)
 
 
 class SurveyCollector:
@@ -147,11 +147,13 @@ class SurveyCollector:
 
     def curves(self) -> pd.DataFrame:
         """Return the table of the concentration of attention."""
-        return _joined(self._curves, ["repertoire_id", "share", "attention"])
+        return _concatenate_tables(self._curves, ["repertoire_id", "share", "attention"])
 
     def genes(self) -> pd.DataFrame:
         """Return the table of genes."""
-        return _joined([self._usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"])
+        return _concatenate_tables(
+            [self._usage[field].table(field) for field in _FIELDS], ["field", "name", "all", "attended"]
+        )
 
     def witnesses(self) -> list[pd.DataFrame]:
         """Return the tables of `witness_ranking` for each direction; empty if witnesses were not searched."""
@@ -267,6 +269,6 @@ class _GeneUsage:
         return frame[frame["all"] > 0]
 
 
-def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+def _concatenate_tables(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     kept = [part for part in parts if len(part)]
     return pd.concat(kept, ignore_index=True)[columns] if kept else pd.DataFrame(columns=columns)

@@ -33,9 +33,9 @@ from deeprc.nn.motif_convolution.cpu import (
     convolution_tables,
     fetch_ahead,
     gradient_buffers,
-    sum_of_buffers,
+    sum_buffers,
 )
-from deeprc.nn.motif_convolution.tables import rows_in_use, window_dtype
+from deeprc.nn.motif_convolution.tables import find_rows_in_use, window_dtype
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
 from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 
@@ -80,7 +80,7 @@ class NetworkWeights:
     @property
     def padded_units(self) -> int:
         """Number of units of the widest layer, padded to whole tiles: U."""
-        return _padded(max((len(bias) for _, bias in self.layers), default=0))
+        return _round_up_to_tiles(max((len(bias) for _, bias in self.layers), default=0))
 
     def sizes(self, n_values: int) -> NDArray[np.int64]:
         """Return S (`n_values`) and the number of units of each layer as one array, (n_layers + 1,)."""
@@ -138,8 +138,8 @@ class _KeyLayers(NamedTuple):
     Attributes
     ----------
     weights
-        Matrices of the layers by tiles, see `_by_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in the
-        backward pass.
+        Matrices of the layers by tiles, see `_arrange_in_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in
+        the backward pass.
     biases
         Biases of the layers, (n_layers, U).
     sizes
@@ -203,13 +203,13 @@ class _Attend(torch.autograd.Function):
         sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
         kept = _Kept(*(tensor.numpy() for tensor in saved[5:8]))
         weights = NetworkWeights.from_tensors(*saved[8:])
-        rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
+        rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _backward_layers(weights, ctx.n_values)
         gradients = _zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
         _backward(
-            sequences.with_scales_like(weights.kernels).arrays(),
+            sequences.convert_scales(weights.kernels).arrays(),
             first_row.numpy(),
             kept,
             of_values.contiguous().numpy(),
@@ -218,12 +218,12 @@ class _Attend(torch.autograd.Function):
             gradients,
         )
         of_residues, of_positions = torch.from_numpy(gradients.residues), torch.from_numpy(gradients.positions)
-        of_kernels = sum_of_buffers(of_residues, of_positions, sequences.max_length, rows)
+        of_kernels = sum_buffers(of_residues, of_positions, sequences.max_length, rows)
         of_genes = torch.from_numpy(gradients.gene_embeddings)
-        return None, of_genes, of_kernels, *_gradients_of_layers(weights, gradients, layers)
+        return None, of_genes, of_kernels, *_iterate_gradients(weights, gradients, layers)
 
 
-def _padded(n: int) -> int:
+def _round_up_to_tiles(n: int) -> int:
     """Return n rounded up to whole tiles."""
     return n + -n % TILE
 
@@ -233,12 +233,12 @@ def _allocate(
 ) -> _Kept:
     """Return empty arrays for the results that a forward pass keeps."""
     N = sequences.n_sequences
-    values = torch.empty((0, 0) if keep == "nothing" else (N, _padded(n_values)), dtype=torch.float32)
+    values = torch.empty((0, 0) if keep == "nothing" else (N, _round_up_to_tiles(n_values)), dtype=torch.float32)
     activations = torch.empty((0, 0, 0), dtype=torch.float32)
     window = torch.empty((0, 0), dtype=torch.uint8)
     if keep == "all":
         activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
-        window = torch.empty((N, _padded(len(weights.kernels))), dtype=window_dtype(sequences))
+        window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=window_dtype(sequences))
     return _Kept(values.numpy(), activations.numpy(), window.numpy())
 
 
@@ -246,7 +246,7 @@ def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: Ne
     """Return the logits, (N, H), and write the kept results; the weights must be without gradients."""
     logits = weights.kernels.new_empty((sequences.n_sequences, len(weights.queries)))
     _forward(
-        sequences.with_scales_like(weights.kernels).arrays(),
+        sequences.convert_scales(weights.kernels).arrays(),
         convolution_tables(sequences, weights.kernels, weights.bias),
         gene_embeddings.detach().contiguous().numpy(),
         _forward_layers(weights, len(weights.kernels) + gene_embeddings.shape[1]),
@@ -261,13 +261,13 @@ def _forward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
     biases = np.zeros((len(weights.layers), U), np.float32)
     for index, (_, bias) in enumerate(weights.layers):
         biases[index, : len(bias)] = bias.numpy()
-    matrices = _by_tiles([weight.T for weight, _ in weights.layers], max(_padded(n_values), U), U)
+    matrices = _arrange_in_tiles([weight.T for weight, _ in weights.layers], max(_round_up_to_tiles(n_values), U), U)
     return _KeyLayers(matrices, biases, weights.sizes(n_values), weights.queries.contiguous().numpy())
 
 
 def _backward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
     U, n_keys = weights.padded_units, weights.queries.shape[1]
-    matrices = _by_tiles([weight for weight, _ in weights.layers], U, max(_padded(n_values), U))
+    matrices = _arrange_in_tiles([weight for weight, _ in weights.layers], U, max(_round_up_to_tiles(n_values), U))
     queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
     no_biases = np.zeros((0, 0), np.float32)  # gradients do not depend on the biases
     return _KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
@@ -287,7 +287,7 @@ def _zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n
     )
 
 
-def _gradients_of_layers(weights: NetworkWeights, gradients: _Gradients, layers: _KeyLayers) -> Iterator[Tensor]:
+def _iterate_gradients(weights: NetworkWeights, gradients: _Gradients, layers: _KeyLayers) -> Iterator[Tensor]:
     """Yield the gradients of all tensors of the weights except the first, in the order of `tensors`."""
     n_heads, n_keys = weights.queries.shape
     of_layers, of_biases, of_queries = map(torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries))
@@ -299,7 +299,7 @@ def _gradients_of_layers(weights: NetworkWeights, gradients: _Gradients, layers:
         yield of_biases[:, index, :n_out].sum(0)
 
 
-def _by_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:
+def _arrange_in_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:
     """Return matrices (n, m) in tiles of columns, padded with 0: (matrices, n_columns // TILE, n_rows, TILE)."""
     tiles = np.zeros((len(matrices), n_columns // TILE, n_rows, TILE), np.float32)
     for index, matrix in enumerate(matrices):

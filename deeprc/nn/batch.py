@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
-from deeprc.nn.columns import CPU, Columns, columns_on, gene_columns, is_on, place_of, size_of
+from deeprc.nn.columns import CPU, Columns, count_bytes, find_place, gene_columns, is_on, load_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.readings import ReadingScores
@@ -136,17 +136,17 @@ class Collator:
         if genes is not None:
             check_genes(dataset)
         virtual = isinstance(dataset, SimulatedDataset)
-        self._columns = [] if virtual else columns_on(dataset.container, device)
+        self._columns = [] if virtual else load_columns(dataset.container, device)
         self._calls = [] if virtual or genes is None else gene_columns(dataset.container, genes, device)
         self._read_ahead = self._make_read_ahead()
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
-        place = place_of(dataset, device)
+        place = find_place(dataset, device)
         self._part = place.part  # (B,)
         self._first = torch.from_numpy(place.first).to(device)  # (B,)
         self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
         self._inverse_std = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # (B,); NaN until it is needed
         if device.type != "cpu":
-            self._know_inverse_std(np.arange(len(dataset)))
+            self._cache_inverse_std(np.arange(len(dataset)))
             self._inverse_std = self._inverse_std.to(device)
 
     def _make_read_ahead(self) -> ReadAhead | None:
@@ -173,7 +173,7 @@ class Collator:
         device. It must be at least the number of drawn sequences.
         """
         rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
-        batch = self._batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+        batch = self._make_batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
         return batch if self.readings is None else replace(batch, reading_scores=self.readings.at(positions))
 
     def size(self, position: int) -> int:
@@ -189,7 +189,7 @@ class Collator:
         at = (torch.from_numpy(rows) + first).to(self.device)
         owner = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         offsets = torch.tensor([0, len(rows)], device=self.device)
-        return self._batch(torch.tensor([int(position)], device=self.device), at, owner, offsets)
+        return self._make_batch(torch.tensor([int(position)], device=self.device), at, owner, offsets)
 
     def take_together(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> RepertoireBatch:
         """Return some sequences of several repertoires as one batch, by their rows within each, (n,) int64."""
@@ -197,15 +197,15 @@ class Collator:
         owner = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
         within = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
         where = torch.tensor(list(positions), device=self.device)
-        offsets = torch.from_numpy(offsets_of(sizes)).to(self.device)
-        return self._batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
+        offsets = torch.from_numpy(compute_offsets(sizes)).to(self.device)
+        return self._make_batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 
-    def _batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+    def _make_batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Return the batch of the sequences `at`, (N,), of columns; `owner`, (N,), are indices into positions, (B,)."""
         if isinstance(self.dataset, SimulatedDataset):
             return self._simulate(positions, at, owner, offsets)
         if self.device.type == "cpu":
-            self._know_inverse_std(positions.numpy())
+            self._cache_inverse_std(positions.numpy())
             return self._batch_on_cpu(positions, at, owner, offsets)
         (columns,) = self._columns
         assert columns.max_length is not None
@@ -215,9 +215,9 @@ class Collator:
         inverse_std = self._inverse_std[positions].index_select(0, owner)
         counts = columns.counts.index_select(0, at).long() & _UNSIGNED
         scale = abundance_scale(counts, self.abundance) * inverse_std
-        max_length = _rounded_up(columns.max_length)
+        max_length = _round_up_length(columns.max_length)
         sequences = SequenceBatch(columns.residues, starts, lengths, scale, inverse_std, max_length)
-        return RepertoireBatch(sequences, offsets, self._genes_at(0, at))
+        return RepertoireBatch(sequences, offsets, self._take_genes(0, at))
 
     def _batch_on_cpu(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Return a batch whose residues stay where they are, or are copied if they lie in several parts."""
@@ -226,12 +226,12 @@ class Collator:
         if not len(changes):
             index = int(part[0]) if len(part) else 0
             sequences = self._look_up_on_cpu(self._columns[index], at, owner, inverse_std)
-            return RepertoireBatch(sequences, offsets, self._genes_at(index, at))
+            return RepertoireBatch(sequences, offsets, self._take_genes(index, at))
         found, genes = [], []
         for first, stop in pairwise([0, *changes.tolist(), len(part)]):  # repertoires of one part
             index, rows = int(part[first]), slice(int(offsets[first]), int(offsets[stop]))
             found.append(self._look_up_on_cpu(self._columns[index], at[rows], owner[rows], inverse_std))
-            genes.append(self._genes_at(index, at[rows]))
+            genes.append(self._take_genes(index, at[rows]))
         known = [each for each in genes if each is not None]
         return RepertoireBatch(_join(found), offsets, torch.cat(known) if known else None)
 
@@ -243,9 +243,9 @@ class Collator:
         inputs = (tensor.numpy() for tensor in (at, owner, columns.offsets, columns.counts, inverse_std))
         with COMPILED_CODE:
             longest = _look_up(*inputs, ABUNDANCE_MODES.index(self.abundance), sequences.arrays())
-        return sequences._replace(max_length=_rounded_up(longest))
+        return sequences._replace(max_length=_round_up_length(longest))
 
-    def _genes_at(self, part: int, at: Tensor) -> Tensor | None:
+    def _take_genes(self, part: int, at: Tensor) -> Tensor | None:
         """Return the indices of the V and J genes, (N, 2), of the sequences `at`, (N,), of the columns of a part."""
         if self.genes is None:
             return None
@@ -255,14 +255,14 @@ class Collator:
     def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Make the sequences `at`, (N,), of a simulated dataset, and return their batch."""
         assert isinstance(self.dataset, SimulatedDataset)
-        self._know_inverse_std(positions.numpy())
+        self._cache_inverse_std(positions.numpy())
         inverse_std = self._inverse_std[positions][owner]
         with COMPILED_CODE:
             table = self.dataset.container.take(at.numpy())
         residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
         starts = lengths.cumsum(0) - lengths
         scale = abundance_scale(counts.long(), self.abundance) * inverse_std
-        max_length, genes = _rounded_up(int(lengths.max()) if len(lengths) else 0), None
+        max_length, genes = _round_up_length(int(lengths.max()) if len(lengths) else 0), None
         if self.genes is not None:
             genes = torch.from_numpy(self.genes.indices(table.v_call, table.j_call, len(lengths)))
         sequences = SequenceBatch(residues, starts, lengths, scale, inverse_std, max_length)
@@ -271,26 +271,26 @@ class Collator:
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; it is computed once."""
         if self.device.type == "cpu":
-            self._know_inverse_std(np.array([position]))
+            self._cache_inverse_std(np.array([position]))
         return float(self._inverse_std[position])
 
-    def _know_inverse_std(self, positions: NDArray[np.int64]) -> None:
+    def _cache_inverse_std(self, positions: NDArray[np.int64]) -> None:
         for position in positions[np.isnan(self._inverse_std.numpy()[positions])]:
-            self._inverse_std[position] = self._inverse_std_of(int(position))
+            self._inverse_std[position] = self._compute_inverse_std(int(position))
 
-    def _inverse_std_of(self, position: int) -> float:
+    def _compute_inverse_std(self, position: int) -> float:
         if not isinstance(self.dataset, SimulatedDataset):
             repertoire = self.dataset[position]
             return inverse_standard_deviation(repertoire.lengths, repertoire.counts, self.abundance)
         index, known = int(self.dataset.rows[position]), self.dataset.container.inverse_stds
         if (index, self.abundance) not in known:
             with COMPILED_CODE:
-                lengths, counts = self.dataset.cohort.lengths_and_counts(index)
+                lengths, counts = self.dataset.cohort.draw_lengths_and_counts(index)
             known[index, self.abundance] = inverse_standard_deviation(lengths, counts, self.abundance)
         return known[index, self.abundance]
 
 
-def _rounded_up(length: int) -> int:
+def _round_up_length(length: int) -> int:
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
 
 
@@ -299,7 +299,7 @@ def _join(parts: Sequence[SequenceBatch]) -> SequenceBatch:
     lengths, residue_scale, position_scale = (
         torch.cat([getattr(part, name) for part in parts]) for name in ("lengths", "residue_scale", "position_scale")
     )
-    offsets = offsets_of(lengths.numpy())
+    offsets = compute_offsets(lengths.numpy())
     residues = np.empty(int(offsets[-1]), np.uint8)
     first = 0
     for part in parts:
@@ -373,4 +373,4 @@ def cache_device(
     container = dataset.container
     if choice == "always" or is_on(container, device):
         return device
-    return device if size_of(container, genes=genes) <= torch.cuda.mem_get_info(device)[0] // 2 else CPU
+    return device if count_bytes(container, genes=genes) <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

@@ -21,7 +21,7 @@ from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.genes import GeneNames
 
-__all__ = ["CPU", "Columns", "Place", "columns_on", "gene_columns", "is_on", "place_of", "size_of"]
+__all__ = ["CPU", "Columns", "Place", "count_bytes", "find_place", "gene_columns", "is_on", "load_columns"]
 
 CPU = torch.device("cpu")
 
@@ -56,12 +56,12 @@ class Place:
     first: NDArray[np.int64]
 
 
-def place_of(dataset: RepertoireDataset, device: torch.device) -> Place:
-    """Return where a dataset's repertoires lie among what `columns_on` returns."""
+def find_place(dataset: RepertoireDataset, device: torch.device) -> Place:
+    """Return where a dataset's repertoires lie among what `load_columns` returns."""
     first = dataset.container.repertoire_offsets[dataset.rows]
     part = np.zeros(len(first), np.int64)
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
-        part = np.array([dataset.container.part_of(row) for row in dataset.rows.tolist()], np.int64)
+        part = np.array([dataset.container.find_part(row) for row in dataset.rows.tolist()], np.int64)
         first = first - np.array([each.first_sequence for each in parts], np.int64)[part]
     return Place(part, first)
 
@@ -74,7 +74,7 @@ def is_on(container: StoredContainer, device: torch.device) -> bool:
     return device in _ON_DEVICES.get(container, {})
 
 
-def columns_on(container: StoredContainer, device: torch.device) -> list[Columns]:
+def load_columns(container: StoredContainer, device: torch.device) -> list[Columns]:
     """Return the columns of a container's parts on the CPU, or one set of columns of all parts on another device.
 
     All collators of a container share them.
@@ -141,7 +141,7 @@ def gene_columns(
         names = [container.gene_names]
     return [
         [
-            (code, torch.from_numpy(genes.indices_of(of_part.get(field, ("",)), field)).to(device))
+            (code, torch.from_numpy(genes.index_names(of_part.get(field, ("",)), field)).to(device))
             for code, field in zip(codes, GENE_FIELDS, strict=True)
         ]
         for codes, of_part in zip(known[device], names, strict=True)
@@ -165,12 +165,14 @@ def copy_codes(container: StoredContainer, device: torch.device) -> list[Tensor]
         for index, sequences in enumerate(part.store.sequences for part in container.parts):
             calls = sequences.genes.get(field)
             own = np.zeros(len(sequences), np.uint16)
-            codes.append((own if calls is None else container.joint_codes(index, field, calls.codes)).view(np.int16))
+            codes.append(
+                (own if calls is None else container.map_to_joint_codes(index, field, calls.codes)).view(np.int16)
+            )
         copied.append(_join(codes, device))
     return copied
 
 
-def size_of(container: StoredContainer, *, genes: bool) -> int:
+def count_bytes(container: StoredContainer, *, genes: bool) -> int:
     """Return how many bytes the copies of a container's sequences take on a device."""
     stores = [part.store.sequences for part in container.parts]
     size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)

@@ -37,14 +37,14 @@ __all__ = [
     "Attended",
     "OutputParts",
     "SequenceScores",
-    "attended",
     "combine_parts",
     "combine_scores",
+    "iterate_attended",
+    "linearise_outputs",
     "mean_logit",
     "mean_weight",
+    "score_rows",
     "score_sequences",
-    "scores_at",
-    "tangent",
 ]
 
 
@@ -79,10 +79,10 @@ class OutputParts:
     @property
     def through(self) -> dict[str, NDArray[np.floating[Any]]]:
         """Parts of the outputs, (B, T) each, by name: that through the attention, then those through readings."""
-        return _through_all(self.outputs, self.through_readings)
+        return _add_attention_part(self.outputs, self.through_readings)
 
 
-def _through_all(whole: NDArray[Any], through_readings: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _add_attention_part(whole: NDArray[Any], through_readings: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     read = list(through_readings.values())
     return {ATTENTION: whole - np.sum(read, axis=0) if read else whole, **through_readings}
 
@@ -148,7 +148,7 @@ class SequenceScores:
     @cached_property
     def through(self) -> dict[str, NDArray[np.float64]]:
         """Parts of the contributions, (N, T) each, by name: that through the attention, then those through readings."""
-        return _through_all(self.contributions, self.through_readings)
+        return _add_attention_part(self.contributions, self.through_readings)
 
     def take(self, rows: NDArray[np.int64]) -> SequenceScores:
         """Return the scores of some of the sequences, by their indices, (n,)."""
@@ -177,7 +177,7 @@ def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray
     n_heads
         Number of heads of each network.
     """
-    return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _of_networks(weights, n_heads)])
+    return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _split_by_network(weights, n_heads)])
 
 
 def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
@@ -186,12 +186,13 @@ def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[n
     Parameters are those of `mean_weight`.
     """
     highest = [
-        own[:, 0] if own.shape[1] == 1 else own.max(axis=1, initial=-np.inf) for own in _of_networks(logits, n_heads)
+        own[:, 0] if own.shape[1] == 1 else own.max(axis=1, initial=-np.inf)
+        for own in _split_by_network(logits, n_heads)
     ]
     return _mean(highest)
 
 
-def _of_networks(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
+def _split_by_network(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
     """Split the values of all heads, (N, H), into the columns of each network."""
     return np.split(values, np.cumsum(n_heads)[:-1], axis=1)
 
@@ -206,8 +207,8 @@ def score_sequences(inference: Inference, position: int) -> SequenceScores:
     The repertoire is read twice, in chunks: first for its representation, then for the responses of the sequences.
     Memory grows with 2 N (H + T) numbers, not with N S.
     """
-    attention = list(attended(inference, [position]))
-    return next(scores_at(inference, [position], attention, [None]))
+    attention = list(iterate_attended(inference, [position]))
+    return next(score_rows(inference, [position], attention, [None]))
 
 
 def combine_scores(
@@ -263,7 +264,7 @@ def _combine_readings(
 
 @dataclass(frozen=True)
 class Attended:
-    """Attention of a network on all sequences of a repertoire, from `attended`.
+    """Attention of a network on all sequences of a repertoire, from `iterate_attended`.
 
     Attributes
     ----------
@@ -278,14 +279,14 @@ class Attended:
     weights: Tensor
 
 
-def attended(inference: Inference, positions: Iterable[int]) -> Iterator[Attended]:
+def iterate_attended(inference: Inference, positions: Iterable[int]) -> Iterator[Attended]:
     """Yield the attention on the sequences of each repertoire, by their positions in the dataset."""
     for pooled, logits in inference.pooled(positions):
         yield Attended(pooled, logits, attention_weights(logits, inference.top_fraction))
 
 
 @torch.no_grad()
-def scores_at(
+def score_rows(
     inference: Inference,
     positions: Sequence[int],
     attention: Sequence[Attended],
@@ -341,7 +342,7 @@ def _scores(
     representations: Iterable[Tensor],
 ) -> SequenceScores:
     """Return the scores of one repertoire's sequences at `rows`, from their representations in pieces (n, S)."""
-    gradient, offset, outputs = tangent(network, attention.pooled)
+    gradient, offset, outputs = linearise_outputs(network, attention.pooled)
     logits, weights = (
         part if rows is None else part[torch.from_numpy(rows)] for part in (attention.logits, attention.weights)
     )
@@ -371,7 +372,7 @@ def _responses(values: Tensor, gradient: Tensor) -> Tensor:
     return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)
 
 
-def tangent(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def linearise_outputs(network: DeepRC, pooled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return g and c of the responses r_h(z) = g_h · z + c for a repertoire's representation, (H, S), and its outputs.
 
     The result is float64 on the CPU: g, (T, H, S); c, (T,); the outputs, (T,).

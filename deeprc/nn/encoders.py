@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from deeprc.errors import InputError
 from deeprc.nn.features import N_AMINO_ACIDS, N_FEATURES
-from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, rounded
+from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution, round_weight
 from deeprc.nn.motif_convolution.reference import dense_features
 from deeprc.nn.sequences import SequenceBatch
 
@@ -167,7 +167,7 @@ class ConvolutionEncoder(SequenceEncoder):
 
     def linear_part(self, features: Tensor) -> Tensor:
         """Return the pre-activations of every window, (N, L, D)."""
-        weight = rounded(self.weight, self.precision)
+        weight = round_weight(self.weight, self.precision)
         D, _, K = weight.shape
         windows = functional.pad(features, (0, 0, 0, K - 1)).unfold(1, K, 1)  # (N, L, 23, K)
         return windows.flatten(2) @ weight.reshape(D, -1).T + self.bias  # (N, L, 23 * K) @ (23 * K, D)
@@ -181,7 +181,7 @@ class ConvolutionEncoder(SequenceEncoder):
         """Return kernels and biases if they have 32 bits and the implementation is not `reference`; else None."""
         if self.implementation == "reference" or self.weight.dtype != torch.float32:
             return None
-        return rounded(self.weight, self.precision), self.bias
+        return round_weight(self.weight, self.precision), self.bias
 
     @torch.no_grad()
     def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:

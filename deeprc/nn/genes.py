@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.errors import InputError
@@ -49,8 +49,8 @@ class GeneNames:
         v_names: set[str] = set()
         j_names: set[str] = set()
         for v_call, j_call in _calls(dataset):
-            v_names.update(_names_in(v_call))
-            j_names.update(_names_in(j_call))
+            v_names.update(_collect_names(v_call))
+            j_names.update(_collect_names(j_call))
         return cls(tuple(sorted(v_names - {""})), tuple(sorted(j_names - {""})))
 
     @classmethod
@@ -62,7 +62,7 @@ class GeneNames:
         """Return the names by field, as values for JSON."""
         return {"v_call": list(self.v_call), "j_call": list(self.j_call)}
 
-    def indices_of(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
+    def index_names(self, vocabulary: Sequence[str], field: str) -> NDArray[np.int64]:
         """Return the index of each name, (M,), among the names of a field, `v_call` or `j_call`."""
         index = {name: i for i, name in enumerate(self.to_mapping()[field], 1)}
         return np.array([index.get(name, 0) for name in vocabulary], np.int64)
@@ -72,7 +72,7 @@ class GeneNames:
         both = np.zeros((n, 2), np.int64)
         for column, (field, calls) in enumerate((("v_call", v_call), ("j_call", j_call))):
             if calls is not None:
-                both[:, column] = self.indices_of(calls.vocabulary, field)[calls.codes]
+                both[:, column] = self.index_names(calls.vocabulary, field)[calls.codes]
         return both
 
 
@@ -93,8 +93,8 @@ class GeneEmbedding(nn.Module):
     def __init__(self, names: GeneNames, *, n_units: int) -> None:
         super().__init__()
         self.names = names
-        self.v_weight = nn.Parameter(_start(len(names.v_call), n_units))
-        self.j_weight = nn.Parameter(_start(len(names.j_call), n_units))
+        self.v_weight = nn.Parameter(_initialise_embedding(len(names.v_call), n_units))
+        self.j_weight = nn.Parameter(_initialise_embedding(len(names.j_call), n_units))
         self.out_features = 2 * n_units
 
     def forward(self, genes: Tensor) -> Tensor:
@@ -105,14 +105,14 @@ class GeneEmbedding(nn.Module):
 
 def check_genes(dataset: RepertoireDataset) -> None:
     """Raise InputError if the sequences have neither V nor J genes."""
-    if len(dataset) and not gene_fields(dataset):
+    if len(dataset) and not list_gene_fields(dataset):
         raise InputError(
             f"gene_units: {dataset.container.path} has no v_call and no j_call; expected sequences with genes, "
             "or gene_units=0"
         )
 
 
-def _start(n_names: int, n_units: int) -> Tensor:
+def _initialise_embedding(n_names: int, n_units: int) -> Tensor:
     weight = torch.randn(n_names + 1, n_units)
     weight[0] = 0
     return weight
@@ -125,11 +125,11 @@ def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Cat
             table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))
             yield table.v_call, table.j_call
         else:
-            part = dataset.container.parts[dataset.container.part_of(row)]
+            part = dataset.container.parts[dataset.container.find_part(row)]
             rows = slice(*(dataset.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
             genes = {name: calls.take(rows) for name, calls in part.store.sequences.genes.items()}
             yield genes.get("v_call"), genes.get("j_call")
 
 
-def _names_in(calls: Categorical | None) -> list[str]:
+def _collect_names(calls: Categorical | None) -> list[str]:
     return [] if calls is None else list(calls.drop_unused().vocabulary)

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 
-__all__ = ["Inference", "attention_weights", "kept_rows"]
+__all__ = ["Inference", "attention_weights", "select_kept_rows"]
 
 
-def kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
+def select_kept_rows(logits: Tensor, top_fraction: float) -> Tensor:
     """Return the rows of the sequences that a prediction averages over, (n,) int64, from their logits (N, H)."""
-    return top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0]
+    return select_top_rows(logits, torch.tensor([0, len(logits)]), top_fraction)[0]
 
 
 def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
@@ -38,7 +38,7 @@ def attention_weights(logits: Tensor, top_fraction: float) -> Tensor:
         weights = logits.to(torch.float64, copy=True)
         return torch.softmax(weights, dim=0, out=weights)
     weights = torch.zeros(logits.shape, dtype=torch.float64)
-    kept = kept_rows(logits, top_fraction)
+    kept = select_kept_rows(logits, top_fraction)
     weights[kept] = torch.softmax(logits[kept].double(), dim=0)
     return weights
 
@@ -175,7 +175,7 @@ class Inference:
         scored = None
         if self.top_fraction < 1:
             scored = self.logits(position, rows)
-            kept = kept_rows(scored, self.top_fraction).numpy()
+            kept = select_kept_rows(scored, self.top_fraction).numpy()
             rows = kept if rows is None else rows[kept]
         average, seen = _Average(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
         for batch in self.batches(position, rows):
@@ -193,7 +193,9 @@ class Inference:
         if self.top_fraction < 1:
             batch = self.collator.take_together(positions, rows).to(self.device)
             scored = self.network.score(batch).cpu().split(sizes)
-            rows = [each[kept_rows(part, self.top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)]
+            rows = [
+                each[select_kept_rows(part, self.top_fraction).numpy()] for each, part in zip(rows, scored, strict=True)
+            ]
             sizes = [len(each) for each in rows]
         values, logits = self.network.attend(self.collator.take_together(positions, rows).to(self.device))
         means = []

@@ -28,7 +28,7 @@ from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
 from deeprc.nn.readings import Reading, Readings
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
 from deeprc.ranks import mean_rows
@@ -320,10 +320,10 @@ class DeepRC(nn.Module):
     ) -> tuple[RepertoireBatch, UnattendedSequences | None]:
         """Return the sequences that attention keeps, and a summary of the others if they stay in the softmax."""
         if unattended == "dropped":
-            rows, bounds = top_rows(self.score(batch), batch.offsets, fraction, max_rows)
+            rows, bounds = select_top_rows(self.score(batch), batch.offsets, fraction, max_rows)
             return batch.take(rows, bounds), None
         values, logits = self.attend(batch)
-        rows, bounds = top_rows(logits, batch.offsets, fraction, max_rows)
+        rows, bounds = select_top_rows(logits, batch.offsets, fraction, max_rows)
         return batch.take(rows, bounds), summarise_unattended(values, logits, batch.offsets, rows, bounds)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from deeprc.files import name_write_errors
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["PatternCache", "shared_cache"]
+__all__ = ["PatternCache", "get_shared_cache"]
 
 _MAX_BYTES = 16 << 30
 
@@ -62,7 +62,7 @@ class PatternCache:
 
     def _find(self, sequences: SequenceBatch, compute: Callable[[SequenceBatch], Tensor]) -> Tensor:
         if 2 * self.width * self._n_patterns > self.max_bytes:
-            self._empty()
+            self._clear()
         sequences = sequences.compact()
         text, lengths = sequences.residues.numpy().tobytes(), sequences.lengths.numpy()
         bounds = [0, *np.cumsum(lengths).tolist()]
@@ -84,19 +84,19 @@ class PatternCache:
             self._n_patterns += len(key)
         self._patterns = np.memmap(self._file, np.float16, "r", shape=(self._n_patterns, self.width))
 
-    def _empty(self) -> None:
+    def _clear(self) -> None:
         self._first, self._n_patterns, self._patterns = {}, 0, self._patterns[:0].copy()
         self._file.truncate(0)
 
 
-def shared_cache(digest: bytes, width: int) -> PatternCache:
+def get_shared_cache(digest: bytes, width: int) -> PatternCache:
     """Return the cache of an encoder whose weights have this digest: all runs of a process share it.
 
     A forked process has caches of its own, because two processes that write to one file would mix their patterns.
     """
-    return _cache_of(digest, width, os.getpid())
+    return _make_cache(digest, width, os.getpid())
 
 
 @lru_cache(maxsize=1)
-def _cache_of(digest: bytes, width: int, process: int) -> PatternCache:  # noqa: ARG001  # digest and process are keys
+def _make_cache(digest: bytes, width: int, process: int) -> PatternCache:  # noqa: ARG001  # digest and process are keys
     return PatternCache(width)

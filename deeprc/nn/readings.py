@@ -26,12 +26,12 @@ from torch import Tensor, nn
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 
-__all__ = ["Reading", "ReadingScores", "Readings", "as_array"]
+__all__ = ["Reading", "ReadingScores", "Readings", "to_array"]
 
 Floats = NDArray[np.float64]
 
 
-def as_array(tensor: Tensor) -> NDArray[Any]:
+def to_array(tensor: Tensor) -> NDArray[Any]:
     """Return the numbers of a tensor on any device, without their gradient."""
     return np.asarray(tensor.detach().cpu().numpy())
 
@@ -135,7 +135,7 @@ class Readings(nn.Module):
         return iter(cast("Iterable[Reading]", self.members.values()))
 
     @torch.no_grad()
-    def remember(self, dataset: RepertoireDataset, scores: Floats) -> None:
+    def store_known_scores(self, dataset: RepertoireDataset, scores: Floats) -> None:
         """Store the cross-fitted scores, (B, Q, T), of the repertoires from which the readings learned."""
         at = [self._index_of[repertoire.digest()] for repertoire in dataset]
         self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
@@ -147,7 +147,7 @@ class Readings(nn.Module):
 
     def score(self, repertoire: Repertoire) -> Floats:
         """Return the scores of a repertoire, (Q, T); they are cross-fitted if the readings learned from it."""
-        known = self._known(repertoire)
+        known = self._find_known_scores(repertoire)
         return np.stack([reading.score(repertoire) for reading in self]) if known is None else known
 
     def contributions(self, repertoire: Repertoire) -> Floats:
@@ -157,17 +157,17 @@ class Readings(nn.Module):
         contributions is shared equally by all sequences.
         """
         parts = np.stack([reading.contributions(repertoire) for reading in self])
-        known = self._known(repertoire)
+        known = self._find_known_scores(repertoire)
         if known is not None and len(repertoire):
             parts += (known - parts.sum(axis=1))[:, None] / len(repertoire)
-        return np.asarray(parts * as_array(self.gains).astype(np.float64)[:, None])
+        return np.asarray(parts * to_array(self.gains).astype(np.float64)[:, None])
 
-    def _known(self, repertoire: Repertoire) -> Floats | None:
+    def _find_known_scores(self, repertoire: Repertoire) -> Floats | None:
         """Return the cross-fitted scores of a repertoire, (Q, T); None if the readings did not learn from it."""
         if not bool((self.known_sizes == len(repertoire)).any()):
             return None  # no known repertoire has this size, so no digest is computed
         index = self._index_of.get(repertoire.digest())
-        return None if index is None else as_array(self.known_scores[index]).astype(np.float64)
+        return None if index is None else to_array(self.known_scores[index]).astype(np.float64)
 
     def check(self, where: str) -> None:
         """Raise InputError if buffers, read from a file, have numbers with which compiled code would crash."""

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.compilation import njit
-from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, uniform
+from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import segment_ids
 
-__all__ = ["COMPILED_CODE", "draw_rows", "top_rows"]
+__all__ = ["COMPILED_CODE", "draw_rows", "select_top_rows"]
 
 COMPILED_CODE = threading.Lock()
 """Lock for parallel compiled code: not every threading layer of numba allows two threads to call it at once."""
@@ -74,12 +74,12 @@ def _draw_rows(
         drawn = offsets[b + 1] - offsets[b]
         if drawn == 0:
             continue
-        turn = int(uniform(keys[b], -1) * sizes[b])
+        turn = int(draw_uniform(keys[b], -1) * sizes[b])
         width = sizes[b] / drawn
         high = 0
         for stratum in range(drawn):
             low, high = high, int((stratum + 1) * width + _ROUNDING)
-            row = low + int(uniform(keys[b], stratum) * (high - low)) + turn
+            row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + turn
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
             owners[offsets[b] + stratum] = b
 
@@ -99,20 +99,22 @@ def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: i
 
 
 def _uniform_tensor(keys: Tensor, numbers: Tensor) -> Tensor:
-    """Return a uniform random number in float64 for each pair of key and number, int64, as `uniform` does."""
+    """Return a uniform random number in float64 for each pair of key and number, int64, as `draw_uniform` does."""
     golden, *factors = (value - 2**64 for value in (GOLDEN, MIX_1, MIX_2))  # the same bits, with a sign
     z = keys + (numbers + 1) * golden
     for bits, factor in zip((30, 27), factors, strict=True):
-        z = (z ^ _shifted(z, bits)) * factor
-    return _shifted(z ^ _shifted(z, 31), 11).double() * 2.0**-53
+        z = (z ^ _shift_right(z, bits)) * factor
+    return _shift_right(z ^ _shift_right(z, 31), 11).double() * 2.0**-53
 
 
-def _shifted(values: Tensor, bits: int) -> Tensor:
+def _shift_right(values: Tensor, bits: int) -> Tensor:
     """Shift int64 to the right as if it were unsigned."""
     return (values >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def top_rows(logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None) -> tuple[Tensor, Tensor]:
+def select_top_rows(
+    logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Choose the sequences with the highest attention in each repertoire.
 
     With several heads, the maximum of each head over the repertoire is subtracted from its logits, and a sequence is
@@ -134,21 +136,21 @@ def top_rows(logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | N
     The chosen rows, (n,) int64, repertoire by repertoire, and the offsets of the repertoires in them, (B + 1,).
     """
     if logits.device.type == "cpu":
-        kept = _kept(offsets.diff(), fraction, max_rows)
+        kept = _count_kept(offsets.diff(), fraction, max_rows)
         bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
         rows = np.empty(int(bounds[-1]), np.int64)
         with COMPILED_CODE:
-            _top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
+            _select_top_rows(logits.detach().double().numpy(), offsets.numpy(), bounds.numpy(), rows)
         return torch.from_numpy(rows), bounds
-    return _top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
+    return _select_top_rows_by_tensors(logits.detach(), offsets, fraction, max_rows)
 
 
-def _kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
+def _count_kept(sizes: Tensor, fraction: float, max_rows: int | None) -> Tensor:
     return (sizes.double() * fraction - 1e-9).ceil().clamp(min=1, max=max_rows).minimum(sizes).long()
 
 
 @njit(nogil=True)
-def _element(values: NDArray[np.float64], k: int) -> float:
+def _select_kth_smallest(values: NDArray[np.float64], k: int) -> float:
     """Return the k-th smallest value, with k from 0; it changes the order of the values, and none may be NaN.
 
     This is Hoare's selection. numpy's partition would take ten seconds to compile.
@@ -174,7 +176,7 @@ def _element(values: NDArray[np.float64], k: int) -> float:
 
 
 @njit(parallel=True, nogil=True)
-def _top_rows(
+def _select_top_rows(
     logits: NDArray[np.float64], offsets: NDArray[np.int64], bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> None:
     H = logits.shape[1]
@@ -195,7 +197,7 @@ def _top_rows(
                 score[n] = np.inf if np.isnan(above) else max(score[n], above)  # comparisons with NaN are false
         for n in range(last - first):
             work[n] = score[n]
-        threshold = _element(work, len(score) - keep)
+        threshold = _select_kth_smallest(work, len(score) - keep)
         equals, at = keep, bounds[b]  # rows at the threshold are taken from the first on until `keep` is reached
         for n in range(last - first):
             equals -= score[n] > threshold
@@ -207,7 +209,7 @@ def _top_rows(
                 at += 1
 
 
-def _top_rows_by_tensors(
+def _select_top_rows_by_tensors(
     logits: Tensor, offsets: Tensor, fraction: float, max_rows: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Choose the top rows without copying numbers to the host; the shapes alone determine the size of the result."""
@@ -218,12 +220,12 @@ def _top_rows_by_tensors(
     score = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
-        highest = [by_head[_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
+        highest = [by_head[_sort_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
         ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
-    order = _descending(score, owner)
-    kept = _kept(offsets.diff(), fraction, max_rows)
+    order = _sort_descending(score, owner)
+    kept = _count_kept(offsets.diff(), fraction, max_rows)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)
     kept_owner = segment_ids(bounds, total).clamp_(max=B - 1)
@@ -232,7 +234,7 @@ def _top_rows_by_tensors(
     return order.index_select(0, at.clamp_(max=N - 1)), bounds
 
 
-def _descending(score: Tensor, owner: Tensor) -> Tensor:
+def _sort_descending(score: Tensor, owner: Tensor) -> Tensor:
     """Return the rows (N,) sorted by repertoire and, in it, by falling score (N,).
 
     This takes two stable sorts, because with atomic maxima over a few repertoires the threads of a GPU would collide.

@@ -93,7 +93,7 @@ class SequenceBatch(NamedTuple):
         """Return all fields but `max_length`."""
         return self[:5]
 
-    def with_scales_like(self, weight: Tensor) -> SequenceBatch:
+    def convert_scales(self, weight: Tensor) -> SequenceBatch:
         """Return the sequences with scales in the type of `weight`, contiguous and without gradients."""
         scales = (self.residue_scale.detach().to(weight), self.position_scale.detach().to(weight))
         scaled = SequenceBatch(self.residues, self.starts, self.lengths, *scales, self.max_length)

@@ -18,7 +18,7 @@ from deeprc.files import check_regular_file
 from deeprc.hopfield.transformer import HopfieldEncoderLayer
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.pattern_cache import shared_cache
+from deeprc.nn.pattern_cache import get_shared_cache
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["TransformerEncoder"]
@@ -113,7 +113,7 @@ class TransformerEncoder(SequenceEncoder):
         if not self.frozen or sequences.n_sequences == 0:
             return super().forward(sequences)
         if sequences.device.type == "cpu":
-            patterns = shared_cache(self._digest(), self.width).find(sequences, self._frozen_patterns)
+            patterns = get_shared_cache(self._digest(), self.width).find(sequences, self._frozen_patterns)
         else:
             patterns = self._frozen_patterns(sequences.compact()).half().float()
         lengths = sequences.lengths

@@ -63,7 +63,7 @@ def summarise_unattended(
         Representations (N, S) and logits (N, H) of all sequences, and the offsets of the repertoires in them, (B + 1,).
     rows, bounds
         Rows of the attended sequences, (n,), and offsets of the repertoires in them, (B + 1,), from
-        `deeprc.nn.sampling.top_rows`.
+        `deeprc.nn.sampling.select_top_rows`.
     """
     belongs = torch.arange(len(rows), device=rows.device) < bounds[-1]  # later rows only fill the tensor
     attended = torch.zeros(len(logits), dtype=torch.int32, device=rows.device).index_add(0, rows, belongs.int()) > 0

@@ -27,7 +27,7 @@ _VECTOR = ir.VectorType(ir.FloatType(), TILE)
 _Intrinsic = tuple[Any, Callable[..., Any]]
 
 
-def _data(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any, at: int) -> Any:
+def _get_data_pointer(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any, at: int) -> Any:
     """Return the pointer to the first number of an array argument."""
     return context.make_array(signature.args[at])(context, build, arguments[at]).data
 
@@ -43,13 +43,13 @@ def _load(build: ir.IRBuilder, pointer: Any) -> Any:
     return build.load(pointer, align=4)
 
 
-def _everywhere(build: ir.IRBuilder, scalar: Any) -> Any:
+def _broadcast_scalar(build: ir.IRBuilder, scalar: Any) -> Any:
     nothing = ir.Constant(_VECTOR, ir.Undefined)
     lanes = ir.Constant(ir.VectorType(_LANE, TILE), [0] * TILE)
     return build.shuffle_vector(build.insert_element(nothing, scalar, ir.Constant(_LANE, 0)), nothing, lanes)
 
 
-def _number(value: float) -> ir.Constant:
+def _make_constant(value: float) -> ir.Constant:
     return ir.Constant(_VECTOR, [value] * TILE)
 
 
@@ -63,22 +63,22 @@ def _selu(build: ir.IRBuilder, x: Any) -> Any:
     exp(x) - 1 = 2^n q + (2^n - 1), where n is x / ln 2 rounded and q = exp(r) - 1 a polynomial of the small rest r.
     """
     integers = ir.VectorType(_LANE, TILE)
-    low = build.select(build.fcmp_ordered("<", x, _number(0.0)), x, _number(0.0))
-    low = build.select(build.fcmp_ordered(">", low, _number(_LOWEST)), low, _number(_LOWEST))
+    low = build.select(build.fcmp_ordered("<", x, _make_constant(0.0)), x, _make_constant(0.0))
+    low = build.select(build.fcmp_ordered(">", low, _make_constant(_LOWEST)), low, _make_constant(_LOWEST))
     # `low` is not positive: subtracting one half and cutting off towards zero rounds it
-    n = build.fptosi(build.fsub(build.fmul(low, _number(_LOG2_E)), _number(0.5)), integers)
+    n = build.fptosi(build.fsub(build.fmul(low, _make_constant(_LOG2_E)), _make_constant(0.5)), integers)
     n_float = build.sitofp(n, _VECTOR)
-    rest = _multiply_add(build, n_float, _number(-_LN_2_HIGH), low)
-    rest = _multiply_add(build, n_float, _number(-_LN_2_LOW), rest)
-    q = _number(1 / 5040)
+    rest = _multiply_add(build, n_float, _make_constant(-_LN_2_HIGH), low)
+    rest = _multiply_add(build, n_float, _make_constant(-_LN_2_LOW), rest)
+    q = _make_constant(1 / 5040)
     for factor in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0):
-        q = _multiply_add(build, q, rest, _number(factor))
+        q = _multiply_add(build, q, rest, _make_constant(factor))
     q = build.fmul(q, rest)
     exponent = build.add(n, ir.Constant(integers, [127] * TILE))
     power = build.bitcast(build.shl(exponent, ir.Constant(integers, [23] * TILE)), _VECTOR)
-    below = _multiply_add(build, power, q, build.fsub(power, _number(1.0)))
-    negative, positive = build.fmul(below, _number(_SCALE * _ALPHA)), build.fmul(x, _number(_SCALE))
-    return build.select(build.fcmp_ordered("<", x, _number(0.0)), negative, positive)  # NaN stays NaN
+    below = _multiply_add(build, power, q, build.fsub(power, _make_constant(1.0)))
+    negative, positive = build.fmul(below, _make_constant(_SCALE * _ALPHA)), build.fmul(x, _make_constant(_SCALE))
+    return build.select(build.fcmp_ordered("<", x, _make_constant(0.0)), negative, positive)  # NaN stays NaN
 
 
 def _weighted_sum(build: ir.IRBuilder, inputs: Any, n_in: Any, weight: Any, start: Any) -> Any:
@@ -86,10 +86,10 @@ def _weighted_sum(build: ir.IRBuilder, inputs: Any, n_in: Any, weight: Any, star
 
     Even and odd i have separate sums, so that an addition need not wait for the one before.
     """
-    totals = [cgutils.alloca_once_value(build, value) for value in (start, _number(0.0))]
+    totals = [cgutils.alloca_once_value(build, value) for value in (start, _make_constant(0.0))]
 
     def add(i: Any, total: Any) -> None:
-        value = _everywhere(build, build.load(build.gep(inputs, [i])))
+        value = _broadcast_scalar(build, build.load(build.gep(inputs, [i])))
         build.store(_multiply_add(build, value, _load(build, _row(build, weight, i)), build.load(total)), total)
 
     one = ir.Constant(_INDEX, 1)
@@ -107,7 +107,7 @@ def selu_row(_: Any, row: Any, bias: Any) -> _Intrinsic:
     """Replace a row by SELU(row + bias), (TILE,) each."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        pointers = [_row(build, _data(context, build, signature, arguments, at)) for at in (0, 1)]
+        pointers = [_row(build, _get_data_pointer(context, build, signature, arguments, at)) for at in (0, 1)]
         total = build.fadd(*(_load(build, pointer) for pointer in pointers))
         build.store(_selu(build, total), pointers[0], align=4)
         return context.get_dummy_value()
@@ -120,7 +120,7 @@ def selu_layer(_: Any, inputs: Any, n_in: Any, weight: Any, bias: Any, output: A
     """Write SELU(inputs weight + bias): inputs (n_in,), weight (n_in, TILE), bias and output (TILE,)."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        data = [None if at == 1 else _data(context, build, signature, arguments, at) for at in range(5)]
+        data = [None if at == 1 else _get_data_pointer(context, build, signature, arguments, at) for at in range(5)]
         total = _weighted_sum(build, data[0], arguments[1], data[2], _load(build, _row(build, data[3])))
         build.store(_selu(build, total), _row(build, data[4]), align=4)
         return context.get_dummy_value()
@@ -133,8 +133,8 @@ def linear_layer(_: Any, inputs: Any, n_in: Any, weight: Any, output: Any) -> _I
     """Write inputs weight: inputs (n_in,), weight (n_in, TILE), output (TILE,)."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        data = [None if at == 1 else _data(context, build, signature, arguments, at) for at in range(4)]
-        total = _weighted_sum(build, data[0], arguments[1], data[2], _number(0.0))
+        data = [None if at == 1 else _get_data_pointer(context, build, signature, arguments, at) for at in range(4)]
+        total = _weighted_sum(build, data[0], arguments[1], data[2], _make_constant(0.0))
         build.store(total, _row(build, data[3]), align=4)
         return context.get_dummy_value()
 
@@ -147,11 +147,11 @@ def selu_gradient(_: Any, gradient: Any, activation: Any, total: Any) -> _Intrin
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         of_result, result, sum_so_far = (
-            _row(build, _data(context, build, signature, arguments, at)) for at in range(3)
+            _row(build, _get_data_pointer(context, build, signature, arguments, at)) for at in range(3)
         )
         y = _load(build, result)
-        negative = build.fadd(y, _number(_SCALE * _ALPHA))
-        slope = build.select(build.fcmp_ordered("<=", y, _number(0.0)), negative, _number(_SCALE))
+        negative = build.fadd(y, _make_constant(_SCALE * _ALPHA))
+        slope = build.select(build.fcmp_ordered("<=", y, _make_constant(0.0)), negative, _make_constant(_SCALE))
         product = build.fmul(_load(build, of_result), slope)
         build.store(product, of_result, align=4)
         build.store(build.fadd(_load(build, sum_so_far), product), sum_so_far, align=4)
@@ -165,7 +165,7 @@ def add_row(_: Any, total: Any, row: Any) -> _Intrinsic:
     """Add a row to a total, (TILE,) each."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        pointers = [_row(build, _data(context, build, signature, arguments, at)) for at in (0, 1)]
+        pointers = [_row(build, _get_data_pointer(context, build, signature, arguments, at)) for at in (0, 1)]
         build.store(build.fadd(*(_load(build, pointer) for pointer in pointers)), pointers[0], align=4)
         return context.get_dummy_value()
 
@@ -177,10 +177,10 @@ def add_outer_product(_: Any, inputs: Any, n_in: Any, row: Any, total: Any) -> _
     """Add inputs[i] row to total[i] for i < n_in: inputs (n_in,), row (TILE,), total (n_in, TILE)."""
 
     def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        data = [None if at == 1 else _data(context, build, signature, arguments, at) for at in range(4)]
+        data = [None if at == 1 else _get_data_pointer(context, build, signature, arguments, at) for at in range(4)]
         vector = _load(build, _row(build, data[2]))
         with cgutils.for_range(build, arguments[1]) as loop:
-            value = _everywhere(build, build.load(build.gep(data[0], [loop.index])))
+            value = _broadcast_scalar(build, build.load(build.gep(data[0], [loop.index])))
             pointer = _row(build, data[3], loop.index)
             build.store(_multiply_add(build, value, vector, _load(build, pointer)), pointer, align=4)
         return context.get_dummy_value()

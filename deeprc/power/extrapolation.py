@@ -50,7 +50,7 @@ class PowerLaw:
         """Return the AUC with n repertoires to learn from."""
         return float(self.ceiling - self.loss * n**-self.exponent)
 
-    def n_for(self, auc: float) -> float:
+    def solve_n(self, auc: float) -> float:
         """Return the number of repertoires with which an AUC is reached; infinity if it never is."""
         if self.auc(1) >= auc:
             return 1.0
@@ -82,7 +82,7 @@ class LateCurve:
         """Return the AUC with n repertoires to learn from."""
         return float(norm.cdf(self.limit * (1 + self.delay / n) ** -self.steepness))
 
-    def n_for(self, auc: float) -> float:
+    def solve_n(self, auc: float) -> float:
         """Return the number of repertoires with which an AUC is reached, at least 1; infinity if it never is."""
         wanted = norm.ppf(auc)
         if self.limit < wanted or (self.limit == wanted and self.delay > 0):

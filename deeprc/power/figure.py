@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deeprc.drawing import COLOURS, MARKERS, MUTED, uses_matplotlib
+from deeprc.drawing import COLOURS, MARKERS, MUTED, require_matplotlib
 from deeprc.power.learning_curve import LearningCurve
 from deeprc.power.planning import SimulatedStudy
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["learning_curve_figure", "study_figure"]
 
 
-@uses_matplotlib
+@require_matplotlib
 def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
     """Return a figure of the AUC by the size of the cohort: measured values with 95% intervals, and fitted laws."""
     figure, axes = _axes()
@@ -54,7 +54,7 @@ def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def study_figure(found: SimulatedStudy) -> Figure:
     """Return a figure of the AUC of each method on each simulated cohort, with the 95% interval of such a study."""
     from matplotlib.figure import Figure

@@ -24,16 +24,16 @@ from scipy.stats import rankdata
 from deeprc.benchmarking.harness import Progress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.nested import cohort_digest, labelled_folds
+from deeprc.benchmarking.nested import assign_labelled_folds, cohort_digest
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import overlap_factor
 from deeprc.evaluation.splits import assign_folds, donor_codes
-from deeprc.groups import number_groups
+from deeprc.groups import index_groups
 from deeprc.power.extrapolation import PowerLaw, fit_late_curves, fit_power_law, fit_power_laws
-from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, with_seed
+from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, set_seed
 from deeprc.tasks import parse_tasks
 from deeprc.training.permutations import permute_labels
 
@@ -202,7 +202,7 @@ def measure_learning_curve(
     every = [*plans.values(), *permuted]
     fits = [Fit(plan, method, fold) for plan in every for method in whole.methods for fold in range(whole.n_folds)]
     outcomes = run_fits(fits, store, options.benchmark.workers, progress)
-    scores = _by_plan(fits, outcomes)
+    scores = _group_by_plan(fits, outcomes)
     return [
         _curve(
             method,
@@ -218,13 +218,13 @@ def measure_learning_curve(
 def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], options: PowerOptions) -> SubsampledPlan:
     """Return the plan that keeps all donors."""
     how = options.benchmark
-    fold_of, _, labels, task = labelled_folds(dataset, target, how)
+    fold_of, _, labels, task = assign_labelled_folds(dataset, target, how)
     if task.kind != "binary":
         raise InputError(f"`target={target}`: a learning curve needs a target with two classes")
     preset = os.fspath(how.preset or "quick")
     chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
     donors = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
-    seeded = tuple(with_seed(method, how.seed) for method in chosen)
+    seeded = tuple(set_seed(method, how.seed) for method in chosen)
     return SubsampledPlan(dataset, fold_of, labels, task, how.seed, cohort_digest(dataset), seeded, donors)
 
 
@@ -239,7 +239,7 @@ def _permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Subsamp
     known = np.flatnonzero(plan.fold_of >= 0)
     if not options.n_permutations:
         return []
-    donors = np.arange(len(known)) if plan.groups is None else number_groups(plan.groups[known])
+    donors = np.arange(len(known)) if plan.groups is None else index_groups(plan.groups[known])
     _, first = np.unique(donors, return_index=True)
     in_order = (rankdata(first, method="ordinal") - 1)[donors].astype(np.int64)
     rng = np.random.default_rng([plan.seed, len(known)])
@@ -263,7 +263,7 @@ def _relabel(plan: SubsampledPlan, labels: NDArray[np.int64], how: BenchmarkOpti
     return replace(plan, labels=labels, fold_of=fold_of)
 
 
-def _by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int, str], _Tested]:
+def _group_by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tuple[int, str], _Tested]:
     """Return the scores of each cross-validation, by the id of its plan and the name of its method."""
     found: dict[tuple[int, str], _Tested] = {}
     for fit, outcome in zip(fits, outcomes, strict=True):
@@ -303,14 +303,14 @@ def _curve(
         n = float(n_learned[-1] * multiple)
         limits = np.quantile([each.auc(n) for own in laws for each in own], _QUANTILES)
         rows.append(("extrapolated", n, n * scale, law.auc(n), *limits, 0))
-    needed = np.sort([each.n_for(options.auc) for own in laws for each in own]) * scale
+    needed = np.sort([each.solve_n(options.auc) for own in laws for each in own]) * scale
     low, high = (float(needed[round(q * (len(needed) - 1))]) for q in _QUANTILES)
     return LearningCurve(
         method.label,
         pd.DataFrame(rows, columns=["kind", "n_learned", "n_cohort", "auc", "auc_low", "auc_high", "n_runs"]),
         law,
         options.auc,
-        (law.n_for(options.auc) * scale, low, high),
+        (law.solve_n(options.auc) * scale, low, high),
         _p_value(float(auc[-1]), permuted),
         len(permuted),
     )

@@ -21,14 +21,14 @@ import pandas as pd
 
 from deeprc.benchmarking.harness import Progress
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.nested import NestedPlan, cohort_digest, labelled_folds
+from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, cohort_digest
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.search import with_setting
+from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.power.subsampling import Fit, new_header, run_fits, with_seed
+from deeprc.power.subsampling import Fit, new_header, run_fits, set_seed
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
@@ -309,10 +309,10 @@ def simulate_study(
 
 def _plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:
     dataset = SimulatedDataset(cohort)
-    fold_of, _, labels, task = labelled_folds(dataset, _TARGET, options)
+    fold_of, _, labels, task = assign_labelled_folds(dataset, _TARGET, options)
     preset = os.fspath(options.preset or "quick")
     chosen: list[Method] = choose_methods(methods, preset=preset, dataset=dataset, task=task)[0]
-    seeded = tuple(_train_shortly(with_seed(method, options.seed)) for method in chosen)
+    seeded = tuple(_train_shortly(set_seed(method, options.seed)) for method in chosen)
     return NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded)
 
 
@@ -320,4 +320,4 @@ def _train_shortly(method: Method) -> Method:
     """Return a method; a network gets a short training, because its start from motifs has most of the AUC already."""
     if method.name != "deeprc":
         return method
-    return replace(method, estimator=with_setting(method.estimator, _SHORT))
+    return replace(method, estimator=apply_setting(method.estimator, _SHORT))

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.harness import Progress
-from deeprc.benchmarking.jobs import Job, Outcome, job_key, run_benchmark_jobs, seconds_left
+from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.benchmarking.store import ResultStore
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split
 from deeprc.jobs import HERE, Workers
 from deeprc.versions import package_version
 
-__all__ = ["Fit", "SubsampledPlan", "new_header", "run_fits", "with_seed"]
+__all__ = ["Fit", "SubsampledPlan", "new_header", "run_fits", "set_seed"]
 
 Integers = NDArray[np.int64]
 
@@ -146,15 +146,15 @@ class _Runner:
 
     def _tell(self, waiting: dict[str, Job]) -> None:
         if self.progress is not None:
-            left = seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
+            left = estimate_seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
             self.progress(len(self.done), self.n_total, left)
 
 
-def with_seed(method: Method, seed: int) -> Method:
+def set_seed(method: Method, seed: int) -> Method:
     """Return a method whose estimator has a seed, if it takes one."""
     if "seed" not in method.estimator.get_params():
         return method
-    return replace(method, estimator=with_setting(method.estimator, {"seed": seed}))
+    return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))
 
 
 def new_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:

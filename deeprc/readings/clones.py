@@ -31,7 +31,7 @@ from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.distinct import count_distinct, has_merged_clones
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
-from deeprc.nn.readings import Reading, as_array
+from deeprc.nn.readings import Reading, to_array
 from deeprc.readings.clones_description import Description, Part, parse_description
 from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
 from deeprc.readings.genes import check_some_genes_known
@@ -158,15 +158,15 @@ class CloneReading(Reading):
     @property
     def clones(self) -> CloneSet:
         """The J clones of all memories, one memory after the other."""
-        sequences = Sequences.counted_once(as_array(self.residues).astype(np.uint8), as_array(self.offsets))
+        sequences = Sequences.counted_once(to_array(self.residues).astype(np.uint8), to_array(self.offsets))
         genes = self._description.genes
-        calls = {name: Categorical(as_array(getattr(self, name)), genes[name]) for name in genes}
+        calls = {name: Categorical(to_array(getattr(self, name)), genes[name]) for name in genes}
         return CloneSet(sequences.with_genes(calls))
 
     def _spans(self) -> list[tuple[Part, Floats, int, int]]:
         """Return each memory with the parameters of its evidence, and the slice of its clones: start and stop."""
         bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
-        return list(zip(self._description.memories, as_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
+        return list(zip(self._description.memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
 
     def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
         """Return the pairs of a sequence of a repertoire and a clone that it retrieves, with their evidence.
@@ -197,7 +197,7 @@ class CloneReading(Reading):
     def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
         """Return the hits, and the score that each output would have without hits, (T,)."""
         if self._search is None:
-            self._search = NeighbourSearch(self.clones, as_array(self.is_ball) > 0)
+            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) > 0)
         sequences = repertoire.container.sequences
         for name, known in self._description.genes.items():
             if name in sequences.genes:
@@ -236,11 +236,11 @@ class CloneReading(Reading):
             neighbour count, and the p-value is corrected for the choice of the match.
         """
         frame = self.clones.to_frame()
-        spans, carriers = self._spans(), as_array(self.carriers)
+        spans, carriers = self._spans(), to_array(self.carriers)
         counts = [part.n_clones for part, *_ in spans]
         frame["output"] = np.repeat([output_names[part.output] for part, *_ in spans], counts).astype(object)
         frame["direction"] = np.repeat([part.direction for part, *_ in spans], counts).astype(object)
-        frame["match"] = np.array(_MATCHES, dtype=object)[as_array(self.is_ball)]
+        frame["match"] = np.array(_MATCHES, dtype=object)[to_array(self.is_ball)]
         of_number = np.repeat([part.kind == "rate" for part, *_ in spans], counts)
         for column, name in enumerate(_CARRIERS):
             if not of_number.all():
@@ -249,7 +249,7 @@ class CloneReading(Reading):
         if of_number.any():
             frame["carriers"] = pd.array(carriers[:, 0], dtype="Int64")
             frame.loc[~of_number, "carriers"] = pd.NA
-        frame["p_value"], frame["q_value"] = as_array(self.tests).T
+        frame["p_value"], frame["q_value"] = to_array(self.tests).T
         return frame
 
     def describe(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class CloneReading(Reading):
 
     def check(self, where: str) -> None:
         """See `Reading`."""
-        offsets, residues = as_array(self.offsets), as_array(self.residues)
+        offsets, residues = to_array(self.offsets), to_array(self.residues)
         lengths = np.diff(offsets)
         if offsets[0] != 0 or offsets[-1] != len(residues) or lengths.min() < 1 or lengths.max() > MAX_LENGTH:
             raise InputError(
@@ -274,10 +274,10 @@ class CloneReading(Reading):
             )
         _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
         for name in GENE_FIELDS:
-            _check_range(f"{where}: {name}", as_array(getattr(self, name)), self._max_code(name))
-        _check_range(f"{where}: is_ball", as_array(self.is_ball), 1)
-        _check_range(f"{where}: carriers", as_array(self.carriers), np.iinfo(np.int64).max)
-        _check_range(f"{where}: tests", as_array(self.tests), 1)
+            _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
+        _check_range(f"{where}: is_ball", to_array(self.is_ball), 1)
+        _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
+        _check_range(f"{where}: tests", to_array(self.tests), 1)
         for part, parameters, *_ in self._spans():
             is_wrong = parameters.min() <= 0 if part.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
             if not np.isfinite(parameters).all() or is_wrong:

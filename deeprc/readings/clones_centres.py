@@ -22,12 +22,12 @@ from deeprc.baselines.carriers import MIN_CARRIERS
 from deeprc.baselines.held_out_clones import (
     FoldedRepertoires,
     Selections,
-    counts_by_threshold,
-    critical_sums,
-    passing_clones,
+    count_by_threshold,
+    find_critical_sums,
+    find_passing_clones,
 )
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import Clones, take_sequences
@@ -128,20 +128,20 @@ def find_centres(
     near_offsets, near = _adjacency(centres)
     levels = [each[1] for each in found]
     joined = np.concatenate(carried), np.concatenate(is_exact)
-    return Centres(centres, levels, rows, offsets_of(sizes), *joined, near_offsets, near)
+    return Centres(centres, levels, rows, compute_offsets(sizes), *joined, near_offsets, near)
 
 
-def _left_out(question: Question) -> NDArray[np.bool_]:
+def _mark_left_out(question: Question) -> NDArray[np.bool_]:
     """Return whether each selection leaves out each fold, (S + 1, F); the last one leaves out none."""
     return np.concatenate([Selections.of(question.n_folds).left_out, np.zeros((1, question.n_folds), bool)])
 
 
 def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[Integers, Floats]:
     """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
-    left_out = _left_out(question)
+    left_out = _mark_left_out(question)
     repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
-    needed = critical_sums(left_out, repertoires, _LOOSE, question.test)
-    indices, passed = passing_clones(clones, repertoires, left_out, needed)
+    needed = find_critical_sums(left_out, repertoires, _LOOSE, question.test)
+    indices, passed = find_passing_clones(clones, repertoires, left_out, needed)
     n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LOOSE))])  # (levels, S + 1)
     level = np.minimum((n_passing > limit).sum(axis=0), len(_LOOSE) - 1)
     return indices[(passed > level).any(axis=1)], np.array(_LOOSE)[level]
@@ -158,10 +158,10 @@ def _adjacency(clones: CloneSet) -> tuple[Integers, Integers]:
     """Return the clones within one substitution of each clone, as offsets (J + 1,) and indices."""
     search = NeighbourSearch(clones)
     vocabularies = {field: calls.vocabulary for field, calls in clones.sequences.genes.items()}
-    arrays, is_known = clones.coded(vocabularies)
+    arrays, is_known = clones.encode_genes(vocabularies)
     pairs = search.find(arrays, search.make_table(arrays, is_known), 0, len(clones))
     differ = pairs.mismatches == 1
-    return offsets_of(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
+    return compute_offsets(np.bincount(pairs.rows[differ], minlength=len(clones))), pairs.clones[differ]
 
 
 def choose_centres(
@@ -180,7 +180,7 @@ def choose_centres(
     level
         Level of the selection, see `Centres.levels`.
     """
-    left_out = _left_out(question)[index]
+    left_out = _mark_left_out(question)[index]
     kept = repertoires.labels[~left_out[repertoires.folds_of_labels]]
     total = sums[..., ~left_out].sum(axis=3)  # (2, 3, J)
     exact, ball = (question.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
@@ -199,7 +199,7 @@ def count_centres(
 ) -> tuple[Integers, Chosen]:
     """Return the number of retrieved centres in each repertoire, (T, B, F + 1), and the centres without held-out folds.
 
-    The last axis is the fold that is held out, as in `held_out_counts`.
+    The last axis is the fold that is held out, as in `count_held_out_clones`.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def count_centres(
             arrays = centres.offsets, centres.carried, centres.is_exact
             _count(*arrays, places, some, chosen.modes, passed, counts[:, held_out])
     final = choose_centres(centres, question, repertoires, sums, len(selections.left_out), float(levels[-1]))
-    return counts_by_threshold(counts, repertoires, question.X), final
+    return count_by_threshold(counts, repertoires, question.X), final
 
 
 @njit(nogil=True)

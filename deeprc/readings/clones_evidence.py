@@ -18,10 +18,10 @@ __all__ = [
     "EvidenceKind",
     "HeldOut",
     "compute_evidence",
+    "compute_loss",
     "evidence_sign",
     "fit_evidence",
     "hold_out",
-    "loss_of",
 ]
 
 EvidenceKind = Literal["odds", "rate"]
@@ -134,7 +134,7 @@ def hold_out(
     return HeldOut(scores, offsets)
 
 
-def loss_of(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:
+def compute_loss(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:
     """Return the loss of each output, (..., B): the cross entropy in nats, or half the squared error."""
     if kind == "odds":
         return np.asarray(np.logaddexp(0, np.where(values > 0, -outputs, outputs)))

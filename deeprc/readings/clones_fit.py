@@ -20,13 +20,13 @@ from scipy.stats import rankdata
 
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import find_associated_clones
-from deeprc.baselines.held_out_clones import held_out_counts
+from deeprc.baselines.held_out_clones import count_held_out_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import Clones, distinct_clones, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import Clones, count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.readings.clones import CloneReading, Memory
 from deeprc.readings.clones_centres import Centres, Chosen, content_order, count_centres, find_centres
-from deeprc.readings.clones_evidence import HeldOut, fit_evidence, hold_out, loss_of
+from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
 from deeprc.readings.clones_questions import Question, list_questions
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.donors import association_z
@@ -90,13 +90,15 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     questions = list_questions(cohort)
     if not questions:
         return None
-    fields = gene_fields(cohort.dataset)
-    clones, n_clones = shared_clones(cohort.dataset, fields), distinct_clones(cohort.dataset, fields)
+    fields = list_gene_fields(cohort.dataset)
+    clones, n_clones = find_shared_clones(cohort.dataset, fields), count_distinct_clones(cohort.dataset, fields)
     centres = find_centres(cohort.dataset, clones, questions, fields)
     pairs = zip(questions, centres.levels, strict=True)
-    answers = [_answer(question, clones, centres, levels, n_clones[question.rows]) for question, levels in pairs]
+    answers = [
+        _answer_question(question, clones, centres, levels, n_clones[question.rows]) for question, levels in pairs
+    ]
     kept = _select_answers(answers)
-    memories = [_remember(answer, clones, centres, n_clones, fields) for answer in kept]
+    memories = [_make_memory(answer, clones, centres, n_clones, fields) for answer in kept]
     known = [(memory, answer) for memory, answer in zip(memories, kept, strict=True) if memory is not None]
     if not known:
         return None
@@ -104,21 +106,21 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     return FittedReading(reading, *_score_cohort(cohort, reading, [answer for _, answer in known]))
 
 
-def _answer(question: Question, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _Answer:
+def _answer_question(question: Question, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _Answer:
     thresholds = np.array(THRESHOLDS)
-    exact = held_out_counts(clones, question.X, question.carriers, question.folds, thresholds, test=question.test)
+    exact = count_held_out_clones(clones, question.X, question.carriers, question.folds, thresholds, test=question.test)
     near, final = count_centres(centres, question, levels, THRESHOLDS)
     counts = np.concatenate([exact[::-1], near[::-1]])
     held_out = hold_out(question.kind, counts, n, question.values, question.folds)
-    losses = loss_of(question.kind, held_out.offsets + held_out.scores, question.values)  # (A, n)
+    losses = compute_loss(question.kind, held_out.offsets + held_out.scores, question.values)  # (A, n)
     scores = np.zeros(len(n))
     for fold in range(question.n_folds):
         out = question.folds == fold
-        scores[out] = held_out.scores[_least(losses[:, ~out]), out]
-    return _Answer(question, counts, final, held_out, _least(losses), scores)
+        scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
+    return _Answer(question, counts, final, held_out, _find_best_alternative(losses), scores)
 
 
-def _least(losses: Floats) -> int:
+def _find_best_alternative(losses: Floats) -> int:
     """Return the index of the first alternative with the smallest mean loss, from the losses of repertoires, (A, n)."""
     return int(np.argmin(losses.mean(axis=1)))
 
@@ -139,7 +141,7 @@ def _joint_gain(answers: Sequence[_Answer]) -> float:
     question, offsets = answers[0].question, answers[0].held_out.offsets
     total = _joint_scores(answers) * question.sign
     outputs = offsets + np.array([0.0, *_SCALES])[:, None] * total
-    losses = loss_of(question.kind, outputs, question.values).mean(axis=1)
+    losses = compute_loss(question.kind, outputs, question.values).mean(axis=1)
     return float(losses[0] - losses.min())
 
 
@@ -148,7 +150,7 @@ def _joint_scores(answers: Sequence[_Answer]) -> Floats:
     return np.asarray(sum(answer.question.sign * answer.scores for answer in answers))
 
 
-def _remember(
+def _make_memory(
     answer: _Answer, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
@@ -170,11 +172,11 @@ def _remember(
     order = content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
-    columns = is_ball[order], _carriers_by_class(question, *sums)[order], tests[order]
+    columns = is_ball[order], _count_carriers_by_class(question, *sums)[order], tests[order]
     return Memory(question.output, question.direction, question.kind, parameters, chosen.take(order), *columns)
 
 
-def _carriers_by_class(question: Question, label_sums: Integers, n_carriers: Integers) -> Integers:
+def _count_carriers_by_class(question: Question, label_sums: Integers, n_carriers: Integers) -> Integers:
     """Return the numbers of positive and negative carriers; for numbers, all carriers and 0, (J, 2)."""
     if question.kind == "rate":
         return np.stack([n_carriers, np.zeros_like(n_carriers)], axis=1)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, whole_ranks
+from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
 from deeprc.baselines.carriers import Carriers
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
 from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.donors import count_cases, number_donors
+from deeprc.readings.donors import count_cases, index_donors
 from deeprc.tasks import Task
 
 __all__ = ["Question", "list_questions"]
@@ -90,11 +90,11 @@ def list_questions(cohort: TrainingCohort) -> list[Question]:
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
         for each, output in enumerate(range(outputs.start, outputs.stop)):
-            questions += _both_directions(cohort, task, each, output, rows, labels[rows])
+            questions += _make_both_questions(cohort, task, each, output, rows, labels[rows])
     return questions
 
 
-def _both_directions(
+def _make_both_questions(
     cohort: TrainingCohort, task: Task, label: int, output: int, rows: NDArray[np.int64], known: Floats
 ) -> list[Question]:
     """Return both questions of one output; if the task has several classes, the output is that of class `label`."""
@@ -105,7 +105,7 @@ def _both_directions(
     groups = None if cohort.groups is None else cohort.groups[rows]
     if count_cases(groups, None if regression else positive, n=len(rows)) < _MIN_CASES:
         return []
-    folds = inner_folds(X, positive, _FOLDS, groups)
+    folds = assign_inner_folds(X, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []
     questions: list[Question] = []
@@ -114,7 +114,7 @@ def _both_directions(
         is_up = direction == "up"
         if regression:
             of_donor = _donor_means(known, groups)
-            ranks, values = whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
+            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
             carriers = Carriers.of(X, ranks, groups)
             questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
         else:
@@ -130,5 +130,5 @@ def _donor_means(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
     """Return the mean value of the donor of each repertoire, (n,), because a donor counts once."""
     if groups is None:
         return values
-    donors = number_donors(groups, len(values))
+    donors = index_donors(groups, len(values))
     return np.asarray((np.bincount(donors, values) / np.bincount(donors))[donors])

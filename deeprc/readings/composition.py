@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.baselines.gene_usage import centred_log_ratios
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
-from deeprc.nn.readings import Reading, as_array
+from deeprc.nn.readings import Reading, to_array
 from deeprc.readings.genes import check_some_genes_known
 
 __all__ = ["NOISE_SEQUENCES", "CompositionReading", "K"]
@@ -109,7 +109,7 @@ class CompositionReading(Reading):
         InputError
             If genes have weights and the repertoire's container lacks them.
         """
-        n, constants = len(repertoire), -as_array(self.kmer_constants)
+        n, constants = len(repertoire), -to_array(self.kmer_constants)
         found = np.zeros((len(constants), n))
         if n == 0:
             return found.T
@@ -129,8 +129,8 @@ class CompositionReading(Reading):
         arrays = sequences.arrays([field for field, names in self.genes.items() if names])
         scale = 1 / (n + NOISE_SEQUENCES)  # the share of each sequence in n / (n + m)
         constants, tables = constants * scale, [table * (n * scale) for table in tables]
-        weights = as_array(self.kmer_weights)
-        in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
+        weights = to_array(self.kmer_weights)
+        run_in_blocks(_contribute, found.shape[1], _BLOCK, arrays, weights, scale, constants, *tables, found)
         return found.T
 
     def _gene_shares(self, field: str, calls: Categorical) -> tuple[Floats, Floats]:
@@ -139,11 +139,11 @@ class CompositionReading(Reading):
         The second result is the sum of the parts of genes that no sequence has, (T,).
         """
         names = self.genes[field]
-        occurrences = calls.occurrences()
+        occurrences = calls.count_occurrences()
         code_of = {name: code for code, name in enumerate(calls.vocabulary)}
         codes = np.array([code_of.get(name, -1) for name in names], np.int64)
         counts = np.where(codes >= 0, occurrences[codes], 0)
-        weights, centre = (as_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
+        weights, centre = (to_array(self.get_buffer(f"{field}_{part}")) for part in ("weights", "centre"))
         terms = weights * (centred_log_ratios(counts[None])[0] - centre)  # (T, G)
         present = counts > 0
         table = np.zeros((len(terms), len(calls.vocabulary)))

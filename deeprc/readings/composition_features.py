@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.gene_usage import centred_log_ratios, gene_table, genes_of
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.clones import gene_fields
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.readings.composition import NOISE_SEQUENCES, K
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
@@ -69,22 +69,24 @@ class CompositionFeatures:
     def __init__(self, dataset: RepertoireDataset) -> None:
         self.trust: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
         self._kmers = self._kmer_columns(dataset)
-        self.genes = {field: tuple(genes_of(dataset, field)) for field in gene_fields(dataset)}
-        ratios = [centred_log_ratios(gene_table(dataset, field, names)) for field, names in self.genes.items() if names]
+        self.genes = {field: tuple(list_genes(dataset, field)) for field in list_gene_fields(dataset)}
+        ratios = [
+            centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
+        ]
         table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(table, scale="standard", weights=self.trust)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        with one_blas_thread():  # so that results do not depend on the number of threads
-            self._gene_scale, self.gene_products = _scaled(self._genes.gram())
+        with limit_blas_threads():  # so that results do not depend on the number of threads
+            self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
             with ThreadPoolExecutor(min(len(self._kmers), numba.get_num_threads())) as threads:
-                parts = [_scaled(gram) for gram in threads.map(Columns.gram, self._kmers)]
+                parts = [_scale_to_unit_diagonal(gram) for gram in threads.map(Columns.gram, self._kmers)]
         self._kmer_scales = [scale / len(parts) for scale, _ in parts]
         varying = [products for _, products in parts if products is not None]
         self.kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None
 
     def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
         """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
-        rows = np.asarray(kmer_frequencies(dataset, range(K)))
+        rows = np.asarray(compute_kmer_frequencies(dataset, range(K)))
         columns = [Columns(rows, scale="common", weights=self.trust)]
         while rows.shape[1] > _N_LETTERS:
             rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
@@ -122,7 +124,7 @@ class CompositionFeatures:
         return found
 
 
-def _scaled(gram: Floats) -> tuple[float, Floats | None]:
+def _scale_to_unit_diagonal(gram: Floats) -> tuple[float, Floats | None]:
     """Return a factor and the inner products times it, so that their mean diagonal is 1; 0 and None if all are 0."""
     mean = float(np.trace(gram)) / max(len(gram), 1)
     return (1 / mean, gram / mean) if mean > 0 else (0.0, None)

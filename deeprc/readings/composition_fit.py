@@ -21,18 +21,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeprc.baselines.dual import DualSolution, dual_ridge_path, fit_dual_logistic
-from deeprc.baselines.elastic_net import elastic_net_path
-from deeprc.baselines.inner_folds import grouped_folds
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
+from deeprc.baselines.elastic_net import fit_elastic_net_path
+from deeprc.baselines.inner_folds import assign_grouped_folds
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.outputs import output_slices
 from deeprc.progress import track
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
-from deeprc.readings.donors import count_cases, number_donors
+from deeprc.readings.donors import count_cases, index_donors
 from deeprc.tasks import Task
-from deeprc.threads import one_blas_thread
+from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_composition"]
 
@@ -69,7 +69,7 @@ def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
     scores, gains = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
     for output, model in used:
         scores[:, output], gains[output] = model.scores, model.gain
-    return FittedReading(_reading(features, used, n_outputs), scores, gains)
+    return FittedReading(_make_reading(features, used, n_outputs), scores, gains)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,9 @@ class _Model:
     gain: float
 
 
-def _reading(features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int) -> CompositionReading:
+def _make_reading(
+    features: CompositionFeatures, models: Sequence[tuple[int, _Model]], n_outputs: int
+) -> CompositionReading:
     """Return the reading with the weights of all models; it has no genes if no model uses them."""
     has_genes = any(model.kmer_share < 1 for _, model in models)
     reading = CompositionReading(n_outputs, features.genes if has_genes else {})
@@ -122,7 +124,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     numbers = labels[known]
     is_number = task.kind == "regression"
     groups = None if cohort.groups is None else cohort.groups[known]
-    digests = np.array(repertoire_digests(cohort.dataset))[known].tolist()
+    digests = np.array(digest_repertoires(cohort.dataset))[known].tolist()
     n_repeats = _N_REPEATS if len(known) <= _FEW else 1
     if is_number:
         targets = [(numbers - task.mean) / task.scale]
@@ -133,7 +135,9 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
 
     def fit(target: Floats) -> _Model | None:
         strata = _bins(numbers) if is_number else target.astype(np.int64)
-        folds = [grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)]
+        folds = [
+            assign_grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)
+        ]
         return _fit_output(_Problem(features, known, folds, groups, is_number), target)
 
     return [fit(target) for target in targets]
@@ -183,7 +187,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     settings = list(product(mixtures, _CS))
     if not settings:
         return None
-    with one_blas_thread():
+    with limit_blas_threads():
         found = np.concatenate([_held_out_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))
@@ -219,13 +223,13 @@ def _fold_scores(problem: _Problem, products: Floats, target: Floats, folds: NDA
         return np.zeros((len(_CS), int(outside.sum())))
     present = np.ones(len(products), bool)
     present[problem.known[outside]] = False
-    moved = _centred_at(products, problem.features.trust, present)
+    moved = _centre_at(products, problem.features.trust, present)
     learned, new = problem.known[inside], problem.known[outside]
     gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(new, learned)]
     return np.stack([across @ solution.weights for solution in problem.path(gram, target[inside], _CS)])
 
 
-def _centred_at(products: Floats, trust: Floats, present: NDArray[np.bool_]) -> Floats:
+def _centre_at(products: Floats, trust: Floats, present: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
     The features are trust * (x - mean), with the mean weighted by trust; see `Columns`.
@@ -247,7 +251,7 @@ def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterato
 def _ridge_path(gram: Floats, numbers: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
     """Yield the ridge regression for each C; the intercept has no penalty."""
     half = gram - gram.mean(axis=0)
-    return dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
+    return fit_dual_ridge_path(half - half.mean(axis=1, keepdims=True), numbers, Cs)
 
 
 def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, Floats]:
@@ -267,7 +271,7 @@ def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]
 
 
 def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]:
-    path = partial(elastic_net_path, l1_ratio=0.0, scale="common")
+    path = partial(fit_elastic_net_path, l1_ratio=0.0, scale="common")
     (solution,) = path(standard[:, None], target == 1, [1 / _SLOPE_PENALTY])
     slope = float(solution.coefficients.sum())
     odds = slope * standard + solution.intercept
@@ -288,7 +292,7 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> 
     n_cases
         Number of cases, see `count_cases`.
     """
-    donors = number_donors(groups, len(gains))
+    donors = index_donors(groups, len(gains))
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)

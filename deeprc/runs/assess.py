@@ -16,7 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import adjusted_cautions
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import NEW
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
 from deeprc.nn.contributions import OutputParts
@@ -25,7 +25,7 @@ from deeprc.runs.metrics import Metrics
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run_cautions import run_cautions
-from deeprc.runs.shift import measure_shift, with_shift
+from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.runs.variation import Variation, share_variation
 
 __all__ = ["Assessment", "assess", "assess_outputs"]
@@ -94,7 +94,7 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     return found
 
 
-def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
+def _warn_of_duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
     """Return a warning if copies that the check before the training has found are in different parts of the split."""
     kept = [read_checks(run.path) for run in predictor.runs]
     findings = [finding for checks in kept if checks is not None for finding in checks.findings]
@@ -102,7 +102,7 @@ def _duplicates(predictor: Predictor, performance: Performance) -> list[Caution]
     return list(duplicate_cautions(findings, {i: s for i, s in side_of.items() if s != NEW}, apart="sides"))
 
 
-def _adjusted(predictor: Predictor, performance: Performance) -> list[Caution]:
+def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:
     """Return a note that says for which columns the trainings of the runs were adjusted."""
     columns = list(dict.fromkeys(name for run in predictor.runs for name in run.settings.adjust_for))
     known = performance.labels[:, 0]
@@ -117,21 +117,25 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     """Assess a run by its outputs for a cohort, (B, T)."""
     performance = measure_performance(predictor, dataset, found.outputs)
     shift = measure_shift(predictor.summaries(), dataset, performance.splits.tolist())
-    performance = replace(performance, predictions=with_shift(performance.predictions, shift))
-    columns = columns_for_control(dataset.metadata, predictor.model.tasks)
+    performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
+    columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     cautions = run_cautions(performance, controls, metadata=dataset.metadata)
     if any(each.measures for each in controls):
-        cautions += columns_left_out(columns)
-    cautions += [*_duplicates(predictor, performance), *_adjusted(predictor, performance), *shift.cautions()]
+        cautions += warn_of_left_out_columns(columns)
+    cautions += [
+        *_warn_of_duplicates(predictor, performance),
+        *_note_adjustment(predictor, performance),
+        *shift.cautions(),
+    ]
     judged = performance.rows(performance.held_out)
     variation = share_variation(found, judged, predictor.model.tasks)
-    within = _within_strata(predictor, dataset, performance)
+    within = _measure_within_strata(predictor, dataset, performance)
     cautions += _strata_cautions(within, performance)
     return Assessment(performance, controls, cautions, variation, within)
 
 
-def _within_strata(
+def _measure_within_strata(
     predictor: Predictor, dataset: RepertoireDataset, performance: Performance
 ) -> dict[str, list[StratifiedAuc]]:
     """Return the AUC of each binary target within the values of columns, on the held-out repertoires, by target."""

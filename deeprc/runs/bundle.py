@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_atomically
 from deeprc.versions import package_version
 
-__all__ = ["CARD", "MAX_BYTES", "REQUIRED", "UnpackedBundle", "naming_bundle", "unpack_bundle", "write_bundle"]
+__all__ = ["CARD", "MAX_BYTES", "REQUIRED", "UnpackedBundle", "name_bundle_in_errors", "unpack_bundle", "write_bundle"]
 
 FORMAT, VERSION = "deeprc-bundle", 1
 CARD = "MODEL_CARD.md"
@@ -109,7 +109,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
         folder cannot be written.
     """
     check_regular_file(path, expected="a run directory or a file of `deeprc pack`")
-    with _naming_unwritten(path):
+    with _translate_write_errors(path):
         unpacked = UnpackedBundle(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -129,7 +129,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
 
 
 @contextmanager
-def _naming_unwritten(what: Path | str) -> Iterator[None]:
+def _translate_write_errors(what: Path | str) -> Iterator[None]:
     """Replace errors of writing into the folder for temporary files by an InputError."""
     try:
         yield
@@ -176,20 +176,20 @@ def _read_index(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
 def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, expected: _Member, target: Path) -> None:
     """Write one member, piece by piece, and compare its size and digest with the expected ones."""
     digest, size = hashlib.sha256(), 0
-    with _naming_unwritten(target.name):
+    with _translate_write_errors(target.name):
         target.touch()
     with archive.open(info) as source:
         while size <= MAX_BYTES[target.name] and (piece := source.read(_PIECE)):
             digest.update(piece)
             size += len(piece)
-            with _naming_unwritten(target.name), target.open("ab") as copy:
+            with _translate_write_errors(target.name), target.open("ab") as copy:
                 copy.write(piece)
     if (size, digest.hexdigest()) != (expected.size, expected.sha256):
         raise InputError(f"{target.name}: is damaged: its content is not what {_INDEX} says")
 
 
 @contextmanager
-def naming_bundle(bundle: UnpackedBundle | None) -> Iterator[None]:
+def name_bundle_in_errors(bundle: UnpackedBundle | None) -> Iterator[None]:
     """Let messages name the bundle instead of the folder into which it was unpacked; None changes nothing."""
     try:
         yield

@@ -21,8 +21,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
-from deeprc.evaluation.sheet_control import shown_columns
-from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, p_in_words, relation
+from deeprc.evaluation.sheet_control import format_column_names
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
@@ -80,7 +80,7 @@ class Controls:
     def relation(self, name: str) -> Relation:
         """Return whether a control is better or worse than the network, or equal, if no difference is shown."""
         row = self._row(name)
-        return relation(float(row["difference"]), float(row["p_value"]))
+        return classify_difference(float(row["difference"]), float(row["p_value"]))
 
     @property
     def reaching(self) -> list[str]:
@@ -112,7 +112,7 @@ class Controls:
         row, what = self._row(name), self.scoring.heading
         own, network = self.measures[name], self.measures["network"]
         numbers = f"{what} {own:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
-        sees = _SEES.get(name) or f"columns of the sheet, {shown_columns(self.columns)},"
+        sees = _SEES.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
         named = self.contrast.named
         found = self.relation(name)
         if found == "worse":
@@ -135,17 +135,17 @@ class Controls:
             entry = {
                 "control": name,
                 **({"contrast": self.contrast.about} if self.contrast.about else {}),
-                self.scoring.measure: _plain(row[self.scoring.estimate]),
+                self.scoring.measure: _nan_to_none(row[self.scoring.estimate]),
                 f"{self.scoring.measure}_ci": None if np.isnan(row["ci_low"]) else [row["ci_low"], row["ci_high"]],
-                "difference": _plain(row["difference"]),
-                "p_value": _plain(row["p_value"]),
+                "difference": _nan_to_none(row["difference"]),
+                "p_value": _nan_to_none(row["p_value"]),
                 "relation": self.relation(name),
             }
             found.append({**entry, **({"columns": list(self.columns)} if name == "sheet" else {})})
         return found
 
 
-def _plain(value: float) -> float | None:
+def _nan_to_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
@@ -163,7 +163,7 @@ def compare_controls(
     tasks
         Tasks of all targets.
     columns
-        Columns of the metadata sheet that a control may read, see `columns_for_control`.
+        Columns of the metadata sheet that a control may read, see `select_control_columns`.
     """
     every: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
     found = []
@@ -171,12 +171,14 @@ def compare_controls(
         own = [_controls(dataset, performance, each, columns) for each in every if each.target == task.name]
         if task.kind == "multiclass":
             own = [replace(each, is_of_class=True) for each in own]
-            own.insert(0, _together(performance, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own))
+            own.insert(
+                0, _combine_classes(performance, AllClasses(task.name, task.name if len(tasks) > 1 else ""), own)
+            )
         found += own
     return found
 
 
-def _together(performance: Performance, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
+def _combine_classes(performance: Performance, target: AllClasses, of_classes: Sequence[Controls]) -> Controls:
     """Return the controls for all classes together; a control has one score per class, from its model of this class."""
     contrasts = [each.contrast for each in of_classes if isinstance(each.contrast, Contrast)]
     tested = np.flatnonzero(~np.isnan(contrasts[0].label) & performance.rows(performance.held_out))
@@ -229,7 +231,7 @@ def _controls(
         np.flatnonzero(known & performance.rows("train")),
         np.flatnonzero(known & performance.rows(performance.held_out)),
     )
-    problem = _problem(contrast, training, tested, performance.held_out)
+    problem = _find_problem(contrast, training, tested, performance.held_out)
     if problem:
         return Controls(contrast, pd.DataFrame(), [problem], scoring)
     answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
@@ -260,7 +262,7 @@ def fit_control(
     return answers
 
 
-def _problem(
+def _find_problem(
     contrast: Contrast | Numbers, training: NDArray[np.int64], tested: NDArray[np.int64], split: str | None
 ) -> str | None:
     """Return why no control can be fitted or tested; None if it can be."""

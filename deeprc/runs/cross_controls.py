@@ -16,8 +16,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import compare
 from deeprc.evaluation.scoring import BINARY, RegressionScoring, Scoring
-from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
-from deeprc.evaluation.splits import donors_by_id, known_people
+from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
+from deeprc.evaluation.splits import donors_by_id, index_known_people
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
 from deeprc.outputs import output_slices
 from deeprc.runs.controls import LABELS, Controls, control_methods, fit_control, make_controls
@@ -25,7 +25,7 @@ from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
 from deeprc.runs.run_cautions import control_cautions
-from deeprc.tasks import labels
+from deeprc.tasks import encode_labels
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_within"]
 
@@ -55,18 +55,18 @@ def judge_folds(
     and `controls`, a list with the measure of each control and its difference to the network.
     """
     metadata, tasks = dataset.metadata, folds[0].tasks
-    person = known_people(metadata, group_by)
+    person = index_known_people(metadata, group_by)
     donors = np.arange(len(dataset)) if person is None else person
     metrics = measure_folds(folds, donors)
     within = measure_within(folds, metadata, donors)
     for target, strata in within.items():
         metrics[target]["within"] = [each.to_dict() for each in strata]
-    columns = columns_for_control(metadata, tasks)
+    columns = select_control_columns(metadata, tasks)
     by_id = donors_by_id(dataset.repertoire_ids, metadata, group_by)
     controls = compare_with_controls(folds, dataset, by_id, columns=columns.read)
     for each in controls:
         metrics[each.contrast.target]["controls"] = each.to_list()
-    left_out = columns_left_out(columns) if any(each.measures for each in controls) else []
+    left_out = warn_of_left_out_columns(columns) if any(each.measures for each in controls) else []
     return metrics, [*control_cautions(controls), *left_out, *_within_cautions(within, metrics, adjust_for)]
 
 
@@ -149,7 +149,7 @@ def compare_with_controls(
     donors
         Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
     columns
-        Metadata columns that a control may read, see `columns_for_control`.
+        Metadata columns that a control may read, see `select_control_columns`.
     """
     first = [each for each in folds if each.repeat == folds[0].repeat]
     return [
@@ -174,11 +174,11 @@ def _compare(
     if task.kind == "binary":
         scoring = BINARY
         contrast = Contrast(task.name, task.name, task.positive, task.negative, place, none, none, none, about=about)
-    label = labels([task], dataset.metadata)[:, 0]
+    label = encode_labels([task], dataset.metadata)[:, 0]
     parts: list[pd.DataFrame] = []
     reasons: dict[str, None] = {}
     for each in folds:
-        for name, answer in _answer(each, label, place, dataset, columns).items():
+        for name, answer in _predict_test_fold(each, label, place, dataset, columns).items():
             if isinstance(answer, str):
                 reasons[f"{LABELS[name]} could not be compared{contrast.named}: {answer}."] = None
             else:
@@ -194,7 +194,7 @@ def _compare(
     return Controls(contrast, comparison, [*reasons], scoring, columns)
 
 
-def _answer(
+def _predict_test_fold(
     fold: FoldPrediction,
     label: NDArray[np.float64],
     place: int,

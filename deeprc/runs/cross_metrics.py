@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from deeprc.evaluation.auc_intervals import FoldAucs, fold_aucs_interval
 from deeprc.evaluation.intervals import (
+    compute_r2,
     mean_error_interval,
     r2_interval,
-    r2_of,
     rank_correlation,
     rank_correlation_interval,
 )
@@ -91,9 +91,13 @@ def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
             if task.kind == "binary":
                 row["n_positive"] = int(label.sum())
             if len(label) and task.kind == "regression":
-                row |= _numbers(label, each.outputs[known, output_slices(each.tasks)[index].start])
+                row |= _compute_number_metrics(label, each.outputs[known, output_slices(each.tasks)[index].start])
             elif len(label):
-                aucs = [auc for auc in (_auc_of([each], index, c) for c in _classes(task)) if auc is not None]
+                aucs = [
+                    auc
+                    for auc in (_compute_auc([each], index, c) for c in _list_class_outputs(task))
+                    if auc is not None
+                ]
                 row |= {"auc": float(np.mean([auc.aucs[0] for auc in aucs])) if aucs else None}
                 row |= _judge([each], index)
             rows.append({"repeat": each.repeat, "fold": each.fold, "target": task.name, **row})
@@ -101,20 +105,20 @@ def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
     return table[["repeat", "fold", "target", *(name for name in _NAMES if name in table)]]
 
 
-def _classes(task: Task) -> range:
+def _list_class_outputs(task: Task) -> range:
     """Return the indices of the outputs of a task, each of which separates one class from all others."""
     return range(task.n_outputs)
 
 
 def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
     """Return the AUC with its interval; for several classes, the mean over classes."""
-    by_class = [_auc_of(folds, index, c, donors) for c in _classes(folds[0].tasks[index])]
+    by_class = [_compute_auc(folds, index, c, donors) for c in _list_class_outputs(folds[0].tasks[index])]
     aucs = [auc for auc in by_class if auc is not None]
     if not aucs:
         return {"auc": None, "auc_ci": None, "n_folds": 0}
     several = {"auc_by_class": [None if auc is None else float(auc.aucs.mean()) for auc in by_class]}
-    repeat = np.array([each.repeat for each in _measured(folds, index)])
-    each_fold = np.array([_mean_auc(fold, index) for fold in _measured(folds, index)])
+    repeat = np.array([each.repeat for each in _select_measured_folds(folds, index)])
+    each_fold = np.array([_mean_auc(fold, index) for fold in _select_measured_folds(folds, index)])
     return {
         "auc": float(np.mean([auc.aucs.mean() for auc in aucs])),
         "auc_ci": np.mean([(auc.low, auc.high) for auc in aucs], axis=0).tolist(),
@@ -125,18 +129,18 @@ def _measure_aucs(folds: Sequence[FoldPrediction], index: int, donors: NDArray[n
     }
 
 
-def _measured(folds: Sequence[FoldPrediction], index: int) -> list[FoldPrediction]:
+def _select_measured_folds(folds: Sequence[FoldPrediction], index: int) -> list[FoldPrediction]:
     """Return the folds that have an AUC for at least one class against all others."""
     return [each for each in folds if _mean_auc(each, index) is not None]
 
 
 def _mean_auc(fold: FoldPrediction, index: int) -> float | None:
-    found = [_auc_of([fold], index, c) for c in _classes(fold.tasks[index])]
+    found = [_compute_auc([fold], index, c) for c in _list_class_outputs(fold.tasks[index])]
     known = [float(auc.aucs[0]) for auc in found if auc is not None]
     return float(np.mean(known)) if known else None
 
 
-def _auc_of(
+def _compute_auc(
     folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
 ) -> FoldAucs | None:
     """Return the AUC of one output of a task over folds; None if no fold has both positive and negative repertoires."""
@@ -197,15 +201,15 @@ def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArra
     predicted = np.concatenate([each.outputs[rows, place] for each, rows in zip(folds, known, strict=True)])
     people = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, known, strict=True)])
     found: dict[str, Any] = {}
-    for name, value in _numbers(label, predicted).items():
+    for name, value in _compute_number_metrics(label, predicted).items():
         limits = _INTERVALS[name](label, predicted, people)
         found |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
     return found
 
 
-def _numbers(label: Floats, predicted: Floats) -> dict[str, float | None]:
+def _compute_number_metrics(label: Floats, predicted: Floats) -> dict[str, float | None]:
     values = {
-        "r2": r2_of(label, predicted),
+        "r2": compute_r2(label, predicted),
         "spearman": rank_correlation(label, predicted),
         "mae": float(np.abs(label - predicted).mean()),
     }

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.folds_text import LEAVE_ONE_OUT, left_out_column
-from deeprc.evaluation.left_out import assign_left_out, left_out_values
+from deeprc.evaluation.folds_text import LEAVE_ONE_OUT, parse_left_out_column
+from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
 from deeprc.evaluation.splits import N_FOLDS, SplitOptions, assign_folds
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.runs.several import RunPlan
@@ -83,10 +83,10 @@ def make_header(
     **others: Any,
 ) -> Header:
     """Return the header for arguments of `cross_validate`; `others` are further fields of the header."""
-    column = left_out_column(folds)
+    column = parse_left_out_column(folds)
     if column is None and not isinstance(folds, int):
         raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
-    n_folds = int(folds) if column is None else len(left_out_values(dataset.metadata, column, cohort))
+    n_folds = int(folds) if column is None else len(list_left_out_values(dataset.metadata, column, cohort))
     n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
     return Header(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
 
@@ -118,7 +118,7 @@ def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[st
         raise InputError(f"`seed={header.seed}`: expected 0 to {_MAX_SEED - header.repeats + 1}")
     column = header.left_out
     how: dict[str, Any] = {"group_by": header.group_by, "adjust_for": header.adjust_for}
-    values = [] if column is None else left_out_values(dataset.metadata, column, header.cohort)
+    values = [] if column is None else list_left_out_values(dataset.metadata, column, header.cohort)
     plans = {}
     for name, (repeat, fold, validated) in name_runs(header).items():
         if column is None:

@@ -21,17 +21,17 @@ from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import check_for_training, metadata_digest, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import adjusted_cautions, one_or_several
+from deeprc.evaluation.adjustment import adjusted_cautions, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.evaluation.splits import N_FOLDS, known_people, subject_column
+from deeprc.evaluation.splits import N_FOLDS, index_known_people, subject_column
 from deeprc.evaluation.stored_tables import read_seeds
 from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
-from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
+from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.progress import open_step
-from deeprc.rich import details, interval, table
+from deeprc.rich import render_details, render_interval, render_table
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import folds_table
 from deeprc.runs.cross_plan import (
@@ -47,7 +47,7 @@ from deeprc.runs.experiment import Progress
 from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, out_of_fold_table, predict_fold
 from deeprc.runs.run import read_splits, save_predictions
 from deeprc.runs.several import train_runs
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["CrossValidation", "cross_validate"]
 
@@ -95,8 +95,10 @@ class CrossValidation:
             low, high = (math.nan, math.nan) if limits is None else limits
             shown = "not defined" if value is None else f"{value:.3f}"
             rows.append([target, heading, shown, "" if limits is None else f"{low:.3f} to {high:.3f}"])
-            pictures.append(interval(low, math.nan if value is None else value, high, chance=chance))
-        return details(f"Cross-validation {self.path}", [], table(["target", "", "", "95% interval"], rows, pictures))
+            pictures.append(render_interval(low, math.nan if value is None else value, high, chance=chance))
+        return render_details(
+            f"Cross-validation {self.path}", [], render_table(["target", "", "", "95% interval"], rows, pictures)
+        )
 
 
 def cross_validate(
@@ -165,7 +167,7 @@ def cross_validate(
     folder, dataset = Path(output), open_dataset(cohort)
     given = (targets,) if isinstance(targets, str) else tuple(targets)
     place = str(Path(cohort).absolute())
-    others = {"group_by": group_by, "adjust_for": one_or_several(adjust_for), "seed": seed}
+    others = {"group_by": group_by, "adjust_for": to_column_names(adjust_for), "seed": seed}
     header = make_header(dataset, place, given, folds, repeats, members, **others)
     plans = plan_cross_validation(header, dataset)
     tasks = parse_tasks(given, dataset.metadata, source=str(cohort))
@@ -213,7 +215,7 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
         closing(run_jobs(predict_fold, jobs, workers, in_order=True, hint="the same call continues")) as ended,
     ):
         for job, future in ended:
-            found.append(result_of(future, f"fold {job.fold} of repeat {job.repeat}"))
+            found.append(get_result(future, f"fold {job.fold} of repeat {job.repeat}"))
             step.advance()
     return found
 
@@ -236,8 +238,11 @@ def _find_cautions(
 ) -> list[Caution]:
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
-    column, person = subject_column(dataset.metadata, header.group_by), known_people(dataset.metadata, header.group_by)
-    known = labels(list(tasks), dataset.metadata)
+    column, person = (
+        subject_column(dataset.metadata, header.group_by),
+        index_known_people(dataset.metadata, header.group_by),
+    )
+    known = encode_labels(list(tasks), dataset.metadata)
     for task, label in zip(tasks, known.T, strict=True):
         tested = ~np.isnan(label) & (fold_of >= 0)
         classes = {name: tested & (label == c) for c, name in enumerate(task.class_names)} or {"": tested}

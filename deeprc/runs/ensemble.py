@@ -116,9 +116,10 @@ def load_ensemble(
     if not runs:
         raise InputError("no run was given; expected at least one")
     for run in runs[1:]:
-        if _meaning(run) != _meaning(runs[0]):
+        if _normalise_tasks(run) != _normalise_tasks(runs[0]):
             raise InputError(
-                f"{run.source}: predicts {_named(run)}; expected {_named(runs[0])}, as {runs[0].source} does"
+                f"{run.source}: predicts {_describe_tasks(run)}; "
+                f"expected {_describe_tasks(runs[0])}, as {runs[0].source} does"
             )
     return RunEnsemble(tuple(runs))
 
@@ -165,9 +166,9 @@ def assess_runs(
     return assess(trained, dataset)
 
 
-def _meaning(run: Run) -> list[Task]:
+def _normalise_tasks(run: Run) -> list[Task]:
     return [replace(task, weight=1.0, mean=0.0, scale=1.0, calibration=IDENTITY) for task in run.tasks]
 
 
-def _named(run: Run) -> str:
+def _describe_tasks(run: Run) -> str:
     return ", ".join(f"{task.name}:{task.kind} ({', '.join(task.class_names) or 'numbers'})" for task in run.tasks)

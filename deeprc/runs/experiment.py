@@ -28,8 +28,8 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
-from deeprc.evaluation.cohort_cautions import part_of_split, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, known_people, make_split
+from deeprc.evaluation.cohort_cautions import index_split_parts, subject_cautions
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_people, make_split
 from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
 from deeprc.locks import is_same_file, take_lock
 from deeprc.nn.contributions import OutputParts
@@ -37,14 +37,14 @@ from deeprc.outputs import output_names, output_slices
 from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import clones_table
-from deeprc.runs.run import Run, environment, load_run, read_splits, save_predictions, write_splits
+from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
-from deeprc.tasks import Task, describe_classes, labels, parse_tasks, scaled_to
+from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.hidden_counts import with_visible_residues
+from deeprc.training.hidden_counts import make_residues_visible
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
@@ -110,14 +110,14 @@ def train_run(
     tasks = parse_tasks(targets, dataset.metadata, source=str(cohort))
     options = split or SplitOptions()
     made = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
-    part_of = part_of_split(made, len(dataset))
+    part_of = index_split_parts(made, len(dataset))
     for caution in subject_cautions(dataset.metadata, part_of, apart="sides"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":
             _logger.info("%s", describe_classes(task, dataset.metadata))
-    tasks = scaled_to(tasks, labels(tasks, dataset.metadata)[made.train])
-    config = with_visible_residues(config or load_config(), [dataset[made.train], dataset[made.validation]])
+    tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[made.train])
+    config = make_residues_visible(config or load_config(), [dataset[made.train], dataset[made.validation]])
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
@@ -153,7 +153,7 @@ def _begin(
     checks = check_for_training(dataset, settings.tasks, settings.group_by)
     checks.log(_logger)
     learned = dataset[np.sort(np.concatenate([split.train, split.validation]))]
-    donors = known_people(learned.metadata, settings.group_by)
+    donors = index_known_people(learned.metadata, settings.group_by)
     summary = summarise_training(learned, donors, keep_sketches=keep_sketches)
     _start_folder(folder, settings, dataset, split, device, checks, summary)
 
@@ -187,7 +187,7 @@ def _start_folder(
             aside = hidden / "run"  # a folder inside, because only the owner may read the hidden folder
             aside.mkdir()
             write_splits(aside, split, dataset)
-            write_text(aside / "environment.json", json.dumps(environment(device), indent=1) + "\n")
+            write_text(aside / "environment.json", json.dumps(describe_environment(device), indent=1) + "\n")
             write_text(aside / CHECKS_FILE, checks.to_json())
             write_summary(aside, summary)
             write_text(aside / "config.yaml", settings.to_yaml())
@@ -246,7 +246,7 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
 
 def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
-    parts = hashlib.sha256(labels(tasks, dataset.metadata).tobytes())
+    parts = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
     container, network = dataset.container, config.network
     fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
     for field in fields:
@@ -256,7 +256,7 @@ def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Confi
         parts.update(f"{repertoire.repertoire_id}\n{repertoire.digest()}\n".encode())
         for field in fields:
             if field in container.gene_names:
-                codes = container.joint_codes(container.part_of(row), field, repertoire.genes[field].codes)
+                codes = container.map_to_joint_codes(container.find_part(row), field, repertoire.genes[field].codes)
                 parts.update(np.ascontiguousarray(codes).data)
     return parts.hexdigest()
 
@@ -264,7 +264,7 @@ def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Confi
 def _trainer(
     settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
 ) -> Trainer:
-    target = labels(settings.tasks, dataset.metadata)
+    target = encode_labels(settings.tasks, dataset.metadata)
     every = Fold(dataset, target, donor_codes(dataset.metadata, settings.group_by, settings.cohort))
     return Trainer(
         settings.config,
@@ -287,7 +287,7 @@ def _train(
     logger: str | None,
     progress: Progress | None,
 ) -> Run:
-    with _locked(folder) as checkpoint:
+    with _lock_checkpoints(folder) as checkpoint:
         trainer = _trainer(settings, dataset, split, device, checkpoint / "last.safetensors")
         model = _fit(trainer, folder, settings, logger, progress)
         scored = dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
@@ -300,7 +300,7 @@ def _train(
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[Path]:
+def _lock_checkpoints(folder: Path) -> Iterator[Path]:
     """Yield a run's folder of checkpoints, locked so that no other process trains this run.
 
     Rank 0 makes it if needed, and locks it.

@@ -15,13 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, known_people
+from deeprc.evaluation.splits import NEW, index_known_people
 from deeprc.runs.run import Run
 from deeprc.shift.summary import TrainingSummary, summarise_training
 from deeprc.training.estimator import DeepRCEstimator
 from deeprc.training.model import TrainedModel
 
-__all__ = ["FittedModel", "with_labels"]
+__all__ = ["FittedModel", "set_labels"]
 
 _logger = logging.getLogger(__name__)
 
@@ -93,10 +93,10 @@ class FittedModel:
 def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
     """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
     fitted = cohort[[i for i, repertoire in enumerate(cohort) if repertoire.digest() in splits]]
-    return summarise_training(fitted, known_people(fitted.metadata, None))
+    return summarise_training(fitted, index_known_people(fitted.metadata, None))
 
 
-def with_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
+def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:
     """Return the dataset with labels, (B,), as a column of its metadata; it replaces a column of the same name.
 
     Raises

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deeprc.errors import show_parameters
-from deeprc.rich import details, interval, table
+from deeprc.rich import render_details, render_interval, render_table
 
 __all__ = ["Metrics"]
 
@@ -36,13 +36,13 @@ class Metrics(dict[str, Any]):
         names = [name for name in _SHOWN if any(name in values for *_, values in rows)]
         columns = ["split", "target", "repertoires", *map(_SHOWN.__getitem__, names), "95% interval"]
         shown = [
-            [split, target, f"{values['n']:,}", *(_number(values.get(name)) for name in names), _limits(values)]
+            [split, target, f"{values['n']:,}", *(_format_number(values.get(name)) for name in names), _limits(values)]
             for split, target, values in rows
         ]
-        found = table(columns, shown, [_picture(values) for *_, values in rows])
+        found = render_table(columns, shown, [_picture(values) for *_, values in rows])
         controls = [(each, split) for split, _, values in rows for each in values.get("controls", [])]
         beside = [
-            [each["control"], split, _number(each.get("auc", each.get("r2"))), _limits(each)]
+            [each["control"], split, _format_number(each.get("auc", each.get("r2"))), _limits(each)]
             for each, split in controls
         ]
         heads = ["control, which reads no sequence", "split", "AUC or r2", "95% interval"]
@@ -51,10 +51,10 @@ class Metrics(dict[str, Any]):
             ("Warning" if each["level"] == "warning" else "Note", show_parameters(each["text"]))
             for each in self.get("warnings", [])
         ]
-        return details("Metrics", warnings, found, *([table(heads, beside, pictures)] if beside else []))
+        return render_details("Metrics", warnings, found, *([render_table(heads, beside, pictures)] if beside else []))
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
@@ -68,4 +68,4 @@ def _picture(values: Mapping[str, Any]) -> str:
     if values.get("auc") is None or not values.get("auc_ci"):
         return ""
     low, high = values["auc_ci"]
-    return interval(low, values["auc"], high, chance=0.5)
+    return render_interval(low, values["auc"], high, chance=0.5)

@@ -64,7 +64,7 @@ def pack_run(
     check_output_path(target)
     if target.exists():
         unpack_bundle(target)  # raises an error if the file is anything but a bundle, so that it is not replaced
-    trained = _without_paths(load_run(folder, device="cpu"))
+    trained = _remove_paths(load_run(folder, device="cpu"))
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
     settings = replace(trained.settings, fingerprint="", device="auto", test=None)
     if trained.group_by is None and len(trained.clones()):
@@ -75,19 +75,19 @@ def pack_run(
     contents = {
         CARD: write_card(trained, text).encode(),
         "config.yaml": settings.to_yaml().encode(),
-        "model.safetensors": _anonymous_weights(trained),
+        "model.safetensors": _anonymise_weights(trained),
         "splits.json": json.dumps({**{split: [] for split in SPLITS}, "digests": {}}).encode() + b"\n",
     }
     for name in _AS_THEY_ARE:
         if (folder / name).exists():
             contents[name] = read_limited(folder / name, limit=MAX_BYTES[name], expected="a file of a run")
     if (folder / _SHIFT).exists():
-        contents[_SHIFT] = _anonymous_summary(folder / _SHIFT)
+        contents[_SHIFT] = _anonymise_summary(folder / _SHIFT)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
 
 
-def _without_paths(run: Run) -> Run:
+def _remove_paths(run: Run) -> Run:
     """Return the run with the names of its cohort and of its encoder's weights, without their folders."""
     settings, weights = run.settings, run.settings.config.network.embedding_weights
     network = replace(settings.config.network, embedding_weights=None if weights is None else Path(weights).name)
@@ -95,26 +95,26 @@ def _without_paths(run: Run) -> Run:
     return replace(run, settings=replace(settings, cohort=Path(settings.cohort).name, config=config))
 
 
-def _anonymous_summary(path: Path) -> bytes:
+def _anonymise_summary(path: Path) -> bytes:
     """Return the summary of the training repertoires without data of single repertoires, and with rounded numbers.
 
     From the distance of each repertoire and exact moments, the owner of a repertoire could find out whether it was in
     the training.
     """
     summary = json.loads(read_limited(path, limit=MAX_BYTES[path.name], expected="a file of a run"))
-    return json.dumps(_rounded({**summary, "distances": []}), indent=1).encode() + b"\n"
+    return json.dumps(_round_values({**summary, "distances": []}), indent=1).encode() + b"\n"
 
 
-def _rounded(value: Any) -> Any:
+def _round_values(value: Any) -> Any:
     """Return a JSON value in which numbers are rounded to few digits."""
     if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
+        return {name: _round_values(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_rounded(each) for each in value]
+        return [_round_values(each) for each in value]
     return float(np.format_float_scientific(value, _DIGITS - 1)) if isinstance(value, float) else value
 
 
-def _anonymous_weights(run: Run) -> bytes:
+def _anonymise_weights(run: Run) -> bytes:
     """Return the file of the weights without the data that readings keep of single training repertoires.
 
     These data are digests, sizes and cross-fitted scores. They would show which repertoires were in the training, and

@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.intervals import r2_interval, r2_of
-from deeprc.evaluation.splits import HELD_OUT, NEW, known_people, subject_column
-from deeprc.evaluation.trust import few_people
+from deeprc.evaluation.intervals import compute_r2, r2_interval
+from deeprc.evaluation.splits import HELD_OUT, NEW, index_known_people, subject_column
+from deeprc.evaluation.trust import are_few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
 from deeprc.runs.results import predictions_table
@@ -33,7 +33,7 @@ __all__ = [
     "Contrast",
     "Numbers",
     "Performance",
-    "held_out_split",
+    "choose_held_out_split",
     "measure_performance",
 ]
 
@@ -145,7 +145,7 @@ class Numbers:
         rows = rows & ~np.isnan(self.label)
         label, predicted = self.label[rows], self.predicted[rows]
         donors = None if self.donors is None else self.donors[rows]
-        value = r2_of(label, predicted)
+        value = compute_r2(label, predicted)
         return None if np.isnan(value) else R2(value, r2_interval(label, predicted, donors), len(label))
 
 
@@ -219,7 +219,7 @@ class Performance:
             return False
         kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
         sizes = ((int(rows.sum()), len(np.unique(self.person[rows]))) for rows in self.classes(target).values())
-        return any(few_people(kind, *size) for size in sizes)
+        return any(are_few_people(kind, *size) for size in sizes)
 
 
 def measure_performance(
@@ -230,7 +230,7 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    person = known_people(dataset.metadata, predictor.group_by)
+    person = index_known_people(dataset.metadata, predictor.group_by)
     contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels, person)
     return Performance(
         ids=dataset.repertoire_ids,
@@ -240,13 +240,13 @@ def measure_performance(
         predictions=predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numbers=numbers,
-        held_out=held_out_split(splits, labels),
+        held_out=choose_held_out_split(splits, labels),
         subject_column=subject_column(dataset.metadata, predictor.group_by),
         person=person,
     )
 
 
-def held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
+def choose_held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float64]) -> str | None:
     """Return the part of the split that says how good a model is, see `Performance`, from splits, (B,), and labels."""
     known = ~np.isnan(labels).all(axis=1)
     return next((name for name in HELD_OUT if (known & (splits == name)).any()), None)

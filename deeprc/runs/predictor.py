@@ -18,10 +18,10 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, known_people
+from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, index_known_people
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.results import predictions_table
-from deeprc.runs.shift import measure_shift, with_shift
+from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
 from deeprc.training.model import Model
@@ -88,7 +88,7 @@ def predict(
         logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     found, known = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
     table = predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
-    return with_shift(table, shift, abstain=abstain)
+    return add_shift_columns(table, shift, abstain=abstain)
 
 
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
@@ -107,7 +107,7 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    donors = known_people(dataset.metadata, predictor.group_by)
+    donors = index_known_people(dataset.metadata, predictor.group_by)
     return Metrics(metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors))
 
 
@@ -129,9 +129,9 @@ def metrics_by_split(
         if len(rows):
             of_split = None if donors is None else donors[rows]
             found = task_metrics(outputs[rows], torch.from_numpy(target[rows]), tasks, of_split)
-            metrics[split] = found if split in HELD_OUT else {name: _without_intervals(found[name]) for name in found}
+            metrics[split] = found if split in HELD_OUT else {name: _drop_intervals(found[name]) for name in found}
     return metrics
 
 
-def _without_intervals(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_intervals(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if not name.endswith("_ci")}

@@ -29,7 +29,7 @@ from deeprc.evaluation.stored_tables import read_clones, read_history, read_seed
 from deeprc.files import write_atomically, write_text
 from deeprc.progress import track
 from deeprc.runs import predictor
-from deeprc.runs.bundle import UnpackedBundle, naming_bundle, unpack_bundle
+from deeprc.runs.bundle import UnpackedBundle, name_bundle_in_errors, unpack_bundle
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.run_text import describe_run, show_run
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
-    "environment",
+    "describe_environment",
     "load_run",
     "read_splits",
     "save_predictions",
@@ -121,7 +121,7 @@ class Run:
     def clones(self) -> pd.DataFrame:
         """Return `clones.tsv`, the clones that the model stores; empty for a run of a version that lacks it."""
         file = self.path / "clones.tsv"
-        with naming_bundle(self.bundle):
+        with name_bundle_in_errors(self.bundle):
             return read_clones(file) if file.exists() else pd.DataFrame()
 
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
@@ -147,7 +147,7 @@ class Run:
     def summaries(self) -> list[TrainingSummary]:
         """Return the run's summary of its training repertoires; runs of earlier versions have only digests."""
         learned = {i: self.digests[i] for split in ("train", "validation") for i in self.splits[split]}
-        with naming_bundle(self.bundle):
+        with name_bundle_in_errors(self.bundle):
             return [replace(read_summary(self.path), digests=learned)]
 
     def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
@@ -194,7 +194,7 @@ def load_run(path: str | os.PathLike[str], *, device: str = "auto") -> Run:
         return _load_folder(given, str(given), where)
     bundle = unpack_bundle(given)
     try:
-        with naming_bundle(bundle):
+        with name_bundle_in_errors(bundle):
             return replace(_load_folder(bundle.folder, str(given), where), bundle=bundle)
     except BaseException:
         bundle.delete()
@@ -257,7 +257,7 @@ def save_predictions(path: Path, table: pd.DataFrame) -> None:
         table.to_csv(aside, sep="\t", index=False, compression="gzip" if path.suffix == ".gz" else None)
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def describe_environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, machine and threads on which a result may depend."""
     packages = ("deeprc", "torch", "numpy", "numba", "h5py", "pandas", "scikit-learn")
     accelerator = torch.cuda.get_device_name(device) if device.type == "cuda" else None

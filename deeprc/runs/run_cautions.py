@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import part_of_split, people_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import index_split_parts, people_cautions, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.trust import is_few
 from deeprc.runs.controls import SHORT, Controls
@@ -31,16 +31,16 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
         Metadata sheet of the cohort, one row per repertoire.
     """
     return [
-        *_judging(performance),
-        *_chance(performance),
-        *_subjects(metadata, performance),
+        *_warn_of_no_held_out(performance),
+        *_warn_of_chance(performance),
+        *_warn_of_shared_subjects(metadata, performance),
         *control_cautions(controls),
-        *_few(performance),
-        *_overfitting(performance),
+        *_warn_of_few_repertoires(performance),
+        *_warn_of_overfitting(performance),
     ]
 
 
-def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:
+def _group_by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]:
     """Yield the contrasts of each target: one for two classes, one per class for several."""
     for target in dict.fromkeys(each.target for each in performance.contrasts):
         yield target, [each for each in performance.contrasts if each.target == target]
@@ -49,12 +49,12 @@ def _by_target(performance: Performance) -> Iterator[tuple[str, list[Contrast]]]
 def _aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
-    for target, contrasts in _by_target(performance):
+    for target, contrasts in _group_by_target(performance):
         found = [(each, each.auc(rows)) for each in contrasts]
         yield target, [(each, auc) for each, auc in found if auc is not None]
 
 
-def _judging(performance: Performance) -> Iterator[Caution]:
+def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
     if performance.held_out is None:
         text = (
             "This cohort has no labelled repertoire that the network has not been trained or selected on: nothing here "
@@ -62,7 +62,7 @@ def _judging(performance: Performance) -> Iterator[Caution]:
         )
         yield Caution("warning", text, "performance", "nothing-to-judge-by")
         return
-    for target, contrasts in _by_target(performance):
+    for target, contrasts in _group_by_target(performance):
         without = [each for each in contrasts if each.auc(performance.rows(performance.held_out)) is None]
         if not without:
             continue
@@ -74,7 +74,10 @@ def _judging(performance: Performance) -> Iterator[Caution]:
                 "known."
             )
         else:
-            text = f"No {split} repertoire of {target} is {' or '.join(names)}: there is no AUC of {_these(names)}."
+            text = (
+                f"No {split} repertoire of {target} is {' or '.join(names)}: there is no AUC of "
+                f"{_name_these_classes(names)}."
+            )
         yield Caution("warning", text, "performance", "one-class", {"target": target, "classes": names})
     for numbers in performance.numbers:
         found = numbers.r2(performance.rows(performance.held_out))
@@ -87,7 +90,7 @@ def _judging(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "no-interval", {"target": numbers.target})
 
 
-def _chance(performance: Performance) -> Iterator[Caution]:
+def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
     for target, aucs in _aucs(performance):
         poor = [(each, auc) for each, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
@@ -121,10 +124,10 @@ def _chance(performance: Performance) -> Iterator[Caution]:
             yield Caution("warning", text, "performance", "chance", values)
 
 
-def _subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
+def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
-    found = subject_cautions(metadata, part_of_split(rows, len(metadata)), apart="sides")
+    found = subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="sides")
     if (
         performance.person is None
         or performance.held_out is None
@@ -160,7 +163,7 @@ def control_cautions(controls: Sequence[Controls]) -> Iterator[Caution]:
             yield Caution("note", text, "controls", "no-control")
 
 
-def _few(performance: Performance) -> Iterator[Caution]:
+def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     split = SPLIT_NAMES[performance.held_out or "test"]
     for target, aucs in _aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
@@ -169,26 +172,29 @@ def _few(performance: Performance) -> Iterator[Caution]:
             ((contrast, auc),) = aucs
             (n,) = few.values()
             text = (
-                f"Only {n:,} {split} {_plural(n, 'repertoire')} of the smaller "
+                f"Only {n:,} {split} {_pluralise(n, 'repertoire')} of the smaller "
                 f"class{contrast.named}: the AUC may be anything from {auc.low:.3f} to {auc.high:.3f}."
             )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": n})
         elif few:
             told = ", ".join(f"{name} ({n:,})" for name, n in few.items())
-            text = f"Few {split} repertoires of {target}, so that the AUC of {_these(list(few))} says little: {told}."
+            text = (
+                f"Few {split} repertoires of {target}, so that the AUC of {_name_these_classes(list(few))} "
+                f"says little: {told}."
+            )
             yield Caution("warning", text, "performance", "few-repertoires", {"n": min(few.values()), "sizes": few})
     for numbers in performance.numbers:
         found = numbers.r2(performance.rows(performance.held_out))
         if found is not None and is_few("regression", found.n):
-            text = f"Only {found.n:,} {split} {_plural(found.n, 'repertoire')}{numbers.named}"
+            text = f"Only {found.n:,} {split} {_pluralise(found.n, 'repertoire')}{numbers.named}"
             if found.interval is not None:
                 text += f": r² may be anything from {found.interval[0]:.3f} to {found.interval[1]:.3f}"
             yield Caution("warning", f"{text}.", "performance", "few-repertoires", {"n": found.n})
 
 
-def _overfitting(performance: Performance) -> Iterator[Caution]:
+def _warn_of_overfitting(performance: Performance) -> Iterator[Caution]:
     told = "the network is overfitted to some of the former. Their sequences may stand out for no other reason."
-    for target, contrasts in _by_target(performance):
+    for target, contrasts in _group_by_target(performance):
         pairs = [
             (each, each.auc(performance.rows("train")), each.auc(performance.rows("validation"))) for each in contrasts
         ]
@@ -205,7 +211,7 @@ def _overfitting(performance: Performance) -> Iterator[Caution]:
             told_of = {"target": target, "classes": list(learned)}
             yield Caution("warning", text, "history", "learned-by-heart", told_of)
     for numbers in performance.numbers:
-        yield from _overfitted(numbers, performance, told)
+        yield from _warn_of_overfitted_numbers(numbers, performance, told)
 
 
 def _is_learned_by_heart(training: float, validation: float, low: float, chance: float, gap: float) -> bool:
@@ -213,7 +219,7 @@ def _is_learned_by_heart(training: float, validation: float, low: float, chance:
     return low > chance and validation < low and training - validation > gap
 
 
-def _overfitted(numbers: Numbers, performance: Performance, told: str) -> Iterator[Caution]:
+def _warn_of_overfitted_numbers(numbers: Numbers, performance: Performance, told: str) -> Iterator[Caution]:
     training, validation = numbers.r2(performance.rows("train")), numbers.r2(performance.rows("validation"))
     low = training.interval[0] if training and training.interval else np.nan
     if training and validation and _is_learned_by_heart(training.value, validation.value, low, 0.0, _GAP_R2):
@@ -224,9 +230,9 @@ def _overfitted(numbers: Numbers, performance: Performance, told: str) -> Iterat
         yield Caution("warning", text, "history", "learned-by-heart")
 
 
-def _these(names: Sequence[str]) -> str:
+def _name_these_classes(names: Sequence[str]) -> str:
     return "this class" if len(names) == 1 else "these classes"
 
 
-def _plural(n: int, word: str) -> str:
+def _pluralise(n: int, word: str) -> str:
     return word if n == 1 else f"{word}s"

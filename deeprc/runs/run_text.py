@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
-from deeprc.rich import details, interval
+from deeprc.rich import render_details, render_interval
 from deeprc.settings import setting_text
 from deeprc.tasks import Task
 
@@ -29,7 +29,7 @@ _OF_KIND = {"binary": ("auc",), "multiclass": ("auc", "balanced_accuracy"), "reg
 
 def describe_run(run: Run) -> str:
     """Return lines with path, targets, changed settings, repertoires per part of the split, and metrics on test."""
-    return _text(f"Run({run.model.name!r})", _lines(run))
+    return _wrap_lines(f"Run({run.model.name!r})", _list_lines(run))
 
 
 def show_run(run: Run) -> str:
@@ -42,37 +42,41 @@ def show_run(run: Run) -> str:
             measure, chance = ("r2", None) if task.kind == "regression" else ("auc", 0.5)
             if values.get(measure) is not None and values.get(f"{measure}_ci") is not None:
                 low, high = values[f"{measure}_ci"]
-                drawn = interval(float(low), float(values[measure]), float(high), chance=chance)
+                drawn = render_interval(float(low), float(values[measure]), float(high), chance=chance)
                 pictures.append(f"<div>{escape(task.name) if len(run.tasks) > 1 else ''} {drawn}</div>")
-    return details(f"Run {run.model.name}", _lines(run), *pictures)
+    return render_details(f"Run {run.model.name}", _list_lines(run), *pictures)
 
 
 def show_ensemble(runs: Sequence[Run]) -> str:
     """Return the text of `describe_ensemble` as HTML."""
     names = ", ".join(run.model.name for run in runs)
-    return details(f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_targets(runs[0].tasks)])
+    return render_details(
+        f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}", [("runs", names), *_list_targets(runs[0].tasks)]
+    )
 
 
-def _lines(run: Run) -> list[tuple[str, str]]:
+def _list_lines(run: Run) -> list[tuple[str, str]]:
     changes = run.settings.config.changes()
     settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
-    lines = [*_targets(run.tasks), ("settings", settings)]
+    lines = [*_list_targets(run.tasks), ("settings", settings)]
     if run.bundle is None:  # a packed run has no ids of repertoires
         sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)
         lines.append(("split", f"{sizes} repertoires"))
     if run.settings.adjust_for:
         lines.append(("adjusted", f"for {', '.join(run.settings.adjust_for)}"))
-    return [*lines, *_tested(run.path, run.tasks)]
+    return [*lines, *_list_test_metrics(run.path, run.tasks)]
 
 
 def describe_ensemble(runs: Sequence[Run]) -> str:
     """Return lines with the paths and targets of runs that predict together."""
     paths = ", ".join(run.model.name for run in runs)
     heading = f"Ensemble of {len(runs)} run{'s' * (len(runs) != 1)}"
-    return _text(heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_targets(runs[0].tasks)])
+    return _wrap_lines(
+        heading, [("runs", textwrap.shorten(paths, 5 * _WIDTH, placeholder=" ...")), *_list_targets(runs[0].tasks)]
+    )
 
 
-def _text(heading: str, lines: Sequence[tuple[str, str]]) -> str:
+def _wrap_lines(heading: str, lines: Sequence[tuple[str, str]]) -> str:
     wrapped = [
         line
         for label, text in lines
@@ -83,16 +87,16 @@ def _text(heading: str, lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join([heading, *wrapped])
 
 
-def _targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
+def _list_targets(tasks: Sequence[Task]) -> list[tuple[str, str]]:
     return [("target" if i == 0 else "", describe_task(task)) for i, task in enumerate(tasks)]
 
 
 def describe_task(task: Task) -> str:
     """Return the name, kind and classes of a target as text."""
-    return f"{task.name}, {task.kind}{_classes(task)}"
+    return f"{task.name}, {task.kind}{_format_classes(task)}"
 
 
-def _classes(task: Task) -> str:
+def _format_classes(task: Task) -> str:
     if task.kind == "regression":
         return ""
     if task.kind == "binary":
@@ -101,7 +105,7 @@ def _classes(task: Task) -> str:
     return f": {', '.join(task.classes[:_MAX_CLASSES])}{more}"
 
 
-def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
+def _list_test_metrics(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Return lines with the metrics of the test repertoires; none if `metrics.json` is missing or damaged."""
     try:
         found = read_json(path / "metrics.json")["test"]
@@ -113,12 +117,12 @@ def _tested(path: Path, tasks: Sequence[Task]) -> list[tuple[str, str]]:
 def describe_metrics(found: Any, tasks: Sequence[Task]) -> list[str]:
     """Return a line for each target from the metrics of one part of the split; none if they are damaged."""
     try:
-        return [_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
+        return [_format_metrics(task, found[task.name]) for task in tasks if found.get(task.name, {}).get("n")]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return []
 
 
-def _metrics(task: Task, values: Mapping[str, Any]) -> str:
+def _format_metrics(task: Task, values: Mapping[str, Any]) -> str:
     parts = [f"{_SHOWN[name]} {values[name]:.3f}" for name in _OF_KIND[task.kind] if values.get(name) is not None]
     limits = values.get("auc_ci") or values.get("r2_ci")
     if parts and limits:

@@ -22,16 +22,16 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
-from deeprc.evaluation.left_out import left_out_values
+from deeprc.evaluation.left_out import list_left_out_values
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.files import check_new_folder
-from deeprc.jobs import Workers, check_scheduler, result_of, run_jobs
+from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
 from deeprc.runs.run import read_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.shift.sketches import SKETCHES_FILE
-from deeprc.tasks import Task, labels, parse_tasks
+from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training.loggers import check_logger
 
 __all__ = ["RunPlan", "plan_left_out", "plan_validations", "train_runs"]
@@ -104,7 +104,7 @@ def plan_left_out(cohort: str | os.PathLike[str], column: str, *, seed: int = 0,
     InputError
         If the column does not exist, or has fewer than two values.
     """
-    values = left_out_values(open_dataset(cohort).metadata, column, str(cohort))
+    values = list_left_out_values(open_dataset(cohort).metadata, column, str(cohort))
     splits = [SplitOptions(test=f"{column}={value}", **others) for value in values]
     return {f"fold-{index}": RunPlan(split, seed) for index, split in enumerate(splits)}
 
@@ -175,7 +175,7 @@ def _train_all(trainings: Sequence[_Training], workers: Workers, progress: Progr
     ):
         for n_done, (training, future) in enumerate(ended, start=1):
             step.advance()
-            failure = _failure(future, training.name)
+            failure = _find_failure(future, training.name)
             if failure is None:
                 _logger.info("%s has ended (%d of %d runs)", training.name, n_done, len(trainings))
                 continue
@@ -207,10 +207,10 @@ def _log_once(*names: str) -> Iterator[None]:
             logger.removeFilter(is_new)
 
 
-def _failure(future: Future[None], name: str) -> InputError | None:
+def _find_failure(future: Future[None], name: str) -> InputError | None:
     """Return the error of a run that has failed; None if it has not failed."""
     try:
-        result_of(future, name)
+        get_result(future, name)
     except InputError as error:
         return error
     return None
@@ -261,7 +261,7 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
         made = make_split(dataset.metadata, tasks, options, seed=training.plan.seed, source=str(dataset.container.path))
     except InputError as error:
         raise InputError(f"{training.name}: {error}") from error
-    known = labels(tasks[:1], dataset.metadata)[made.train, 0]
+    known = encode_labels(tasks[:1], dataset.metadata)[made.train, 0]
     if tasks[0].kind != "regression" and len(np.unique(known[~np.isnan(known)])) < 2:
         tested = "" if options.test is None else f" with `test={options.test}`"
         raise InputError(f"{training.name}: the training side has one class of {tasks[0].name!r} only{tested}")

@@ -22,7 +22,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.errors import InputError
-from deeprc.jobs import Workers, result_of, run_jobs
+from deeprc.jobs import Workers, get_result, run_jobs
 from deeprc.progress import open_step
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 
@@ -135,7 +135,7 @@ def iterate_shares(
         closing(run_jobs(compute, shares, workers, in_order=True)) as ended,
     ):
         for share, future in ended:
-            yield share, result_of(future, share.name)
+            yield share, get_result(future, share.name)
             step.advance(len(share.rows))
 
 
@@ -185,10 +185,10 @@ def compute_outputs(
     predictor: RunEnsemble, dataset: RepertoireDataset, workers: Workers, *, device: str = "auto"
 ) -> Tensor:
     """Return what `predictor.model.outputs` returns, (B, T), computed by workers; see `compute_in_shares`."""
-    found = [*compute_in_shares(_outputs_of, predictor, dataset, workers, device=device)]
+    found = [*compute_in_shares(_compute_outputs, predictor, dataset, workers, device=device)]
     return torch.from_numpy(np.stack(found)) if found else predictor.model.outputs(dataset)
 
 
-def _outputs_of(share: Share) -> list[NDArray[np.float32]]:
+def _compute_outputs(share: Share) -> list[NDArray[np.float32]]:
     predictor, dataset = share.load()
     return list(predictor.model.outputs(dataset).cpu().numpy())

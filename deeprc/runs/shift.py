@@ -24,10 +24,10 @@ from deeprc.shift.reference import LEVEL, Reference
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
 
-__all__ = ["SHIFT_COLUMNS", "Shift", "measure_shift", "with_shift"]
+__all__ = ["SHIFT_COLUMNS", "Shift", "add_shift_columns", "measure_shift"]
 
 SHIFT_COLUMNS = ("shift", "shift_reason", "resembles")
-"""Columns that `with_shift` adds to a table of predictions."""
+"""Columns that `add_shift_columns` adds to a table of predictions."""
 
 _ALPHA = 0.01  # probability of a warning about the number of repertoires beyond the level if there is no shift
 _FAR = 2.0  # factor of the level from which on a single repertoire causes a warning
@@ -90,9 +90,9 @@ class Shift:
 
     def cautions(self) -> list[Caution]:
         """Return warnings about predictions for these repertoires, and about their metrics."""
-        return [*self._far(), *self._copied(), *self._read_otherwise(), *self._unknown()]
+        return [*self._warn_of_distance(), *self._warn_of_copies(), *self._read_otherwise(), *self._note_unknown()]
 
-    def _far(self) -> Iterator[Caution]:
+    def _warn_of_distance(self) -> Iterator[Caution]:
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
         if k == 0:
             return
@@ -124,7 +124,7 @@ class Shift:
             told.append(f"{aspect} in {found[aspect]:,}, such as {name}: {text}")
         return "Reasons: " + "; ".join(told) + "." if told else ""
 
-    def _copied(self) -> Iterator[Caution]:
+    def _warn_of_copies(self) -> Iterator[Caution]:
         named = [(str(name), each) for name, each in zip(self.ids, self.copies, strict=True) if each is not None]
         if not named:
             return
@@ -146,7 +146,7 @@ class Shift:
             text = f"Files were read otherwise than those of training: {'; '.join(self.read_otherwise)}."
             yield Caution("note", text, "setup", "read-otherwise")
 
-    def _unknown(self) -> Iterator[Caution]:
+    def _note_unknown(self) -> Iterator[Caution]:
         if self.n_unknown and self.is_new.any():
             of = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
             text = (
@@ -178,7 +178,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     copies: list[Copy | None] = [None] * len(dataset)
     otherwise: dict[str, None] = {}
     asked = dataset[rows]
-    for summary in _different(summaries) if len(rows) else []:
+    for summary in _select_different(summaries) if len(rows) else []:
         if summary.reference is not None:
             own, told, read = _compare(summary.reference, asked)
             otherwise |= dict.fromkeys(read)
@@ -196,7 +196,7 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     )
 
 
-def _different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
+def _select_different(summaries: Sequence[TrainingSummary]) -> list[TrainingSummary]:
     """Return the different summaries; runs that differ only in their validation fold have the same one."""
     found: list[TrainingSummary] = []
     for each in summaries:
@@ -239,7 +239,7 @@ def _find_copies(
     return found
 
 
-def with_shift(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> pd.DataFrame:
+def add_shift_columns(table: pd.DataFrame, shift: Shift, *, abstain: bool = False) -> pd.DataFrame:
     """Return a table of predictions with the columns of `SHIFT_COLUMNS`.
 
     With `abstain`, predictions for repertoires beyond the level are empty.

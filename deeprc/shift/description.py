@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.baselines.diversity import DIVERSITY_FEATURES, diversity_table
+from deeprc.baselines.diversity import DIVERSITY_FEATURES, compute_diversity_table
 from deeprc.checks.container import container_profiles
 from deeprc.checks.features import file_features
 from deeprc.checks.profile import RepertoireProfile
@@ -153,11 +153,11 @@ def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]
     """Return the features of repertoires; genes are those of `learn_vocabulary` for the training repertoires."""
     profiles, measured = container_profiles(dataset), measure_repertoires(dataset)
     parts = [
-        *(_genes(profiles, field, names) for field, names in vocabulary.items()),
-        *([_chains(profiles, next(iter(vocabulary)))] if vocabulary else []),
-        *_lengths(measured),
-        *_residues(measured),
-        *_sizes(dataset, profiles),
+        *(_describe_genes(profiles, field, names) for field, names in vocabulary.items()),
+        *([_describe_chains(profiles, next(iter(vocabulary)))] if vocabulary else []),
+        *_describe_lengths(measured),
+        *_describe_residues(measured),
+        *_describe_sizes(dataset, profiles),
     ]
     order = sorted(parts, key=lambda part: ASPECTS.index(part.features[0].aspect))
     read_by = {each.name: each.of_each.tolist() for each in file_features(profiles) if each.name in _READ_BY}
@@ -171,7 +171,7 @@ def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]
     )
 
 
-def _shares(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> Description:
+def _describe_shares(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> Description:
     """Describe shares: counts, (B, F), divided by the number n in which they were counted, (B, 1) or (B, F)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(n > 0, to_scale("share", counts / n), np.nan)
@@ -179,21 +179,21 @@ def _shares(aspect: str, names: Iterable[str], counts: Floats, n: Floats) -> Des
     return Description(tuple(Feature(aspect, name, "share") for name in names), values, noise)
 
 
-def _numbers(aspect: str, name: str, scale: Scale, values: Floats, noise: Floats | None = None) -> Description:
+def _describe_numbers(aspect: str, name: str, scale: Scale, values: Floats, noise: Floats | None = None) -> Description:
     """Describe one number of each repertoire, (B,), whose sampling variance is on the same scale."""
     scaled = to_scale(scale, values)[:, None]
     given = np.zeros_like(scaled) if noise is None else noise[:, None]
     return Description((Feature(aspect, name, scale),), scaled, np.where(np.isnan(scaled), np.nan, given))
 
 
-def _genes(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> Description:
+def _describe_genes(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> Description:
     named = np.array([[each.n_named(field)] for each in profiles], float)
     kept = np.array([[each.kept] for each in profiles], float)
     counts = np.array([[each.usage.get(field, {}).get(name, 0) for name in names] for each in profiles], float)
     counts = np.hstack([counts, named - counts.sum(axis=1, keepdims=True)])
     aspect, gene = _GENE_ASPECTS[field], _GENES[field]
-    used = _shares(aspect, [*names, f"another {gene}"], counts, named)
-    unnamed = _shares(aspect, [f"no {gene}"], kept - named, kept)
+    used = _describe_shares(aspect, [*names, f"another {gene}"], counts, named)
+    unnamed = _describe_shares(aspect, [f"no {gene}"], kept - named, kept)
     others = [
         {name: n for name, n in each.usage.get(field, {}).items() if name not in ("", *names)} for each in profiles
     ]
@@ -205,17 +205,17 @@ def _genes(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[st
     )
 
 
-def _chains(profiles: Sequence[RepertoireProfile], field: str) -> Description:
+def _describe_chains(profiles: Sequence[RepertoireProfile], field: str) -> Description:
     counts = np.zeros((len(profiles), len(LOCI)))
     for row, each in enumerate(profiles):
         for name, n in each.usage.get(field, {}).items():
             locus = normalise_gene(name).locus
             if locus:
                 counts[row, LOCI.index(locus)] += n
-    return _shares("chain", LOCI, counts, counts.sum(axis=1, keepdims=True))
+    return _describe_shares("chain", LOCI, counts, counts.sum(axis=1, keepdims=True))
 
 
-def _lengths(measured: Measurements) -> list[Description]:
+def _describe_lengths(measured: Measurements) -> list[Description]:
     n, sums, squares = measured.length_sums.T.astype(float)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = sums / n
@@ -223,12 +223,12 @@ def _lengths(measured: Measurements) -> list[Description]:
         deviation = np.where(n > 1, np.sqrt(variance), np.nan)
         of_mean, of_deviation = variance / n, variance / (2 * np.maximum(n - 1, 1))
     return [
-        _numbers("junction lengths", _MEAN_LENGTH, "number", mean, of_mean),
-        _numbers("junction lengths", _LENGTH_DEVIATION, "number", deviation, of_deviation),
+        _describe_numbers("junction lengths", _MEAN_LENGTH, "number", mean, of_mean),
+        _describe_numbers("junction lengths", _LENGTH_DEVIATION, "number", deviation, of_deviation),
     ]
 
 
-def _residues(measured: Measurements) -> list[Description]:
+def _describe_residues(measured: Measurements) -> list[Description]:
     counts = measured.residues.astype(float)  # (B, P, 20)
     totals = counts.sum(axis=2)  # (B, P)
     n = np.minimum(totals, measured.length_sums[:, :1])  # residues of one sequence are no independent sample
@@ -237,18 +237,18 @@ def _residues(measured: Measurements) -> list[Description]:
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = counts[:, p] / totals[:, p, None]
         names = [f"{position} is {letter}" for letter in AMINO_ACIDS]
-        found.append(_shares("residues", names, shares * n[:, p, None], n[:, p, None]))
+        found.append(_describe_shares("residues", names, shares * n[:, p, None], n[:, p, None]))
     return found
 
 
-def _sizes(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) -> list[Description]:
+def _describe_sizes(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) -> list[Description]:
     def of_each(value: Callable[[RepertoireProfile], float]) -> Floats:
         return np.array([value(each) for each in profiles], float)
 
     kept, total = of_each(lambda each: each.kept), of_each(lambda each: each.total_count)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_count = total / kept
-    diversity = diversity_table(dataset, 1)
+    diversity = compute_diversity_table(dataset, 1)
     names = ("clonality", "share_of_largest", "log_hill_2")
     clonal = [np.where(kept > 1, diversity[:, DIVERSITY_FEATURES.index(name)], np.nan) for name in names]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -257,9 +257,9 @@ def _sizes(dataset: RepertoireDataset, profiles: Sequence[RepertoireProfile]) ->
     dropped = np.array([[sum(each.report.dropped.values())] for each in profiles], float)
     is_known = np.array([[bool(each.report.format)] for each in profiles])
     return [
-        _numbers("depth", "depth", "log", kept),
-        _numbers("counts", "mean count", "log", mean_count, np.nan_to_num(of_mean_count)),
-        _numbers("clonality", "clonality", "share", clonal[0]),
-        _numbers("clonality", _LARGEST, "share", clonal[1]),
-        _shares("dropped rows", [_DROPPED], dropped, np.where(is_known, read, 0)),
+        _describe_numbers("depth", "depth", "log", kept),
+        _describe_numbers("counts", "mean count", "log", mean_count, np.nan_to_num(of_mean_count)),
+        _describe_numbers("clonality", "clonality", "share", clonal[0]),
+        _describe_numbers("clonality", _LARGEST, "share", clonal[1]),
+        _describe_shares("dropped rows", [_DROPPED], dropped, np.where(is_known, read, 0)),
     ]

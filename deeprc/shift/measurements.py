@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from deeprc.checks.container import repertoire_hashes
 from deeprc.checks.profile import sample_hashes
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
-from deeprc.datasets.cache import Arrays, cached
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.progress import track
 
@@ -62,7 +62,7 @@ class Measurements:
 
 def measure_repertoires(dataset: RepertoireDataset) -> Measurements:
     """Return the counts of the repertoires of a dataset; the cache keeps them for the whole container."""
-    arrays = cached(dataset, "shift", {"version": _VERSION}, _measure_all)
+    arrays = load_or_compute(dataset, "shift", {"version": _VERSION}, _measure_all)
     bounds = [arrays["sketch_offsets"][row : row + 2].tolist() for row in dataset.rows]
     return Measurements(
         np.asarray(arrays["residues"][dataset.rows]),
@@ -81,7 +81,7 @@ def _measure_all(whole: RepertoireDataset) -> Arrays:
         "residues": np.array([residues for residues, _, _, _ in parts]).reshape(-1, len(POSITIONS), _N_LETTERS),
         "length_sums": np.array([sums for _, sums, _, _ in parts], np.int64).reshape(-1, 3),
         "is_sampled": np.array([is_sampled for _, _, _, is_sampled in parts], np.int64),
-        "sketch_offsets": offsets_of(np.array([len(sketch) for sketch in sketches], np.int64)),
+        "sketch_offsets": compute_offsets(np.array([len(sketch) for sketch in sketches], np.int64)),
         "sketch_hashes": np.concatenate([*sketches, np.zeros(0, np.uint64)]),
     }
 

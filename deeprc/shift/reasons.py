@@ -47,29 +47,29 @@ def _describe(reference: Reference, column: int, value: float, example: str) -> 
         from_scale(feature.scale, each)
         for each in (value, reference.low[column], reference.high[column], reference.centre[column])
     )
-    shown, usual = _number(feature, now), _range(_number(feature, low), _number(feature, high))
+    shown, usual = _format_value(feature, now), _format_range(_format_value(feature, low), _format_value(feature, high))
     if feature.name == "depth":
-        return f"depth {_times(now, middle)} ({shown} sequences, trained on {usual})"
+        return f"depth {_format_ratio(now, middle)} ({shown} sequences, trained on {usual})"
     if feature.name == "mean count":
-        return f"mean count {_times(now, middle)} ({shown}, trained on {usual})"
+        return f"mean count {_format_ratio(now, middle)} ({shown}, trained on {usual})"
     if feature.aspect in _OF_SEQUENCES:
         named = f" (most often {example})" if example else ""
         return f"{feature.name} in {shown}{named}, trained on {usual}"
     return f"{feature.name}{' in' if feature.aspect == 'residues' else ''} {shown}, trained on {usual}"
 
 
-def _times(now: float, usual: float) -> str:
+def _format_ratio(now: float, usual: float) -> str:
     ratio = max(now, usual) / max(min(now, usual), 0.5)
     return f"{f'{ratio:.0f}' if ratio >= 9.5 else f'{ratio:.1f}'} times {'lower' if now < usual else 'higher'}"
 
 
-def _range(low: str, high: str) -> str:
+def _format_range(low: str, high: str) -> str:
     if low == high:
         return low
     return f"{low.removesuffix('%')} to {high}" if low.endswith("%") else f"{low} to {high}"
 
 
-def _number(feature: Feature, value: float) -> str:
+def _format_value(feature: Feature, value: float) -> str:
     if feature.name == "depth":
         return f"{value:,.0f}"
     if feature.scale == "share" and feature.name != "clonality":

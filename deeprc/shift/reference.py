@@ -116,7 +116,7 @@ class Reference:
         n_donors = len(np.unique(donor_of))
         if n_donors < MIN_DONORS:
             return None
-        scales = _floors(description.features)
+        scales = _list_floors(description.features)
         z = np.empty_like(description.values)
         sums = _Sums.of(description)
         for donor in range(n_donors):
@@ -125,9 +125,9 @@ class Reference:
             z[rows] = _standardise(description.values[rows], description.noise[rows], *others.moments(), scales)
         statistics = _statistics(z, description.features)
         limits = {name: max(float(np.quantile(each, 1 - LEVEL)), _MIN_LIMIT) for name, each in statistics.items()}
-        distances = np.sort(np.max([each / _limits_of_others(each) for each in statistics.values()], axis=0))
+        distances = np.sort(np.max([each / _compute_limits_of_others(each) for each in statistics.values()], axis=0))
         centre, spread, error = sums.moments()
-        low, high = _usual(description.values)
+        low, high = _compute_usual_range(description.values)
         return cls(
             {name: tuple(genes) for name, genes in vocabulary.items()},
             description.features,
@@ -147,7 +147,7 @@ class Reference:
         """Return the deviations of repertoires, which are described with the vocabulary of this reference."""
         assert description.features == self.features
         centre, spread, error = (np.array(each) for each in (self.centre, self.spread, self.error))
-        z = _standardise(description.values, description.noise, centre, spread, error, _floors(self.features))
+        z = _standardise(description.values, description.noise, centre, spread, error, _list_floors(self.features))
         statistics = _statistics(z, self.features)
         of_aspects: dict[str, Floats] = {}
         for name, values in statistics.items():
@@ -176,12 +176,12 @@ class _Sums:
             known = ~np.isnan(description.values)
         n = known.sum(axis=0).astype(float)
         origin = np.where(known, description.values, 0).sum(axis=0) / np.maximum(n, 1)
-        return cls(n, *_sums(description.values, description.noise, origin), origin)
+        return cls(n, *_sum_moments(description.values, description.noise, origin), origin)
 
     def without(self, description: Description, rows: NDArray[np.bool_]) -> _Sums:
         """Return the sums without some repertoires, `rows` (B,)."""
         values = description.values[rows]
-        less = _sums(values, description.noise[rows], self.origin)
+        less = _sum_moments(values, description.noise[rows], self.origin)
         n = self.n - (~np.isnan(values)).sum(axis=0)
         return _Sums(n, self.values - less[0], self.squares - less[1], self.noise - less[2], self.origin)
 
@@ -195,13 +195,13 @@ class _Sums:
         return self.origin + mean, spread, (spread + noise) / n
 
 
-def _sums(values: Floats, noise: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
+def _sum_moments(values: Floats, noise: Floats, origin: Floats) -> tuple[Floats, Floats, Floats]:
     known = ~np.isnan(values)
     centred = np.where(known, values - origin, 0)
     return centred.sum(axis=0), (centred**2).sum(axis=0), np.where(known, noise, 0).sum(axis=0)
 
 
-def _floors(features: Sequence[Feature]) -> Floats:
+def _list_floors(features: Sequence[Feature]) -> Floats:
     return np.array([FLOORS[each.scale] for each in features])
 
 
@@ -225,7 +225,7 @@ def _statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
     return found
 
 
-def _limits_of_others(values: Floats) -> Floats:
+def _compute_limits_of_others(values: Floats) -> Floats:
     """Return for each value of a statistic the limit that the other values give, (B,)."""
     ordered, rank = np.sort(values), np.argsort(np.argsort(values, kind="stable"), kind="stable")
     place = (1 - LEVEL) * (len(values) - 2)
@@ -236,7 +236,7 @@ def _limits_of_others(values: Floats) -> Floats:
     return limits
 
 
-def _usual(values: Floats) -> tuple[Floats, Floats]:
+def _compute_usual_range(values: Floats) -> tuple[Floats, Floats]:
     """Return the limits of the middle 95% of each feature, (F,); 0 for a feature that no repertoire has."""
     known = np.where(np.isnan(values).all(axis=0), 0.0, values)
     low, high = np.nanpercentile(known, _USUAL, axis=0)

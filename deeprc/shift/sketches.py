@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.checks.overlaps import MIN_SHARED, median_overlap, overlap_blocks
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import validate
 from deeprc.errors import InputError
@@ -117,7 +117,7 @@ def write_sketches(folder: Path, sketches: Sketches) -> None:
     hashes = np.concatenate([*sketches.hashes, np.zeros(0, np.uint64)])
     tensors = {
         "hashes": torch.from_numpy(hashes.view(np.int64)),
-        "offsets": torch.from_numpy(offsets_of(np.array([len(each) for each in sketches.hashes], np.int64))),
+        "offsets": torch.from_numpy(compute_offsets(np.array([len(each) for each in sketches.hashes], np.int64))),
     }
     state = {
         "format": _FORMAT,
@@ -161,13 +161,13 @@ def read_sketches(folder: Path) -> Sketches | None:
     n = len(state.repertoire_ids)
     if not fits or not 0 < n == len(state.is_sampled) == len(tensors["offsets"]) - 1 or not 0 <= state.usual <= 1:
         raise InputError(f"{file}: expected hashes and offsets of {n} repertoires, of one at least")
-    hashes = _cut(tensors, file)
+    hashes = _split_by_repertoire(tensors, file)
     if any(is_cut and len(each) == 0 for each, is_cut in zip(hashes, state.is_sampled, strict=True)):
         raise InputError(f"{file}: is_sampled: expected hashes of each repertoire that has more than these")
     return Sketches(tuple(state.repertoire_ids), hashes, tuple(state.is_sampled), state.usual)
 
 
-def _cut(tensors: dict[str, torch.Tensor], file: Path) -> tuple[NDArray[np.uint64], ...]:
+def _split_by_repertoire(tensors: dict[str, torch.Tensor], file: Path) -> tuple[NDArray[np.uint64], ...]:
     """Return the hashes of each repertoire; they must be sorted and different."""
     hashes, offsets = tensors["hashes"].numpy().view(np.uint64), tensors["offsets"].numpy()
     if offsets[0] != 0 or offsets[-1] != len(hashes) or (np.diff(offsets) < 0).any():

@@ -22,12 +22,12 @@ from deeprc.errors import InputError
 from deeprc.specificity.background import (
     Background,
     Strata,
+    classify_publicity,
     count_carriers,
     draw_background,
     match_rates,
-    publicity_of,
 )
-from deeprc.specificity.databases import COLUMNS, between_conserved_residues, normalise_calls
+from deeprc.specificity.databases import COLUMNS, normalise_calls, trim_conserved_residues
 
 __all__ = ["ADDED_COLUMNS", "Annotation", "annotate_sequences"]
 
@@ -120,7 +120,7 @@ def annotate_sequences(
     taken = [name for name in ADDED_COLUMNS if name in table]
     if taken:
         raise InputError(f"has a column {taken[0]!r} already; is it annotated?")
-    texts = between_conserved_residues(table[column].fillna("").astype(str))
+    texts = trim_conserved_residues(table[column].fillna("").astype(str))
     v_calls = (
         normalise_calls(table["v_call"].fillna("").astype(str))
         if "v_call" in table
@@ -199,7 +199,7 @@ def _compare(
     organisms: pd.DataFrame, different: pd.DataFrame, database: pd.DataFrame, cohort: RepertoireDataset
 ) -> pd.DataFrame:
     """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first."""
-    junctions = _possible_junctions(different)
+    junctions = _list_possible_junctions(different)
     background = draw_background(cohort, without=list(junctions))
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
@@ -213,7 +213,7 @@ def _compare(
         hits[pairs.rows[counts], organism_of[counts]] = True
         rates = match_rates(of_table, of_background, hits)
         n_found = organisms[f"n_{level}"].tolist()
-        p_values = np.array([at_least(n, rates[:, i]) for i, n in enumerate(n_found)])
+        p_values = np.array([compute_upper_tail(n, rates[:, i]) for i, n in enumerate(n_found)])
         q_values = benjamini_hochberg(p_values, n_tests)
         columns = {"expected": rates.sum(axis=0), "p": p_values, "q": q_values}
         result = result.assign(**{f"{name}_{level}": values for name, values in columns.items()})
@@ -232,12 +232,12 @@ def _strata(
     codes = pd.factorize(np.array([*own, *of_clones], object))[0].astype(np.int64)
     lengths = np.asarray(different["text"].str.len(), np.int64)
     return (
-        Strata(codes[: len(own)], lengths, publicity_of(n_carriers)),
+        Strata(codes[: len(own)], lengths, classify_publicity(n_carriers)),
         Strata(codes[len(own) :], background.sequences.lengths - 2, background.publicity),
     )
 
 
-def _possible_junctions(different: pd.DataFrame) -> dict[str, int]:
+def _list_possible_junctions(different: pd.DataFrame) -> dict[str, int]:
     """Return the junctions that a container may have for each sequence, with the index of the sequence.
 
     Only the residues between the conserved ones are compared. The conserved ones are C, and F or W.
@@ -259,7 +259,7 @@ def _match_junctions(sequences: Sequences, database: pd.DataFrame) -> _Pairs:
     return pairs._replace(rows=fits[pairs.rows])
 
 
-def at_least(n: int, rates: NDArray[np.float64]) -> float:
+def compute_upper_tail(n: int, rates: NDArray[np.float64]) -> float:
     """Return the probability that at least n of independent events with these probabilities happen."""
     fewer = np.zeros(n + 1)  # probabilities of 0, 1, ... n - 1 events, and of n or more
     fewer[0] = 1.0

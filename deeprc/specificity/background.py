@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import content_hashes, gene_fields, shared_clones, take_sequences
+from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 
-__all__ = ["Background", "Strata", "count_carriers", "draw_background", "match_rates", "publicity_of"]
+__all__ = ["Background", "Strata", "classify_publicity", "count_carriers", "draw_background", "match_rates"]
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Background(NamedTuple):
     publicity: Integers
 
 
-def publicity_of(n_carriers: Integers) -> Integers:
+def classify_publicity(n_carriers: Integers) -> Integers:
     """Return classes of publicity, (n,): 0 for at most one carrier, 1 for 2, 2 for 3 and 4, 3 for 5 to 8 and so on."""
     return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
 
@@ -68,8 +68,8 @@ def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) 
     `without` are junctions that are left out: those of the table, which are compared with the others.
     """
     rng = np.random.default_rng(_SEED)
-    shared = shared_clones(dataset)
-    publicity = publicity_of(np.diff(shared.offsets))
+    shared = find_shared_clones(dataset)
+    publicity = classify_publicity(np.diff(shared.offsets))
     rows, classes = [], []
     for value in np.unique(publicity):
         own = np.flatnonzero(publicity == value)
@@ -78,10 +78,10 @@ def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) 
         classes.append(np.full(len(own), value))
     n = int(dataset.container.repertoire_offsets[-1])
     any_rows = np.sort(rng.choice(n, min(_N_PRIVATE, n), replace=False))
-    known = content_hashes(dataset, shared.representative)
-    private = any_rows[~np.isin(content_hashes(dataset, any_rows), known)]
+    known = hash_sequences(dataset, shared.representative)
+    private = any_rows[~np.isin(hash_sequences(dataset, any_rows), known)]
     rows, classes = [*rows, private], [*classes, np.zeros(len(private), np.int64)]
-    fields = [name for name in gene_fields(dataset) if name == "v_call"]
+    fields = [name for name in list_gene_fields(dataset) if name == "v_call"]
     found = take_sequences(dataset, np.concatenate(rows), fields)
     kept = np.flatnonzero(~np.isin(np.array(found.decode(), object), np.array(list(without), object)))
     return Background(found.take(kept), np.concatenate(classes)[kept])
@@ -110,7 +110,7 @@ def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]
     for level in levels:
         wanted = np.stack(level, axis=1)
         keys, which = np.unique(wanted, axis=0, return_inverse=True)
-        found = _index_of(keys, np.stack(of_clones[: len(level)], axis=1))
+        found = _find_row_indices(keys, np.stack(of_clones[: len(level)], axis=1))
         inside = found >= 0
         sizes = np.bincount(found[inside], minlength=len(keys))
         counts = np.zeros((len(keys), hits.shape[1]))
@@ -120,7 +120,7 @@ def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]
     return np.asarray(rates)
 
 
-def _index_of(keys: Integers, rows: Integers) -> Integers:
+def _find_row_indices(keys: Integers, rows: Integers) -> Integers:
     """Return the index of each row, (m, d), among sorted different keys, (k, d), (m,); -1 if it is not among them."""
     spans = np.maximum(keys.max(axis=0), rows.max(axis=0, initial=0)) + 2
     scale = np.append(np.cumprod(spans[::-1])[::-1][1:], 1)

@@ -22,11 +22,11 @@ from deeprc.errors import InputError
 __all__ = [
     "COLUMNS",
     "HOSTS",
-    "between_conserved_residues",
     "normalise_calls",
     "read_database",
     "read_databases",
     "read_sequences",
+    "trim_conserved_residues",
 ]
 
 COLUMNS = ("cdr3_aa", "v_call", "epitope", "antigen", "antigen_organism")
@@ -184,7 +184,7 @@ def read_sequences(path: str | Path) -> pd.DataFrame:
     return _read_table(Path(path))
 
 
-def between_conserved_residues(sequences: pd.Series) -> pd.Series:
+def trim_conserved_residues(sequences: pd.Series) -> pd.Series:
     """Return CDR3s without the conserved residues, from junctions or from CDR3s: the majority says which they are.
 
     Sequences that are too short, or have other letters than the 20 amino acids, become "".
@@ -220,16 +220,16 @@ def _read_table(path: Path) -> pd.DataFrame:
             elif not cells and _is_half_of_header(names):  # the IEDB's header has two rows
                 names = [
                     f"{group} {name}".strip()
-                    for group, name in zip(names, _fitted(path, number, row, names), strict=True)
+                    for group, name in zip(names, _trim_row(path, number, row, names), strict=True)
                 ]
             else:
-                cells.append(_fitted(path, number, row, names))
+                cells.append(_trim_row(path, number, row, names))
     except csv.Error as error:
         raise InputError(f"{path}: row {rows.line_num}: cannot be read as a table: {error}") from error
     if len(set(names)) < len(names):
         raise InputError(f"{path}: two columns are named {next(name for name in names if names.count(name) > 1)!r}")
     columns = list(zip(*cells, strict=True)) if cells else [()] * len(names)
-    return pd.DataFrame({name: pd.Series(list(map(_unquoted, column)) if is_tabs else list(column), dtype=object)
+    return pd.DataFrame({name: pd.Series(list(map(_strip_quotes, column)) if is_tabs else list(column), dtype=object)
                          for name, column in zip(names, columns, strict=True)})  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _is_half_of_header(names: Sequence[str]) -> bool:
     return len(set(names)) < len(names) and {"Chain 2", "Epitope"} <= set(names)
 
 
-def _fitted(path: Path, number: int, row: list[str], names: Sequence[str]) -> list[str]:
+def _trim_row(path: Path, number: int, row: list[str], names: Sequence[str]) -> list[str]:
     """Return a row without empty fields beyond the header; InputError if it has another number of fields."""
     while len(row) > len(names) and not row[-1]:
         row = row[:-1]
@@ -246,7 +246,7 @@ def _fitted(path: Path, number: int, row: list[str], names: Sequence[str]) -> li
     return row
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     """Return a cell of a table with tabs without the quotes around it."""
     is_quoted = len(text) > 1 and text[0] == text[-1] == '"'
     return text[1:-1].replace('""', '"') if is_quoted else text
@@ -256,22 +256,22 @@ def _read_chain(table: pd.DataFrame, known: _Format, chain: _Chain, host: str | 
     """Return the rows of one chain, with `COLUMNS`."""
     found = pd.DataFrame(
         {
-            "cdr3_aa": between_conserved_residues(_first_known(table, chain.sequence)),
-            "v_call": normalise_calls(_first_known(table, chain.v_call)),
-            "epitope": _first_known(table, known.epitope),
-            "antigen": _first_known(table, known.antigen),
-            "antigen_organism": _first_known(table, known.organism),
+            "cdr3_aa": trim_conserved_residues(_take_first_known(table, chain.sequence)),
+            "v_call": normalise_calls(_take_first_known(table, chain.v_call)),
+            "epitope": _take_first_known(table, known.epitope),
+            "antigen": _take_first_known(table, known.antigen),
+            "antigen_organism": _take_first_known(table, known.organism),
         }
     )
     has_antigen = (found[["epitope", "antigen", "antigen_organism"]] != "").any(axis=1)
     kept = (found["cdr3_aa"] != "") & has_antigen
     if host is not None:
-        hosts = _first_known(table, chain.host).str.lower().str.rsplit("/").str[-1]
+        hosts = _take_first_known(table, chain.host).str.lower().str.rsplit("/").str[-1]
         kept &= hosts.isin([*HOSTS[host], ""])
     return found[kept]
 
 
-def _first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+def _take_first_known(table: pd.DataFrame, names: Sequence[str]) -> pd.Series:
     """Return for each row the first value of some columns that exists and is not empty; otherwise ""."""
     found = pd.Series("", index=table.index, dtype=object)
     for name in names:

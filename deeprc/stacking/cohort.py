@@ -18,7 +18,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.splits import donor_codes
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
-from deeprc.tasks import labels, parse_tasks
+from deeprc.tasks import encode_labels, parse_tasks
 
 __all__ = ["fit_stack", "predict_with_stack", "prediction_columns"]
 
@@ -65,7 +65,7 @@ def fit_stack(
     if task.kind != "binary":
         raise InputError(f"`target={target!r}`: a stack predicts two classes, found a {task.kind} target")
     donors = donor_codes(dataset.metadata, group_by, source)
-    label = labels([task], dataset.metadata)[:, 0]
+    label = encode_labels([task], dataset.metadata)[:, 0]
     rows = np.flatnonzero(~np.isnan(label))
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
     try:

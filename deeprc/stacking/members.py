@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.methods import Method
-from deeprc.benchmarking.search import Setting, with_setting
+from deeprc.benchmarking.search import Setting, apply_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.groups import pass_groups
@@ -96,8 +96,8 @@ def fit_member(method: Method, training: Training) -> tuple[Member, Floats]:
     if getattr(estimator, "uses_validation", False):
         return _fit_per_fold(method.name, estimator, training)
     found = cross_fit(estimator, settings, training.X, training.y, training.fold_of, training.groups)
-    _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _shown(found.setting))
-    model = with_setting(estimator, found.setting).fit_scores(training.X, training.y, groups=training.groups)
+    _logger.info("%s: AUC %.3f with %s", method.name, found.auc, _format_setting(found.setting))
+    model = apply_setting(estimator, found.setting).fit_scores(training.X, training.y, groups=training.groups)
     mean, spread = measure_units(score_with(model, training.X))
     return Member(method.name, [model], mean.item(), spread.item()), found.scores
 
@@ -115,5 +115,5 @@ def _fit_per_fold(name: str, estimator: BaseEstimator, training: Training) -> tu
     return Member(name, models), scores
 
 
-def _shown(setting: Setting) -> str:
+def _format_setting(setting: Setting) -> str:
     return ", ".join(f"{name}={value}" for name, value in setting.items()) or "its defaults"

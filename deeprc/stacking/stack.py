@@ -15,12 +15,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.benchmarking.cross_fitting import are_mixed, fold_aucs
 from deeprc.benchmarking.methods import Method, make_methods
-from deeprc.benchmarking.search import with_setting
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.benchmarking.search import apply_setting
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
@@ -171,7 +171,7 @@ class Stack(BinaryClassifier):
         self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
-        label, digests = positive.astype(np.int64), repertoire_digests(X)
+        label, digests = positive.astype(np.int64), digest_repertoires(X)
         different = [len({digest for digest, y in zip(digests, label, strict=True) if y == c}) for c in (0, 1)]
         if min(different) < _MIN_UNITS:
             raise ValueError(
@@ -180,7 +180,7 @@ class Stack(BinaryClassifier):
         if donors is not None and len(np.unique(donors)) < _MIN_UNITS:
             raise ValueError(f"groups: expected at least {_MIN_UNITS} donors, found {len(np.unique(donors))}")
         for n_folds in range(self.n_folds, 1, -1):
-            fold_of = grouped_folds(digests, label, n_folds, groups=donors)
+            fold_of = assign_grouped_folds(digests, label, n_folds, groups=donors)
             if fold_of.any() and are_mixed(fold_of, label):
                 return fold_of
         raise ValueError("groups: expected donors that can be divided into folds with both classes each")
@@ -206,13 +206,13 @@ class Stack(BinaryClassifier):
             if method.name == _NETWORK:
                 own |= {"device": self.device, "overrides": {**(known["overrides"] or {}), **(self.overrides or {})}}
                 own |= {} if self.config is None else {"config": self.config}
-            methods.append(replace(method, estimator=with_setting(method.estimator, own)))
+            methods.append(replace(method, estimator=apply_setting(method.estimator, own)))
         return methods
 
     def _usable_methods(self, X: RepertoireDataset) -> list[Method]:
         """Return the members that can be fitted to a cohort."""
         methods = self._methods()
-        reasons = [_reason_against(method, X) for method in methods]
+        reasons = [_explain_unfit_method(method, X) for method in methods]
         for method, reason in zip(methods, reasons, strict=True):
             if reason:
                 _logger.info("the stack leaves out %s: %s", method.name, reason)
@@ -291,7 +291,7 @@ class Stack(BinaryClassifier):
             raise ValueError(f"members: expected {self.member_names_.tolist()}")
 
 
-def _reason_against(method: Method, X: RepertoireDataset) -> str:
+def _explain_unfit_method(method: Method, X: RepertoireDataset) -> str:
     """Return the reason why a method cannot be fitted to a cohort, or ""."""
     try:
         method.estimator.check_cohort(X)

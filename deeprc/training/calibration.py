@@ -30,7 +30,7 @@ __all__ = [
     "describe_calibration",
     "fit_task",
     "mean_calibration",
-    "with_calibration",
+    "restore_calibration",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def describe_calibration(tasks: Sequence[Task]) -> list[dict[str, float]]:
     return [asdict(task.calibration) for task in tasks]
 
 
-def with_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: str) -> tuple[Task, ...]:
+def restore_calibration(tasks: Sequence[Task], state: Mapping[str, Any], where: str) -> tuple[Task, ...]:
     """Return the tasks with the calibration in the state of a file; files of earlier versions have none.
 
     Raises

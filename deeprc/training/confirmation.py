@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc import ranks
 from deeprc.config import Config
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
@@ -109,13 +109,13 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
         return 1.0
     target = every.take([motif.output - slices[index].start])
     labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
-    weights, share = target.weigh(), _share(motif, target.dataset)
+    weights, share = target.weigh(), _compute_motif_share(motif, target.dataset)
     r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(labels, weights)
     reach = np.sign(motif.correlation) * r
     return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
 
 
-def _share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
+def _compute_motif_share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
     """Return the share of sequences with a motif in each repertoire, (n,); no repertoire may be empty."""
     carrying = find_carriers(dataset, motif.kmer_offsets, motif.code)
-    return np.asarray(count_flagged(carrying, offsets_of(dataset.n_sequences)) / dataset.n_sequences)
+    return np.asarray(count_flagged(carrying, compute_offsets(dataset.n_sequences)) / dataset.n_sequences)

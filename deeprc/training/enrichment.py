@@ -13,7 +13,7 @@ from itertools import combinations, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.tasks import Task
 from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIONS
 from deeprc.training.discoveries import FalseDiscoveries
@@ -254,12 +254,12 @@ class _Search:
     def find_motifs(self, max_motifs: int) -> list[EnrichedMotif]:
         """Return the motifs, best first; each further pass leaves out the sequences with a chosen motif."""
         sizes = self._dataset.n_sequences
-        starts = offsets_of(sizes)
+        starts = compute_offsets(sizes)
         explained = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
         chosen: list[EnrichedMotif] = []
         while True:
             candidates = self._take_candidates()
-            compared = candidates.first_of_each_sign(_MAX_CANDIDATES // 2)
+            compared = candidates.take_first_of_each_sign(_MAX_CANDIDATES // 2)
             found, complete = self._choose(compared, explained, starts, max_motifs - len(chosen))
             chosen += found
             if not found or len(chosen) == max_motifs or (complete and len(compared) == len(candidates)):

@@ -23,9 +23,9 @@ from deeprc.groups import shuffle_groups, validate_groups
 from deeprc.labels import encode_labels, validate_dataset, validate_numbers
 from deeprc.outputs import activate
 from deeprc.tasks import Task
-from deeprc.training.calibration import calibrate_model, describe_calibration, with_calibration
+from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
 from deeprc.training.fold import Fold
-from deeprc.training.hidden_counts import with_visible_residues
+from deeprc.training.hidden_counts import make_residues_visible
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
 
@@ -68,7 +68,7 @@ class DeepRCEstimator(RepertoireEstimator):
         config = load_config(self.config, self.overrides or {})
         if not readings_use_validation:
             config = replace(config, training=replace(config.training, readings_use_validation=False))
-        config = with_visible_residues(config, [train.dataset, validation.dataset])
+        config = make_residues_visible(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
         self.model_ = calibrate_model(TrainedModel((self._task(),), trainer.network, config), trainer.validation)
@@ -76,7 +76,7 @@ class DeepRCEstimator(RepertoireEstimator):
             np.array([repertoire.digest() for repertoire in fold.dataset], dtype=str) for fold in (train, validation)
         )
 
-    def _checked_share(self) -> float:
+    def _validate_share(self) -> float:
         """Return the share of repertoires that are used for early stopping; raise InputError if it is not valid."""
         share = self.validation_fraction
         if not 0 < share < 1:
@@ -125,7 +125,7 @@ class DeepRCEstimator(RepertoireEstimator):
         network = rebuild_network(config, tasks, described, device=device, where=where)
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
-        self.model_ = TrainedModel(with_calibration(tasks, described, where), network.eval(), config)
+        self.model_ = TrainedModel(restore_calibration(tasks, described, where), network.eval(), config)
 
 
 def _validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
@@ -201,7 +201,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             If X and y differ in length, y has one class or a missing label, a validation label is none of y's, or a
             parameter is out of range.
         """
-        share = self._checked_share()
+        share = self._validate_share()
         self.classes_, index = encode_labels(X, y)
         train = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
         if X_validation is None:
@@ -284,7 +284,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         ValueError
             If X and y differ in length, y has one value or a missing one, or a parameter is out of range.
         """
-        share = self._checked_share()
+        share = self._validate_share()
         numbers = validate_numbers(X, y)
         train = Fold(X, numbers[:, None], validate_groups(X, groups))
         if X_validation is None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.groups import number_groups
+from deeprc.groups import index_groups
 from deeprc.labels import canonical_order
 
 __all__ = ["Fold"]
@@ -31,9 +31,9 @@ class Fold:
     labels: NDArray[np.float64]
     groups: NDArray[np.int64] | None = None
 
-    def number_donors(self) -> NDArray[np.int64]:
+    def index_donors(self) -> NDArray[np.int64]:
         """Return the index of each repertoire's donor, (B,), from 0, in the order in which donors first occur."""
-        return np.arange(len(self.labels)) if self.groups is None else number_groups(self.groups)
+        return np.arange(len(self.labels)) if self.groups is None else index_groups(self.groups)
 
     def take(self, rows: NDArray[np.int64]) -> Fold:
         """Return some of the repertoires, by their rows, (n,), in this order."""

@@ -12,7 +12,7 @@ from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError
 from deeprc.nn.features import AbundanceMode
 
-__all__ = ["hidden_repertoires", "warn_of_hidden", "with_visible_residues"]
+__all__ = ["hidden_repertoires", "make_residues_visible", "warn_of_hidden"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
     return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
 
 
-def with_visible_residues(config: Config, sides: Sequence[RepertoireDataset]) -> Config:
+def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) -> Config:
     """Return the configuration with an abundance scale that does not hide training and validation repertoires.
 
     If no sequence has a count above 1, `abundance=none` replaces `log`, with a warning.

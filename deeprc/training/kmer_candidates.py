@@ -68,7 +68,7 @@ class Candidates:
         pairs = zip(self.pattern.tolist(), self.code.tolist(), strict=True)
         return self.take(np.array([pair not in known for pair in pairs], np.bool_))
 
-    def first_of_each_sign(self, max_of_sign: int) -> Candidates:
+    def take_first_of_each_sign(self, max_of_sign: int) -> Candidates:
         """Return the first `max_of_sign` candidates with a positive correlation, and as many with a negative one."""
         rank = np.zeros(len(self), np.int64)
         for sign in (self.correlation > 0, self.correlation <= 0):

@@ -185,7 +185,7 @@ class Dispersion:
         return listed.take(order)
 
 
-def _known_parts(
+def _iterate_known_parts(
     kmer_offsets: tuple[int, ...], known: Container[tuple[int, ...]]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the parts of a pattern that are known: the index of the residue that is left out, and the other offsets."""
@@ -213,7 +213,7 @@ def _inherit(
     shape = (_N_LETTERS,) * len(kmer_offsets)
     own = variances[kmer_offsets].reshape(shape)
     inherited = np.zeros(shape)
-    for left_out, part in _known_parts(kmer_offsets, relative):
+    for left_out, part in _iterate_known_parts(kmer_offsets, relative):
         of_part, variance = (np.expand_dims(each[part].reshape(shape[1:]), left_out) for each in (relative, variances))
         inherited = np.maximum(inherited, np.where(own < _PASSED_ON * variance, of_part, 0))
     return inherited.ravel()
@@ -223,7 +223,7 @@ def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[i
     """Return whether a longer k-mer has at least half of the excess variance of each k-mer, (M,), by pattern."""
     largest = {key: np.zeros(len(values)) for key, values in variances.items()}
     for kmer_offsets, values in variances.items():
-        for left_out, part in _known_parts(kmer_offsets, variances):
+        for left_out, part in _iterate_known_parts(kmer_offsets, variances):
             of_longer = values.reshape((_N_LETTERS,) * len(kmer_offsets)).max(axis=left_out).ravel()
             largest[part] = np.maximum(largest[part], of_longer)
     return {key: largest[key] >= _PASSED_ON * values for key, values in variances.items()}

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.kmers import kmer_code
+from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import Step
 
 __all__ = [
@@ -103,8 +103,8 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
         rows = slice(first, first + max(int(within.sum()), 1))
         parts = [dataset[index] for index in range(rows.start, rows.stop)]
         residues = np.concatenate([part.residues for part in parts])
-        offsets = offsets_of(np.concatenate([part.lengths for part in parts]))
-        yield Block(rows, residues, offsets, offsets_of(np.array([len(part) for part in parts], np.int64)))
+        offsets = compute_offsets(np.concatenate([part.lengths for part in parts]))
+        yield Block(rows, residues, offsets, compute_offsets(np.array([len(part) for part in parts], np.int64)))
         step.advance(len(offsets) - 1)
         first = rows.stop
 
@@ -133,14 +133,14 @@ def iterate_frequencies(
     """
     widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in patterns), default=0)
     memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
-    starts = offsets_of(dataset.n_sequences)
+    starts = compute_offsets(dataset.n_sequences)
     for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
         n = len(offsets) - 1
         without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
         for index, kmer_offsets in enumerate(patterns):
             size, n_rows = count_kmers_of(kmer_offsets), len(bounds) - 1
             if len(residues) * _SPARSE < size:
-                cells = _cells(residues, offsets, bounds, tuple(kmer_offsets), without)
+                cells = _encode_cells(residues, offsets, bounds, tuple(kmer_offsets), without)
                 cells, times = np.unique(cells, return_counts=True)
                 kmer, row = np.divmod(cells, n_rows)
                 n_counted = np.diff(bounds) - count_flagged(without, bounds)
@@ -153,7 +153,7 @@ def iterate_frequencies(
 
 
 @njit(nogil=True)
-def _cells(
+def _encode_cells(
     residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, kmer_offsets: tuple[int, ...], left_out: Flags
 ) -> Codes:
     """Return (index of the k-mer) * rows + (index of the repertoire) for each occurrence, (n,)."""
@@ -163,7 +163,7 @@ def _cells(
         for s in range(bounds[b], bounds[b + 1]):
             if not left_out[s]:
                 for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                    cells[n] = kmer_code(residues, start, kmer_offsets) * n_rows + b
+                    cells[n] = encode_kmer(residues, start, kmer_offsets) * n_rows + b
                     n += 1
     return cells[:n]
 
@@ -187,6 +187,6 @@ def _count(
             if not left_out[sequence]:
                 n += 1
                 for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                    row[kmer_code(residues, start, kmer_offsets)] += 1
+                    row[encode_kmer(residues, start, kmer_offsets)] += 1
         if n > 0:
             row /= np.float32(n)

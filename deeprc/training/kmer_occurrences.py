@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.kmers import kmer_code
+from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, count_parts, split_by_size
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
@@ -145,13 +145,15 @@ class _Searched(NamedTuple):
 def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, PackedFlags]:
     """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
     counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
-    starts = offsets_of(dataset.n_sequences)
+    starts = compute_offsets(dataset.n_sequences)
     holding = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             some = holding[starts[rows.start] : starts[rows.stop]]
             for kmer_offsets, table in kmers.tables():
-                _tally(residues, offsets, bounds, kmer_offsets, table, _beginnings(table), counts[rows], some)
+                _count_kmers(
+                    residues, offsets, bounds, kmer_offsets, table, _mark_beginnings(table), counts[rows], some
+                )
     return counts, PackedFlags(holding)
 
 
@@ -162,8 +164,8 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], looked_fo
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(found) == 1:
         return Occurrences(*found[0], looked_for)
-    firsts = offsets_of(np.array([len(part) for part in parts], np.int64))
-    starts = offsets_of(np.array([part.n_sequences.sum() for part in parts], np.int64))
+    firsts = compute_offsets(np.array([len(part) for part in parts], np.int64))
+    starts = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))
     moved = [
         (repertoire + np.int32(first), sequence + start, which)
         for (repertoire, sequence, which), first, start in zip(found, firsts[:-1], starts[:-1], strict=True)
@@ -175,7 +177,7 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], looked_fo
 def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
     """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
     dataset, counts, holding = searched.dataset, searched.counts, searched.holding.flags
-    starts = offsets_of(dataset.n_sequences)
+    starts = compute_offsets(dataset.n_sequences)
     n = int(counts.sum())
     repertoire, which = np.empty((2, n), np.int32)
     sequence = np.empty(n, np.int64)
@@ -186,7 +188,7 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
             bounds_of_some = np.searchsorted(sequences, bounds)
             for kmer_offsets, table in kmers.tables():
                 found = counts[rows][:, table[table >= 0]].sum(axis=1)
-                ends = first + offsets_of(found)
+                ends = first + compute_offsets(found)
                 _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
                 part = slice(first, int(ends[-1]))
                 sequence[part] += starts[rows.start]
@@ -204,7 +206,7 @@ def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code:
 
 def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireDataset) -> PackedFlags:
     """Return whether each sequence of some repertoires has a k-mer."""
-    starts = offsets_of(dataset.n_sequences)
+    starts = compute_offsets(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
         for rows, residues, offsets, _ in iterate_blocks(dataset, step):
@@ -222,7 +224,7 @@ def _fit(counts: Codes, room: int) -> Flags:
     return fitting
 
 
-def _beginnings(table: NDArray[np.int32]) -> Flags:
+def _mark_beginnings(table: NDArray[np.int32]) -> Flags:
     """Return whether a k-mer of a table begins with each pair of residues, (400,); all True if many pairs do.
 
     To check the first pair is faster if few pairs begin a k-mer.
@@ -232,7 +234,7 @@ def _beginnings(table: NDArray[np.int32]) -> Flags:
 
 
 @njit(parallel=True, nogil=True)
-def _tally(
+def _count_kmers(
     residues: NDArray[np.uint8],
     offsets: Codes,
     bounds: Codes,
@@ -246,8 +248,8 @@ def _tally(
     for b in numba.prange(len(bounds) - 1):
         for s in range(bounds[b], bounds[b + 1]):
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                if begins[kmer_code(residues, start, kmer_offsets[:2])]:
-                    which = table[kmer_code(residues, start, kmer_offsets)]
+                if begins[encode_kmer(residues, start, kmer_offsets[:2])]:
+                    which = table[encode_kmer(residues, start, kmer_offsets)]
                     if which >= 0:
                         counts[b, which] += 1
                         holding[s] = True
@@ -273,7 +275,7 @@ def _find(
         n = ends[b]
         for s in sequences[bounds[b] : bounds[b + 1]]:
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                found = table[kmer_code(residues, start, kmer_offsets)]
+                found = table[encode_kmer(residues, start, kmer_offsets)]
                 if found >= 0:
                     sequence[n], which[n] = s, found
                     n += 1
@@ -286,5 +288,5 @@ def _mark(
     """Set the flag of each sequence that has a k-mer."""
     for s in numba.prange(len(carrying)):
         for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-            if kmer_code(residues, start, kmer_offsets) == code:
+            if encode_kmer(residues, start, kmer_offsets) == code:
                 carrying[s] = True

@@ -31,9 +31,9 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
-from deeprc.tasks import Task, labels
+from deeprc.tasks import Task, encode_labels
 from deeprc.training.building import build_network
-from deeprc.training.calibration import describe_calibration, mean_calibration, with_calibration
+from deeprc.training.calibration import describe_calibration, mean_calibration, restore_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
 
@@ -84,7 +84,8 @@ class Model(ABC):
         """Return the labels, (B, number of tasks); all are missing if the dataset lacks the column of a target."""
         missing = np.full((len(dataset), 1), np.nan)
         columns = [
-            labels([task], dataset.metadata) if task.column in dataset.metadata else missing for task in self.tasks
+            encode_labels([task], dataset.metadata) if task.column in dataset.metadata else missing
+            for task in self.tasks
         ]
         return np.concatenate(columns, axis=1)
 
@@ -108,7 +109,7 @@ class Model(ABC):
 
         The ranks (`deeprc.ranks`) share the repertoires, and all get the outputs of all.
         """
-        own = dataset[ranks.share_by_size(dataset.n_sequences)]
+        own = dataset[ranks.take_share_by_size(dataset.n_sequences)]
         streams = [member.iterate_parts(own) for member in self.members]
         scales, shifts = (part.astype(np.float32) for part in self.units)
         rows = []
@@ -180,7 +181,7 @@ class TrainedModel(Model):
         inference = self.inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
-            yield OutputParts(found.numpy(), _through_readings(inference, position))
+            yield OutputParts(found.numpy(), _compute_reading_parts(inference, position))
 
     def check_finite(self, numbers: NDArray[np.floating[Any]], repertoire_id: str) -> None:
         """Raise InputError if numbers that the network computed for a repertoire are infinite or NaN."""
@@ -217,11 +218,11 @@ class TrainedModel(Model):
         except RuntimeError as error:  # not enough memory
             raise InputError(f"{path}: the network cannot be made: {str(error).splitlines()[0]}") from error
         load_weights(network, tensors, str(path))
-        return cls(with_calibration(tasks, state, str(path)), network.eval(), config, name)
+        return cls(restore_calibration(tasks, state, str(path)), network.eval(), config, name)
 
 
 @torch.no_grad()
-def _through_readings(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
+def _compute_reading_parts(inference: Inference, position: int) -> dict[str, NDArray[np.float32]]:
     """Return the part of a repertoire's outputs that comes through each reading, (T,), by name."""
     scores, readings = inference.reading_scores(position), inference.network.readings
     if scores is None or readings is None:

@@ -74,7 +74,7 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
     n_kernels
         Number of kernels, D.
     """
-    donors = fold.number_donors()
+    donors = fold.index_donors()
     n_donors = max((len(np.unique(donors[known])) for known in ~np.isnan(fold.labels.T)), default=0)
     if not motifs and n_donors < _MIN_DONORS:
         whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
@@ -129,12 +129,12 @@ def start_network(
         return
     if motifs:
         letters = [motif.letters for motif in motifs]
-        full, none = network.embedding.start_from_motifs(letters, _typical_scale(collator))
+        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator))
         _start_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
 
-def _typical_scale(collator: Collator) -> float:
+def _compute_median_scale(collator: Collator) -> float:
     """Return the median factor of one-hot features over sequences whose factor is not 0."""
     every = np.arange(len(collator.dataset))
     scales = collator.sample(every, _SAMPLED, np.random.default_rng(0)).sequences.residue_scale
@@ -185,7 +185,7 @@ def _fit_output(
     readings; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
-    own = filled[ranks.share_by_size(collator.dataset.n_sequences[filled])]
+    own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
     averages = track(Inference(network, collator, top_fraction).pooled(own.tolist()), "start of the network", len(own))
     pooled = ranks.gather([mean for mean, _ in averages])
     representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64

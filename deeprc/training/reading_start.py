@@ -51,4 +51,6 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     digests = sorted({repertoire.digest() for repertoire in ordered.dataset})
     network.attach_readings([each.reading for each in fitted], digests)
     assert network.readings is not None
-    network.readings.remember(ordered.dataset, np.stack([each.scores for each in fitted], axis=1))  # (B, Q, T)
+    network.readings.store_known_scores(
+        ordered.dataset, np.stack([each.scores for each in fitted], axis=1)
+    )  # (B, Q, T)

@@ -80,7 +80,7 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
     known = np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
     part = fold.take(known)
     values = _output_columns(task, column[known])
-    return SearchTarget(part.dataset, part.number_donors(), values, list(range(outputs.start, outputs.stop)))
+    return SearchTarget(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
 
 
 def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Iterator[SearchTarget]:

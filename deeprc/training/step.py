@@ -77,7 +77,9 @@ class Step:
             logit_noise=self.settings.logit_noise,
             generators=generators,
         )
-        loss = multitask_loss(outputs, targets[ranks.share(len(targets))], self.tasks, n_known=count_known(targets))
+        loss = multitask_loss(
+            outputs, targets[ranks.take_share(len(targets))], self.tasks, n_known=count_known(targets)
+        )
         self.optimizer.zero_grad()
         (loss + self._penalty() / ranks.count()).backward()  # gradients are summed over ranks, so each adds its part
         loss = loss.detach()
@@ -132,16 +134,16 @@ class CapturedStep:
             self._inputs.copy_(inputs)
             return self._update()
         with torch.cuda.device(self._collator.device):  # the recording uses streams of this device
-            return self._on_device(inputs)
+            return self._update_on_device(inputs)
 
-    def _on_device(self, inputs: Tensor) -> Tensor:
+    def _update_on_device(self, inputs: Tensor) -> Tensor:
         assert self._eager_updates is not None
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
         if self._graph is None and self._eager_updates == 0:
             self._capture()
         if self._graph is None:
             self._eager_updates -= 1
-            return self._on_side_stream()
+            return self._update_on_side_stream()
         self._graph.replay()
         return self._loss.clone()  # a copy, because the next replay overwrites it
 
@@ -150,7 +152,7 @@ class CapturedStep:
         batch = self._collator.draw(positions, self._max_rows, keys, total=self._total)
         return self._step(batch, self._labels[positions])
 
-    def _on_side_stream(self) -> Tensor:
+    def _update_on_side_stream(self) -> Tensor:
         """Update on another stream than the default one, which is required for the updates before a recording."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -198,14 +200,14 @@ class Prefetcher:
         """Return the batch of an update, by its index, and start to make the next one."""
         if self._worker is None:
             return self._make(update).to(self._device)
-        waiting = self._ahead.pop(update, None) or self._worker.submit(self._on_side_stream, update)
+        waiting = self._ahead.pop(update, None) or self._worker.submit(self._load_on_side_stream, update)
         batch = waiting.result()
-        self._ahead = {update + 1: self._worker.submit(self._on_side_stream, update + 1)}
+        self._ahead = {update + 1: self._worker.submit(self._load_on_side_stream, update + 1)}
         for tensor in batch.tensors():
             tensor.record_stream(torch.cuda.current_stream(self._device))
         return batch
 
-    def _on_side_stream(self, update: int) -> RepertoireBatch:
+    def _load_on_side_stream(self, update: int) -> RepertoireBatch:
         assert self._stream is not None
         with torch.cuda.stream(self._stream):
             batch = self._make(update).to(self._device)

@@ -106,7 +106,7 @@ class Trainer:
             self.network.embedding.load_weights(Path(config.network.embedding_weights))
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
-        self._best = _copied(self.network)
+        self._best = _copy_state(self.network)
         self._batches, self._held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
         self._validation_rows = self._draw_validation_rows()
         self._losses: list[Tensor] = []
@@ -213,9 +213,9 @@ class Trainer:
         self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
         start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
-        ranks.spread_tensors(list(self.network.state_dict().values()))
+        ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
-        self._best = _copied(self.network)
+        self._best = _copy_state(self.network)
         self.state.started = True
         self._save()
 
@@ -265,7 +265,7 @@ class Trainer:
     def _update(self, batches: Prefetcher, update: int) -> Tensor:
         batch = batches(update)
         targets = torch.from_numpy(self.train.labels[self.draws.positions(update)]).to(self.device)
-        own = ranks.share(len(targets))
+        own = ranks.take_share(len(targets))
         noise = self.draws.noise(update, self.device)[own] if self.config.training.logit_noise else ()
         return self.step(batch, targets, noise)
 
@@ -276,7 +276,7 @@ class Trainer:
         """
         settings, collator = self.config.training, self._batches
         positions, keys = self.draws.positions(update), self.draws.keys(update)
-        own = ranks.share(len(positions))
+        own = ranks.take_share(len(positions))
         drawn = slice(None) if self._changes_batches else own
         at, own_keys = (torch.from_numpy(values[drawn]).to(collator.device) for values in (positions, keys))
         collator.expect(self.draws.positions(update + _UPDATES_AHEAD)[drawn])
@@ -295,7 +295,7 @@ class Trainer:
         """
         network = self.step.average.network.eval()
         inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
-        own = ranks.share(len(self.validation.labels))
+        own = ranks.take_share(len(self.validation.labels))
         positions = range(own.start, own.stop)
         outputs = ranks.gather([*inference.iterate_outputs(positions, rows=self._validation_rows)])
         return ranks.compute_once(partial(self._judge, outputs))
@@ -331,7 +331,7 @@ class Trainer:
         self._losses = []
         if loss < self.state.best_loss - self.config.training.least_gain:
             self.state.best_loss, self.state.best_update = loss, self.state.update
-            self._best = _copied(self.step.average.network)
+            self._best = _copy_state(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
 
     def _save(self) -> None:
@@ -348,7 +348,7 @@ class Trainer:
         self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = ranks.compute_once(lambda: load_tensors(path, partial(self._expected, path)))
+        tensors, state = ranks.compute_once(lambda: load_tensors(path, partial(self._make_expected_tensors, path)))
         self._attach_readings(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
         parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
@@ -370,7 +370,7 @@ class Trainer:
         attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
         self._make_ready()
 
-    def _expected(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
+    def _make_expected_tensors(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
         """Attach the readings that a checkpoint describes; return tensors of the shapes and types that it must have.
 
         An optimiser has no state before its first update.
@@ -387,5 +387,5 @@ class Trainer:
         return expected
 
 
-def _copied(network: DeepRC) -> dict[str, Tensor]:
+def _copy_state(network: DeepRC) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.associations.columns import CarrierCounts, odds_ratios, p_values_of, stratified_odds_ratios
+from deeprc.associations.columns import CarrierCounts, compute_p_values, odds_ratios, stratified_odds_ratios
 from deeprc.associations.donors import Donors
 from deeprc.associations.exact import ClassTest, compare_carriers, stratified_p_values
 from deeprc.associations.false_discoveries import permutation_q_values
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones import Clones
 
 RNG = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def draw_clones(n_clones: int, n_repertoires: int) -> Clones:
     sets = [
         np.sort(RNG.choice(n_repertoires, RNG.integers(2, n_repertoires // 4), replace=False)) for _ in range(n_clones)
     ]
-    offsets = offsets_of(np.array([len(own) for own in sets]))
+    offsets = compute_offsets(np.array([len(own) for own in sets]))
     joined = np.concatenate(sets).astype(np.int32)
     return Clones(np.arange(n_clones), offsets, joined, np.zeros(n_repertoires, np.int64))
 
@@ -143,8 +143,8 @@ def test_odds_ratios_and_tests_of_rows_by_scipy_and_by_hand() -> None:
     upper, lower = 3 * 5 / 10 + 5 * 2 / 10, 1 * 1 / 10 + 0
     np.testing.assert_allclose(stratified_odds_ratios(counts), [upper / lower, np.inf])
     expected = [enumerate_p(8, [4, 5], [4, 8], [10, 10]), enumerate_p(6, [2, 4], [4, 8], [10, 10])]
-    np.testing.assert_allclose(p_values_of(counts), expected)
+    np.testing.assert_allclose(compute_p_values(counts), expected)
     excluded = np.array([[[1, 1], [0, 0]], [[0, 0], [1, 1]]])
     counts = CarrierCounts(donors, carriers, np.array([1, 1]), excluded)
     expected = [enumerate_p(8, [4, 5], [3, 8], [8, 10]), enumerate_p(6, [2, 4], [4, 7], [10, 8])]
-    np.testing.assert_allclose(p_values_of(counts), expected)
+    np.testing.assert_allclose(compute_p_values(counts), expected)

@@ -8,7 +8,7 @@ from deeprc.associations.donors import Donors
 from deeprc.associations.exact import ClassTest, compare_carriers
 from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.baselines.association import benjamini_hochberg
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.clones import Clones
 
 N_CLONES, N_COHORTS = 1000, 100
@@ -28,7 +28,7 @@ def draw_cohort(rng: np.random.Generator, n_donors: int, trait: np.ndarray) -> t
     has = rng.random((N_CLONES, n_donors)) < np.minimum(rate[:, None] * linked * depth, 0.95)
     in_repertoire = has[:, donor] & (rng.random((N_CLONES, len(donor))) < 0.8)
     carriers = [np.flatnonzero(own).astype(np.int32) for own in in_repertoire]
-    offsets = offsets_of(np.array([len(own) for own in carriers]))
+    offsets = compute_offsets(np.array([len(own) for own in carriers]))
     clones = Clones(np.arange(N_CLONES), offsets, np.concatenate(carriers), np.zeros(len(donor), np.int64))
     return clones, donor.astype(np.int32), (1000 * depth * n_of).astype(np.int64)
 

@@ -13,10 +13,10 @@ from deeprc.baselines import beta_binomial
 from deeprc.baselines.association import (
     RANK_SUM,
     benjamini_hochberg,
-    critical_carriers,
+    compute_whole_ranks,
+    find_critical_carriers,
     fisher_p_values,
     phi_coefficients,
-    whole_ranks,
 )
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.datasets.emerson2017 import read_associated_sequences
@@ -85,7 +85,7 @@ def test_carriers_needed_are_the_p_values(n_positive: int, n_repertoires: int) -
     p_values = fisher_p_values(a, n, n_positive, n_repertoires)
     # p-values that occur are among the thresholds: "below" means below
     thresholds = np.array([2.0, 1.0, 0.5, 0.1, 0.01, *p_values[::7], 0.0])
-    needed = critical_carriers(thresholds, n_positive, n_repertoires)
+    needed = find_critical_carriers(thresholds, n_positive, n_repertoires)
     assert needed.shape == (len(thresholds), n_repertoires + 1)
     for i in range(len(thresholds)):
         np.testing.assert_array_equal(a >= needed[i, n], p_values < thresholds[i])
@@ -196,7 +196,7 @@ def test_the_fit_does_not_depend_on_the_order() -> None:
 def test_rank_sums_against_scipy() -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0, 8, 40).astype(np.float64)  # with ties
-    ranks = whole_ranks(values)
+    ranks = compute_whole_ranks(values)
     np.testing.assert_array_equal(ranks, 2 * stats.rankdata(values))
     thresholds = np.array([0.2, 0.05, 1e-3])
     critical = RANK_SUM.critical(thresholds, ranks)

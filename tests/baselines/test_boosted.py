@@ -16,13 +16,13 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from deeprc.baselines.boosted import BoostedTrees, BoostedTreesRegressor
-from deeprc.baselines.diversity import common_depth, diversity_table
-from deeprc.baselines.gapped import gapped_offsets
-from deeprc.baselines.gene_usage import centred_log_ratios, gene_table
+from deeprc.baselines.diversity import compute_diversity_table, find_common_depth
+from deeprc.baselines.gapped import list_gapped_offsets
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
 from deeprc.baselines.trees import Trees
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, Counts, GermlineBackground, Motif, MotifSignal, Sizes, write_container
 from deeprc.errors import InputError
@@ -69,26 +69,26 @@ def test_trees_are_scikit_learns(is_number: bool) -> None:
 
 
 def test_the_features_of_a_repertoire(simulated: RepertoireDataset, positive: np.ndarray, model: BoostedTrees) -> None:
-    rows, training = model._rows(simulated), simulated[:40]
-    frequencies = np.asarray(kmer_frequencies(simulated, (0, 1, 2)), np.float64)
+    rows, training = model._compute_features(simulated), simulated[:40]
+    frequencies = np.asarray(compute_kmer_frequencies(simulated, (0, 1, 2)), np.float64)
     known = PCA(39, svd_solver="full").fit(frequencies[:40])
     assert model.loadings_.shape == (8000, 39)
     scores = known.transform(frequencies)[:, :5]
     for column in range(5):  # up to the sign, and a factor that all have in common
         assert abs(np.corrcoef(scores[:, column], rows[:, column])[0, 1]) == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(rows[:40, :39].mean(axis=0), 0, atol=1e-5 * rows[:40, 0].std())
-    patterns = gapped_offsets(4, 1)
+    patterns = list_gapped_offsets(4, 1)
     correlations = []
     for pattern, kmer, column in zip(model.patterns_, model.kmers_, range(39, 49), strict=True):
-        values = np.asarray(kmer_frequencies(simulated, patterns[pattern]))[:, kmer]
+        values = np.asarray(compute_kmer_frequencies(simulated, patterns[pattern]))[:, kmer]
         np.testing.assert_array_equal(rows[:, column], values)
         correlations.append(abs(np.corrcoef(values[:40], positive[:40])[0, 1]))
     assert correlations == sorted(correlations, reverse=True)
     letters = "ACDEFGHIKLMNPQRSTVWY"
     named = ["".join(letters[kmer // 20**power % 20] for power in (3, 2, 1, 0)) for kmer in model.kmers_.tolist()]
     assert (0, "SFEN") in zip(model.patterns_.tolist(), named, strict=True)
-    genes = [centred_log_ratios(gene_table(simulated, "v_call", model.v_names_.tolist()))]
-    genes.append(centred_log_ratios(gene_table(simulated, "j_call", model.j_names_.tolist())))
+    genes = [centred_log_ratios(count_named_genes(simulated, "v_call", model.v_names_.tolist()))]
+    genes.append(centred_log_ratios(count_named_genes(simulated, "j_call", model.j_names_.tolist())))
     n_genes = genes[0].shape[1] + genes[1].shape[1]
     np.testing.assert_array_equal(rows[:, 49 : 49 + n_genes], np.hstack(genes))
     lengths = simulated[3].lengths
@@ -96,7 +96,7 @@ def test_the_features_of_a_repertoire(simulated: RepertoireDataset, positive: np
     assert own[13 - 6] == pytest.approx((lengths == 13).mean())
     assert own[:30].sum() == pytest.approx(1)
     assert own[-2:] == pytest.approx([lengths.mean(), lengths.std()])
-    np.testing.assert_array_equal(rows[:, -8:], diversity_table(simulated, common_depth(training)))
+    np.testing.assert_array_equal(rows[:, -8:], compute_diversity_table(simulated, find_common_depth(training)))
 
 
 def test_a_motif_is_found(simulated: RepertoireDataset, positive: np.ndarray, model: BoostedTrees) -> None:
@@ -110,7 +110,7 @@ def test_neither_components_nor_kmers(simulated: RepertoireDataset, positive: np
     assert model.loadings_.shape == (8000, 0)
     assert len(model.kmers_) == 0
     n_genes = len(model.v_names_) + len(model.j_names_)
-    assert model._rows(simulated[:2]).shape == (2, n_genes + 32 + 8)
+    assert model._compute_features(simulated[:2]).shape == (2, n_genes + 32 + 8)
 
 
 def test_a_cohort_without_genes_and_abundances(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.burden import BurdenTest
-from deeprc.baselines.carriers import Carriers, carrier_counts
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.carriers import Carriers, count_carriers
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.clones import shared_clones
+from deeprc.datasets.clones import find_shared_clones
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -227,23 +227,23 @@ def test_folds_are_stratified_and_their_content_decides(
     public: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:
     positive = np.arange(N) < 7
-    folds = inner_folds(public, positive, 5)
+    folds = assign_inner_folds(public, positive, 5)
     assert sorted(np.bincount(folds)) == [4, 5, 5, 5, 5]
     assert sorted(np.bincount(folds[positive])) == [1, 1, 1, 2, 2]
     order = np.random.default_rng(0).permutation(N)
-    np.testing.assert_array_equal(inner_folds(public[order], positive[order], 5), folds[order])
-    assert inner_folds(public, positive, 10).max() == 6
-    assert inner_folds(public, np.arange(N) < 1, 5).max() == 0
+    np.testing.assert_array_equal(assign_inner_folds(public[order], positive[order], 5), folds[order])
+    assert assign_inner_folds(public, positive, 10).max() == 6
+    assert assign_inner_folds(public, np.arange(N) < 1, 5).max() == 0
     twice = np.repeat(np.arange(N), 2)
-    same = inner_folds(public[twice], positive[twice], 5)
+    same = assign_inner_folds(public[twice], positive[twice], 5)
     np.testing.assert_array_equal(same[::2], same[1::2])
 
 
 def test_carriers_among_the_training_repertoires(public: RepertoireDataset) -> None:
-    clones = shared_clones(public)
+    clones = find_shared_clones(public)
     rows = np.array([3, 4, 4, 9, 12, 1])
     weights = Carriers.of(public[rows], np.array([True, False, False, True, False, True]))
-    numbers, a, n = carrier_counts(clones, 5, len(clones), weights)
+    numbers, a, n = count_carriers(clones, 5, len(clones), weights)
     expected = []
     for clone_number in range(5, len(clones)):
         carriers = clones.repertoires[clones.offsets[clone_number] : clones.offsets[clone_number + 1]].tolist()

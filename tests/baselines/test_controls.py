@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage, size_features
+from deeprc.baselines.controls import SIZE_FEATURES, RepertoireSize, VGeneUsage, compute_size_features
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
@@ -21,7 +21,7 @@ from tests.conftest import random_sequences
 
 
 def test_size_and_diversity_by_hand() -> None:
-    found = dict(zip(SIZE_FEATURES, size_features(np.array([1, 4, 1, 2], np.uint32)), strict=True))
+    found = dict(zip(SIZE_FEATURES, compute_size_features(np.array([1, 4, 1, 2], np.uint32)), strict=True))
     share = np.array([1, 4, 1, 2]) / 8
     pairs = np.abs(np.subtract.outer([1, 4, 1, 2], [1, 4, 1, 2])).sum()
     expected = {
@@ -39,8 +39,8 @@ def test_size_and_diversity_by_hand() -> None:
 
 
 def test_size_of_nothing_and_of_one() -> None:
-    assert size_features(np.zeros(0, np.uint32)).tolist() == [0.0] * len(SIZE_FEATURES)
-    one = dict(zip(SIZE_FEATURES, size_features(np.array([5], np.uint32)), strict=True))
+    assert compute_size_features(np.zeros(0, np.uint32)).tolist() == [0.0] * len(SIZE_FEATURES)
+    one = dict(zip(SIZE_FEATURES, compute_size_features(np.array([5], np.uint32)), strict=True))
     assert (one["clonality"], one["entropy"], one["gini"], one["share_of_largest"]) == pytest.approx((0, 0, 0, 1))
 
 

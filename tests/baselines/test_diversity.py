@@ -16,15 +16,15 @@ from deeprc.baselines.diversity import (
     DIVERSITY_FEATURES,
     Diversity,
     DiversityRidge,
-    common_depth,
-    diversity_features,
-    diversity_table,
+    compute_diversity_features,
+    compute_diversity_table,
+    find_common_depth,
     rarefied_richness,
 )
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.distinct import clone_abundances
+from deeprc.datasets.distinct import sum_clone_abundances
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
@@ -49,7 +49,7 @@ def write(path: Path, counts: list[list[int]], *, seed: int = 0, genes: bool = F
 
 
 def test_features_by_hand() -> None:
-    found = dict(zip(DIVERSITY_FEATURES, diversity_features(*histogram([1, 4, 1, 2]), 3), strict=True))
+    found = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(*histogram([1, 4, 1, 2]), 3), strict=True))
     share = np.array([1, 4, 1, 2]) / 8
     expected = {
         "log_richness": np.log(5),
@@ -62,13 +62,13 @@ def test_features_by_hand() -> None:
         "share_of_ten_largest": 1.0,
     }
     assert found == pytest.approx(expected)
-    many = diversity_features(*histogram([1] * 20 + [5] * 3 + [2] * 4), 3)
+    many = compute_diversity_features(*histogram([1] * 20 + [5] * 3 + [2] * 4), 3)
     assert many[-1] == pytest.approx((3 * 5 + 4 * 2 + 3 * 1) / 43)
 
 
 def test_features_of_nothing_and_of_one_clone() -> None:
-    assert diversity_features(*histogram([]), 3).tolist() == [0.0] * len(DIVERSITY_FEATURES)
-    one = dict(zip(DIVERSITY_FEATURES, diversity_features(*histogram([5]), 3), strict=True))
+    assert compute_diversity_features(*histogram([]), 3).tolist() == [0.0] * len(DIVERSITY_FEATURES)
+    one = dict(zip(DIVERSITY_FEATURES, compute_diversity_features(*histogram([5]), 3), strict=True))
     assert one["log_richness"] == one["log_richness_at_depth"] == pytest.approx(np.log(2))
     assert (one["shannon_entropy"], one["clonality"], one["log_hill_2"]) == pytest.approx((0, 0, 0))
     assert (one["evenness"], one["share_of_largest"], one["share_of_ten_largest"]) == pytest.approx((1, 1, 1))
@@ -107,9 +107,11 @@ def test_rows_of_one_clone_are_one_clone(tmp_path: Path) -> None:
             writer.append("second", sequences.with_genes(genes).take(order))
             writer.finish(pd.DataFrame({"status": [0, 1]}), source="a test")
         cohort = open_dataset(path)
-        assert sorted(clone_abundances(cohort[1], ["v_call"]).tolist()) == [4, 25, 34]
-        assert sorted(clone_abundances(cohort[1], []).tolist()) == [29, 34]
-        np.testing.assert_allclose(diversity_table(cohort[1:], 5)[0], diversity_features(*histogram([4, 25, 34]), 5))
+        assert sorted(sum_clone_abundances(cohort[1], ["v_call"]).tolist()) == [4, 25, 34]
+        assert sorted(sum_clone_abundances(cohort[1], []).tolist()) == [29, 34]
+        np.testing.assert_allclose(
+            compute_diversity_table(cohort[1:], 5)[0], compute_diversity_features(*histogram([4, 25, 34]), 5)
+        )
 
 
 def test_the_order_of_sequences_does_not_matter(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_clonal_repertoires_are_told_apart(tmp_path: Path) -> None:
     cohort = write(tmp_path / "cohort.h5", counts, genes=True)
     y = cohort.metadata["status"].to_numpy()
     model = Diversity().fit(cohort[:20], y[:20])
-    assert model.depth_ == common_depth(cohort[:20]) == min(sum(each) for each in counts[:20])
+    assert model.depth_ == find_common_depth(cohort[:20]) == min(sum(each) for each in counts[:20])
     assert np.array_equal(model.predict(cohort[20:]), y[20:])
     numbers = DiversityRidge(C=10).fit(cohort[:20], y[:20]).predict(cohort[20:])
     assert np.array_equal(numbers > 0.5, y[20:] == 1)
@@ -154,7 +156,7 @@ def test_a_cohort_without_abundances_is_refused(tmp_path: Path) -> None:
 
 def test_the_depth_ignores_empty_repertoires(tmp_path: Path) -> None:
     cohort = write(tmp_path / "cohort.h5", [[], [1, 5], [2, 2, 9], [1]])
-    assert [common_depth(cohort), common_depth(cohort[:3]), common_depth(cohort[:1])] == [1, 6, 1]
-    assert diversity_table(cohort, 6)[1:3, 1] == pytest.approx(
+    assert [find_common_depth(cohort), find_common_depth(cohort[:3]), find_common_depth(cohort[:1])] == [1, 6, 1]
+    assert compute_diversity_table(cohort, 6)[1:3, 1] == pytest.approx(
         np.log1p([2, sum(1 - hypergeom.pmf(0, 13, c, 6) for c in (2, 2, 9))])
     )

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.dual import dual_ridge_path, fit_dual_logistic
+from deeprc.baselines.dual import fit_dual_logistic, fit_dual_ridge_path
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
@@ -43,7 +43,7 @@ def test_ridge_regression_is_scikit_learns() -> None:
     rows = rng.normal(size=(25, 60))
     rows -= rows.mean(axis=0)
     numbers = rows[:, 0] + rng.normal(3, 1, 25)
-    for C, found in zip([0.01, 10.0], dual_ridge_path(rows @ rows.T, numbers, [0.01, 10.0]), strict=True):
+    for C, found in zip([0.01, 10.0], fit_dual_ridge_path(rows @ rows.T, numbers, [0.01, 10.0]), strict=True):
         other = Ridge(alpha=1 / C).fit(rows, numbers)
         np.testing.assert_allclose(rows.T @ found.weights, other.coef_, atol=1e-9)
         assert found.intercept == pytest.approx(other.intercept_)

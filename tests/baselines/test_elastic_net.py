@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from deeprc.baselines.columns import Columns
-from deeprc.baselines.elastic_net import Solution, elastic_net_path
+from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -72,14 +72,14 @@ def by_scipy(matrix: Floats, positive: NDArray[np.bool_], C: float, l1_ratio: fl
 @pytest.mark.parametrize("C", [0.01, 0.3, 10.0])
 def test_no_other_solver_finds_less(problem: Callable[..., Problem], l1_ratio: float, C: float) -> None:
     matrix, positive = problem()
-    (solution,) = elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-8)
+    (solution,) = fit_elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-8)
     ours, theirs = objective(matrix, positive, solution, C, l1_ratio), by_scipy(matrix, positive, C, l1_ratio)
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 def test_the_l2_penalty_is_scikit_learns(problem: Callable[..., Problem]) -> None:
     matrix, positive = problem(n_rows=30, n_columns=50)
-    for C, solution in zip([0.01, 1.0], elastic_net_path(matrix, positive, [0.01, 1.0], l1_ratio=0.0), strict=True):
+    for C, solution in zip([0.01, 1.0], fit_elastic_net_path(matrix, positive, [0.01, 1.0], l1_ratio=0.0), strict=True):
         other = LogisticRegression(C=C, tol=1e-10, max_iter=10_000).fit(standard(matrix), positive)
         assert matrix[:, solution.columns] @ solution.coefficients + solution.intercept == pytest.approx(
             other.decision_function(standard(matrix)), abs=1e-4
@@ -90,7 +90,7 @@ def test_the_l2_penalty_is_scikit_learns(problem: Callable[..., Problem]) -> Non
 def test_coefficients_are_those_of_scikit_learns_saga(problem: Callable[..., Problem], l1_ratio: float) -> None:
     matrix, positive = problem()
     z, C = standard(matrix), 0.3
-    (solution,) = elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-12)
+    (solution,) = fit_elastic_net_path(matrix, positive, [C], l1_ratio=l1_ratio, tolerance=1e-12)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the penalty's name is not needed any more from 1.8 on
         saga = {"solver": "saga", "penalty": "elasticnet", "tol": 1e-12, "max_iter": 100_000}
@@ -106,10 +106,10 @@ def test_coefficients_are_those_of_scikit_learns_saga(problem: Callable[..., Pro
 def test_the_gap_is_no_less_than_what_could_be_gained(problem: Callable[..., Problem], l1_ratio: float) -> None:
     matrix, positive = problem(n_columns=100)
     best = objective(
-        matrix, positive, next(elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio)), 1.0, l1_ratio
+        matrix, positive, next(fit_elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio)), 1.0, l1_ratio
     )
     for tolerance in (0.3, 1e-2, 1e-4):
-        (rough,) = elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio, tolerance=tolerance)
+        (rough,) = fit_elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio, tolerance=tolerance)
         reached = objective(matrix, positive, rough, 1.0, l1_ratio)
         assert rough.gap <= tolerance
         assert reached - best <= rough.gap * reached + 1e-6 * best
@@ -120,7 +120,7 @@ def test_columns_that_are_nearly_alike_are_no_trouble(caplog: pytest.LogCaptureF
     rng = np.random.default_rng(0)
     matrix = np.abs(rng.standard_cauchy((60, 1000))) ** 2
     with caplog.at_level(logging.WARNING):
-        solutions = list(elastic_net_path(matrix, rng.random(60) < 0.3, [1.0, 1e4]))
+        solutions = list(fit_elastic_net_path(matrix, rng.random(60) < 0.3, [1.0, 1e4]))
     assert all(solution.gap <= 1e-6 for solution in solutions)
     assert not caplog.records
 
@@ -128,7 +128,7 @@ def test_columns_that_are_nearly_alike_are_no_trouble(caplog: pytest.LogCaptureF
 def test_a_common_scale_keeps_what_varies_more(problem: Callable[..., Problem]) -> None:
     matrix, positive = problem()
     common = np.sqrt(matrix.var(axis=0).mean())
-    (solution,) = elastic_net_path(matrix, positive, [0.5], l1_ratio=0.0, scale="common", tolerance=1e-10)
+    (solution,) = fit_elastic_net_path(matrix, positive, [0.5], l1_ratio=0.0, scale="common", tolerance=1e-10)
     z = (matrix - matrix.mean(axis=0)) / common
     other = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(z, positive)
     assert solution.coefficients * common == pytest.approx(other.coef_[0], abs=1e-5)
@@ -154,7 +154,7 @@ def test_sums_over_columns_are_numpys_on_any_number_of_threads(problem: Callable
 def test_many_columns_fulfil_the_conditions_of_an_optimum(problem: Callable[..., Problem], density: float) -> None:
     matrix, positive = problem(n_rows=60, n_columns=3000, density=density)
     C = 0.2
-    (solution,) = elastic_net_path(csr_matrix(matrix) if density < 1 else matrix, positive, [C], tolerance=1e-9)
+    (solution,) = fit_elastic_net_path(csr_matrix(matrix) if density < 1 else matrix, positive, [C], tolerance=1e-9)
     odds = matrix[:, solution.columns] @ solution.coefficients + solution.intercept
     residual = 1 / (1 + np.exp(-odds)) - positive
     slopes = C * standard(matrix).T @ residual
@@ -168,7 +168,7 @@ def test_a_sparse_matrix_gives_the_same(problem: Callable[..., Problem]) -> None
     matrix, positive = problem(n_columns=200, density=0.2)
     for l1_ratio in (1.0, 0.0):
         dense, sparse = (
-            next(elastic_net_path(each, positive, [0.5], l1_ratio=l1_ratio, tolerance=1e-9))
+            next(fit_elastic_net_path(each, positive, [0.5], l1_ratio=l1_ratio, tolerance=1e-9))
             for each in (matrix, csr_matrix(matrix))
         )
         scores = [matrix[:, each.columns] @ each.coefficients + each.intercept for each in (dense, sparse)]
@@ -177,8 +177,8 @@ def test_a_sparse_matrix_gives_the_same(problem: Callable[..., Problem]) -> None
 
 def test_a_value_does_not_depend_on_the_others_of_its_path(problem: Callable[..., Problem]) -> None:
     matrix, positive = problem(n_columns=300)
-    alone = next(elastic_net_path(matrix, positive, [0.3]))
-    among = list(elastic_net_path(matrix, positive, [5.0, 0.02, 0.3, 0.1]))[2]
+    alone = next(fit_elastic_net_path(matrix, positive, [0.3]))
+    among = list(fit_elastic_net_path(matrix, positive, [5.0, 0.02, 0.3, 0.1]))[2]
     assert np.array_equal(alone.columns, among.columns)
     assert np.array_equal(alone.coefficients, among.coefficients)
     assert alone.intercept == among.intercept
@@ -187,7 +187,7 @@ def test_a_value_does_not_depend_on_the_others_of_its_path(problem: Callable[...
 def test_a_strong_penalty_leaves_the_prior_alone(problem: Callable[..., Problem]) -> None:
     matrix, positive = problem()
     positive = np.arange(len(positive)) < 10
-    (solution,) = elastic_net_path(matrix, positive, [1e-6])
+    (solution,) = fit_elastic_net_path(matrix, positive, [1e-6])
     assert len(solution.columns) == 0
     assert solution.intercept == pytest.approx(np.log(10 / 30), abs=1e-4)
 
@@ -196,14 +196,14 @@ def test_constant_columns_have_no_coefficient(problem: Callable[..., Problem]) -
     matrix, positive = problem()
     matrix[:, [3, 5]] = 7.0, 0.0
     for l1_ratio in (1.0, 0.0):
-        (solution,) = elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio)
+        (solution,) = fit_elastic_net_path(matrix, positive, [1.0], l1_ratio=l1_ratio)
         assert not set(solution.columns) & {3, 5}
 
 
 def test_separable_classes_end(problem: Callable[..., Problem]) -> None:
     matrix, _ = problem()
     positive = matrix[:, 0] > np.median(matrix[:, 0])
-    (solution,) = elastic_net_path(matrix, positive, [1e4])
+    (solution,) = fit_elastic_net_path(matrix, positive, [1e4])
     odds = matrix[:, solution.columns] @ solution.coefficients + solution.intercept
     assert np.array_equal(odds > 0, positive)
     assert np.isfinite(solution.coefficients).all()
@@ -212,10 +212,10 @@ def test_separable_classes_end(problem: Callable[..., Problem]) -> None:
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), "1"])
 def test_a_bad_penalty_is_refused(problem: Callable[..., Problem], bad: object) -> None:
     with pytest.raises(InputError, match="C: expected a number above 0"):
-        list(elastic_net_path(*problem(), [bad]))  # type: ignore[list-item]
+        list(fit_elastic_net_path(*problem(), [bad]))  # type: ignore[list-item]
 
 
 def test_one_class_is_refused(problem: Callable[..., Problem]) -> None:
     matrix, positive = problem()
     with pytest.raises(InputError, match="expected two classes"):
-        list(elastic_net_path(matrix, np.ones_like(positive), [1.0]))
+        list(fit_elastic_net_path(matrix, np.ones_like(positive), [1.0]))

@@ -9,24 +9,24 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.gapped import GappedKmerLogisticRegression, gapped_offsets
+from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from tests.conftest import random_sequences, write_cohort
 
 
 def test_every_way_of_leaving_out_a_place() -> None:
-    assert gapped_offsets(3, 0) == [(0, 1, 2)]
-    assert gapped_offsets(3, 1) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
-    assert gapped_offsets(4, 1) == [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 3, 4), (0, 2, 3, 4)]
-    assert gapped_offsets(2, 2) == [(0, 1), (0, 2), (0, 3)]
-    assert gapped_offsets(1, 3) == [(0,)]
+    assert list_gapped_offsets(3, 0) == [(0, 1, 2)]
+    assert list_gapped_offsets(3, 1) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
+    assert list_gapped_offsets(4, 1) == [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 3, 4), (0, 2, 3, 4)]
+    assert list_gapped_offsets(2, 2) == [(0, 1), (0, 2), (0, 3)]
+    assert list_gapped_offsets(1, 3) == [(0,)]
 
 
 @pytest.mark.parametrize(("k", "max_gap", "message"), [(0, 0, "k: "), (7, 0, "k: "), (3, 5, "max_gap"), (3, -1, "max")])
 def test_other_patterns_are_refused(k: int, max_gap: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        gapped_offsets(k, max_gap)
+        list_gapped_offsets(k, max_gap)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_features_are_kmers_and_shares_of_genes(gapped: tuple[RepertoireData
     model = GappedKmerLogisticRegression(k=2, max_gap=1).fit(cohort, y)
     assert model.v_names_.tolist() == ["TRBV1", "TRBV2"]
     assert model.j_names_.tolist() == []
-    rows = np.asarray(model._rows(cohort[:3]))
+    rows = np.asarray(model._compute_features(cohort[:3]))
     assert rows.shape == (3, 2 * 400 + 2)
     table = cohort[0].to_frame()
     assert rows[0, -2:] == pytest.approx(
@@ -74,13 +74,13 @@ def test_the_features_are_kmers_and_shares_of_genes(gapped: tuple[RepertoireData
 def test_without_genes(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
     cohort, y = gapped
     model = GappedKmerLogisticRegression(k=2, max_gap=0, genes="none").fit(cohort, y)
-    assert np.asarray(model._rows(cohort)).shape == (40, 400)
+    assert np.asarray(model._compute_features(cohort)).shape == (40, 400)
 
 
 def test_long_kmers_are_sparse_and_learn(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
     cohort, y = gapped
     model = GappedKmerLogisticRegression(k=5, max_gap=0, C=1.0).fit(cohort, y)
-    rows = model._rows(cohort)
+    rows = model._compute_features(cohort)
     assert rows.shape == (40, 20**5 + 2)
     assert not isinstance(rows, np.ndarray)
     assert np.isfinite(model.decision_function(cohort)).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deeprc.baselines.inner_folds import grouped_folds, inner_folds
+from deeprc.baselines.inner_folds import assign_grouped_folds, assign_inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
 
 DIGESTS = [f"{number:04x}" for number in np.random.default_rng(0).permutation(65536)[:60]]
@@ -12,14 +12,14 @@ STRATA = np.arange(60) % 3 // 2  # 40 and 20
 
 
 def test_single_repertoires_are_stratified_to_the_last() -> None:
-    folds = grouped_folds(DIGESTS, STRATA, 10)
+    folds = assign_grouped_folds(DIGESTS, STRATA, 10)
     assert np.bincount(folds[STRATA == 0]).tolist() == [4] * 10
     assert np.bincount(folds[STRATA == 1]).tolist() == [2] * 10
 
 
 def test_groups_stay_together_and_folds_are_even() -> None:
     groups = np.random.default_rng(1).integers(0, 25, 60)
-    folds = grouped_folds(DIGESTS, STRATA, 5, groups=groups)
+    folds = assign_grouped_folds(DIGESTS, STRATA, 5, groups=groups)
     assert all(len(set(folds[groups == group])) == 1 for group in set(groups.tolist()))
     assert np.bincount(folds).min() >= 9
 
@@ -29,30 +29,30 @@ def test_equal_repertoires_join_groups() -> None:
     digests[7] = digests[40] = "same"
     groups[40] = 41  # 7 is equal to 40, which is of one donor with 41
     for repeat in range(5):
-        folds = grouped_folds(digests, STRATA, 10, groups=groups, repeat=repeat)
+        folds = assign_grouped_folds(digests, STRATA, 10, groups=groups, repeat=repeat)
         assert folds[7] == folds[40] == folds[41]
-        alone = grouped_folds(digests, STRATA, 10, repeat=repeat)
+        alone = assign_grouped_folds(digests, STRATA, 10, repeat=repeat)
         assert alone[7] == alone[40]
 
 
 def test_the_order_does_not_matter_and_repeats_differ() -> None:
     order, groups = np.random.default_rng(2).permutation(60), np.arange(60) // 2
-    shuffled = grouped_folds([DIGESTS[i] for i in order], STRATA[order], 10, groups=groups[order])
-    first, second = (grouped_folds(DIGESTS, STRATA, 10, groups=groups, repeat=repeat) for repeat in range(2))
+    shuffled = assign_grouped_folds([DIGESTS[i] for i in order], STRATA[order], 10, groups=groups[order])
+    first, second = (assign_grouped_folds(DIGESTS, STRATA, 10, groups=groups, repeat=repeat) for repeat in range(2))
     np.testing.assert_array_equal(shuffled, first[order])
     assert (first != second).mean() > 0.5
 
 
 def test_there_are_as_many_folds_as_units_of_the_rarest_stratum() -> None:
-    assert grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10).max() == 3
-    assert grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 1
-    assert grouped_folds(DIGESTS, (np.arange(60) < 2).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 0
+    assert assign_grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10).max() == 3
+    assert assign_grouped_folds(DIGESTS, (np.arange(60) < 4).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 1
+    assert assign_grouped_folds(DIGESTS, (np.arange(60) < 2).astype(np.int64), 10, groups=np.arange(60) // 2).max() == 0
 
 
 def test_inner_folds_separate_no_donor(cohort: RepertoireDataset) -> None:
     positive, groups = np.arange(len(cohort)) % 3 == 0, np.arange(len(cohort)) // 2
-    folds = inner_folds(cohort, positive, 5, groups)
+    folds = assign_inner_folds(cohort, positive, 5, groups)
     digests = [repertoire.digest() for repertoire in cohort]
-    np.testing.assert_array_equal(folds, grouped_folds(digests, positive.astype(np.int64), 5, groups=groups))
+    np.testing.assert_array_equal(folds, assign_grouped_folds(digests, positive.astype(np.int64), 5, groups=groups))
     assert (folds[::2] == folds[1::2]).all()
-    assert (inner_folds(cohort, positive, 5)[::2] != inner_folds(cohort, positive, 5)[1::2]).any()
+    assert (assign_inner_folds(cohort, positive, 5)[::2] != assign_inner_folds(cohort, positive, 5)[1::2]).any()

@@ -23,7 +23,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
@@ -168,11 +168,11 @@ def test_gram_is_the_kernel_of_the_representations(
     kmer_offsets: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernels, "_rows_at_a_time", lambda whole, n_kmers: 4)
+    monkeypatch.setattr(kernels, "_choose_chunk_size", lambda whole, n_kmers: 4)
     cohort = cohort_factory(6, 40)
     counts = np.array([count_kmers(r.residues, r.lengths, kmer_offsets) for r in cohort])
     rows = (counts / cohort.n_sequences[:, None]).astype(np.float32)
-    u = kmer_frequencies(cohort, kmer_offsets)
+    u = compute_kmer_frequencies(cohort, kmer_offsets)
     np.testing.assert_allclose(u if isinstance(u, np.ndarray) else u.toarray(), rows, rtol=1e-6)
     found = gram(cohort, kind, kmer_offsets)
     some = rows[:, (counts > 0).any(axis=0)]
@@ -186,7 +186,7 @@ def test_gram_is_the_kernel_of_the_representations(
 
 
 def test_weights_are_the_counts(cohort: RepertoireDataset) -> None:
-    u = kmer_frequencies(cohort, (0, 1), weighted=True)
+    u = compute_kmer_frequencies(cohort, (0, 1), weighted=True)
     for row, repertoire in zip(u, cohort, strict=True):
         expected = count_kmers(repertoire.residues, repertoire.lengths, (0, 1), weights=repertoire.counts)
         np.testing.assert_allclose(row, expected / repertoire.counts.sum(), rtol=1e-6)
@@ -198,10 +198,12 @@ def test_similarity_is_the_same_from_the_cache_and_between_containers(
 ) -> None:
     one, other = cohort_factory(12, 40, seed=1), cohort_factory(9, 30, seed=2)
     again = open_dataset(one.container.path)
-    expected = cross_kernel(kmer_frequencies(one), kmer_frequencies(one), kind)
+    expected = cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(one), kind)
     assert np.array_equal(similarity(one[[3, 1]], again[5:], kind), expected[[3, 1]][:, 5:])
     between = similarity(one, other[::-1], kind)
-    assert np.array_equal(between, cross_kernel(kmer_frequencies(one), kmer_frequencies(other), kind)[:, ::-1])
+    assert np.array_equal(
+        between, cross_kernel(compute_kmer_frequencies(one), compute_kmer_frequencies(other), kind)[:, ::-1]
+    )
     assert 0 < between.max() < 1
 
 

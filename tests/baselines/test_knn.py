@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from deeprc.baselines.kernels import KINDS, cross_kernel, gram
-from deeprc.baselines.knn import KNN, mean_of_nearest
+from deeprc.baselines.knn import KNN, average_nearest
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 
 
@@ -49,10 +49,10 @@ def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) 
 def test_equally_near_ones_share_the_votes() -> None:
     kernel = np.array([[0.5, 0.9, 0.5, 0.2, 0.5, 0.0]])
     positive = np.array([[True, False, False, True, True, False]])
-    found = mean_of_nearest(kernel, positive, np.arange(1, 7))[:, 0]
+    found = average_nearest(kernel, positive, np.arange(1, 7))[:, 0]
     # the nearest is negative; the next three have 2/3 of a vote each; then comes a positive one, then a negative one
     np.testing.assert_allclose(found, [0, (2 / 3) / 2, (4 / 3) / 3, 2 / 4, 3 / 5, 3 / 6], atol=1e-15)
-    every = mean_of_nearest(np.zeros((1, 6)), positive, np.arange(1, 7))[:, 0]
+    every = average_nearest(np.zeros((1, 6)), positive, np.arange(1, 7))[:, 0]
     np.testing.assert_allclose(every, 0.5, atol=1e-15)
 
 
@@ -100,7 +100,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     y = labels(cohort)
     knn = KNN(kernel="jaccard", n_neighbors=4).fit(cohort, y)
     scores = knn.decision_function(other)
-    kernel = cross_kernel(kmer_frequencies(other), kmer_frequencies(cohort), "jaccard")
+    kernel = cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "jaccard")
     for row, score in zip(kernel, scores, strict=True):
         bound = np.sort(row)[-4]
         inside = row > bound

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.known_motif import KnownMotif, motif_scores
+from deeprc.baselines.known_motif import KnownMotif, score_motifs
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -68,7 +68,7 @@ def test_a_score_is_what_a_plain_search_counts(dataset: RepertoireDataset) -> No
     signals = dataset.container.simulation["signals"]
     for overlap, plain in (("binary", plain_binary), ("continuous", plain_continuous)):
         expected = [plain(repertoire.sequences.decode(), ["SFEN", "SF.EN"]) for repertoire in dataset]
-        np.testing.assert_allclose(motif_scores(dataset, signals, overlap), expected, rtol=1e-12)
+        np.testing.assert_allclose(score_motifs(dataset, signals, overlap), expected, rtol=1e-12)
         model = KnownMotif(overlap=overlap).fit(dataset, status(dataset))
         np.testing.assert_allclose(model.decision_function(dataset), expected, rtol=1e-12)
         assert roc_auc_score(status(dataset) == "positive", model.predict_proba(dataset)[:, 1]) > 0.95
@@ -76,7 +76,7 @@ def test_a_score_is_what_a_plain_search_counts(dataset: RepertoireDataset) -> No
 
 def test_signals_of_the_negative_class_are_subtracted(tmp_path: Path) -> None:
     dataset = simulated(tmp_path / "both.h5", BOTH)
-    scores = motif_scores(dataset, dataset.container.simulation["signals"])
+    scores = score_motifs(dataset, dataset.container.simulation["signals"])
     texts = [repertoire.sequences.decode() for repertoire in dataset]
     expected = [plain_binary(each, ["WWH", "YHY"]) - plain_binary(each, ["MKM"]) for each in texts]
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
@@ -87,7 +87,7 @@ def test_conserved_ends_are_not_searched_where_positions_are_imgt(tmp_path: Path
     signal = MotifSignal((Motif("LDR"),), 0.1, position="imgt", imgt_positions={"109": 1.0})
     dataset = simulated(tmp_path / "imgt.h5", (signal,))
     expected = [plain_binary([text[1:-1] for text in repertoire.sequences.decode()], ["LDR"]) for repertoire in dataset]
-    np.testing.assert_allclose(motif_scores(dataset, dataset.container.simulation["signals"]), expected, rtol=1e-12)
+    np.testing.assert_allclose(score_motifs(dataset, dataset.container.simulation["signals"]), expected, rtol=1e-12)
 
 
 def test_the_recipe_says_which_class_is_positive(dataset: RepertoireDataset) -> None:

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from deeprc.baselines.adam import AdamSettings, AdamState, draw_batches, train
 from deeprc.baselines.logistic import AdamLogisticRegression, LogisticRegression
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 
 
@@ -61,7 +61,7 @@ def test_batches_are_permutations_cut_up() -> None:
 
 def test_the_converged_one_is_scikit_learns(cohort: RepertoireDataset) -> None:
     y = labels(cohort)
-    u = np.asarray(kmer_frequencies(cohort, (0, 1)), np.float64)
+    u = np.asarray(compute_kmer_frequencies(cohort, (0, 1)), np.float64)
     varies = u.std(axis=0) > 0
     z = (u[:, varies] - u[:, varies].mean(axis=0)) / u[:, varies].std(axis=0)
     ours = LogisticRegression(penalty="l2", C=0.1, kmer_offsets=[0, 1]).fit(cohort, y)

@@ -18,18 +18,18 @@ from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 from deeprc.baselines.atchley import ATCHLEY_FACTORS
-from deeprc.baselines.kmer_abundance import kmer_abundances
+from deeprc.baselines.kmer_abundance import load_kmer_abundances
 from deeprc.baselines.logistic_mil import LogisticMIL
-from deeprc.baselines.logistic_mil_kernel import _highest
+from deeprc.baselines.logistic_mil_kernel import _find_highest
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
-from deeprc.datasets.kmers import kmer_names
+from deeprc.datasets.kmers import list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.labels import canonical_order
 
-NAMES = kmer_names(4)
+NAMES = list_kmers(4)
 CODES = {name: code for code, name in enumerate(NAMES)}
 Bag = list[tuple[str, int]]
 
@@ -84,7 +84,7 @@ def bag_features(dataset: RepertoireDataset, abundance: str) -> list[NDArray[np.
 @pytest.mark.parametrize("abundance", ["4mer", "tcrb"])
 @pytest.mark.parametrize("trim", [0, 3])
 def test_abundances_are_those_of_a_naive_count(tiny: RepertoireDataset, abundance: Any, trim: int) -> None:
-    known = kmer_abundances(tiny[:2], abundance, trim=trim)
+    known = load_kmer_abundances(tiny[:2], abundance, trim=trim)
     assert known.highest.shape == known.lowest.shape == (12, 160_000)  # the whole container's
     for row, repertoire in enumerate(tiny):
         of: dict[str, list[float]] = defaultdict(list)
@@ -111,7 +111,7 @@ def test_abundances_are_those_of_a_naive_count(tiny: RepertoireDataset, abundanc
 
 def test_a_sequence_counts_as_often_as_its_abundance_says(tmp_path: Path) -> None:
     dataset = written(tmp_path / "c.h5", [[("CASSF", 3), ("CASSW", 1), ("AY", 4)]])
-    by_kmer, by_sequence = kmer_abundances(dataset, "4mer"), kmer_abundances(dataset, "tcrb")
+    by_kmer, by_sequence = load_kmer_abundances(dataset, "4mer"), load_kmer_abundances(dataset, "tcrb")
     assert np.exp(by_kmer.highest[0, CODES["CASS"]]) == pytest.approx(4 / 8)
     assert np.exp(by_kmer.highest[0, CODES["ASSF"]]) == pytest.approx(3 / 8)
     assert np.exp(by_sequence.highest[0, CODES["CASS"]]) == pytest.approx(3 / 8)  # also of those without a 4-mer
@@ -159,7 +159,7 @@ def test_the_search_is_exact_whatever_it_begins_with(slope: float) -> None:
         scores[values > 0] = -np.inf
         expected = scores.max(), int(np.flatnonzero(scores == scores.max())[0])
         for guess in (-1, int(np.flatnonzero(values <= 0)[-1]), expected[1]):
-            score, code = _highest(values, bounds, tables, slope, guess)
+            score, code = _find_highest(values, bounds, tables, slope, guess)
             assert (score, code) == expected
 
 
@@ -172,7 +172,7 @@ def test_training_is_that_of_torch(tiny: RepertoireDataset, abundance: Any) -> N
     model.fit(tiny, labels)
     order = [row for row in canonical_order(tiny, labels).tolist() if row < 10]  # the others have no 4-mer
     bags = [bag_features(tiny, abundance)[row] for row in order]
-    known = kmer_abundances(tiny, abundance)
+    known = load_kmer_abundances(tiny, abundance)
     distinct = [
         np.array([features(NAMES[c], float(r[c])) for c in np.flatnonzero(r <= 0)]) for r in known.highest[order]
     ]

@@ -15,13 +15,13 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.carriers import Carriers, find_associated_clones
-from deeprc.baselines.held_out_clones import held_out_counts
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.held_out_clones import count_held_out_clones
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import distinct_clones, shared_clones, take_sequences
+from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, take_sequences
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -143,10 +143,10 @@ def test_the_published_way_by_a_loop(public: RepertoireDataset) -> None:
 def test_held_out_counts_are_those_of_a_loop(public: RepertoireDataset, cross_fit: bool, rows: np.ndarray) -> None:
     """Nested: without the fold that is held out to be tested on, and without the repertoire's own."""
     X, y = public[rows], Y[rows]
-    folds = inner_folds(X, y == 1, 4)
+    folds = assign_inner_folds(X, y == 1, 4)
     thresholds = np.array([0.3, 0.1, 0.02])
-    clones = shared_clones(X, ["v_call", "j_call"])
-    found = held_out_counts(clones, X, Carriers.of(X, y == 1), folds, thresholds, cross_fit=cross_fit)
+    clones = find_shared_clones(X, ["v_call", "j_call"])
+    found = count_held_out_clones(clones, X, Carriers.of(X, y == 1), folds, thresholds, cross_fit=cross_fit)
     assert found.shape == (3, len(rows), 5)
     sets = sets_of(X)
     chosen: dict[tuple[float, frozenset[int]], set[Clone]] = {}
@@ -181,7 +181,7 @@ def test_repertoires_of_a_donor_are_one_carrier(public: RepertoireDataset, is_mi
     """40 repertoires of 22 donors; donors have one label, or some have both."""
     groups = np.random.default_rng(0).integers(0, 22, N)
     y = Y if is_mixed else groups % 2
-    clones = shared_clones(public, ["v_call", "j_call"])
+    clones = find_shared_clones(public, ["v_call", "j_call"])
     found = find_associated_clones(clones, Carriers.of(public, y, groups), 0.2)
     expected = donor_tables(public, y, groups, 0.2)
     chosen = CloneSet(take_sequences(public, clones.representative[found.indices], ["v_call", "j_call"])).to_frame()
@@ -199,9 +199,9 @@ def test_repertoires_of_a_donor_are_one_carrier(public: RepertoireDataset, is_mi
 def test_held_out_counts_know_donors(public: RepertoireDataset) -> None:
     groups = np.random.default_rng(1).integers(0, 24, N)
     y, thresholds = groups % 2, np.array([0.3, 0.1])
-    folds = inner_folds(public, y == 1, 4, groups)
-    clones = shared_clones(public, ["v_call", "j_call"])
-    found = held_out_counts(clones, public, Carriers.of(public, y, groups), folds, thresholds)
+    folds = assign_inner_folds(public, y == 1, 4, groups)
+    clones = find_shared_clones(public, ["v_call", "j_call"])
+    found = count_held_out_clones(clones, public, Carriers.of(public, y, groups), folds, thresholds)
     sets = sets_of(public)
     for held_out in range(5):
         for own in range(4):
@@ -235,10 +235,10 @@ def test_the_threshold_has_the_least_cross_entropy(public: RepertoireDataset) ->
     np.testing.assert_array_equal(model.thresholds_, sorted(thresholds, reverse=True))
     assert model.p_value_ == model.thresholds_[np.argmin(model.cross_entropy_)]
     np.testing.assert_allclose(model.cross_entropy_[-1], np.log(2))  # nothing passes: the prior
-    folds = inner_folds(public, Y == 1, 5)
-    clones = shared_clones(public, ["v_call", "j_call"])
-    n = distinct_clones(public, ["v_call", "j_call"])
-    k = held_out_counts(clones, public, Carriers.of(public, Y == 1), folds, np.array([0.1]), cross_fit=True)[0]
+    folds = assign_inner_folds(public, Y == 1, 5)
+    clones = find_shared_clones(public, ["v_call", "j_call"])
+    n = count_distinct_clones(public, ["v_call", "j_call"])
+    k = count_held_out_clones(clones, public, Carriers.of(public, Y == 1), folds, np.array([0.1]), cross_fit=True)[0]
     losses = np.zeros(N)
     for fold in range(5):
         out = folds == fold

@@ -14,13 +14,13 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from deeprc.baselines.boosted import BoostedTreesRegressor
-from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, size_features
+from deeprc.baselines.controls import RepertoireSizeRidge, VGeneUsageRidge, compute_size_features
 from deeprc.baselines.diversity import DiversityRidge
 from deeprc.baselines.kernels import gram
 from deeprc.baselines.knn import KNNRegressor
 from deeprc.baselines.logistic import KmerRidge
-from deeprc.baselines.ridge import ridge_path
-from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, control_columns
+from deeprc.baselines.ridge import fit_ridge_path
+from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge, list_control_columns
 from deeprc.baselines.svm import SVMRegressor
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -111,7 +111,7 @@ def test_ridge_is_scikit_learns(cohort: RepertoireDataset) -> None:
     rows, y = rng.normal(3, 2, (25, 7)), rng.normal(size=25)
     rows[:, 3] = 5.0  # constant: left out
     standard = (rows - rows.mean(0)) / np.where(rows.std(0) > 0, rows.std(0), 1)
-    for C, solution in zip([0.1, 4.0], ridge_path(rows, y, [0.1, 4.0]), strict=True):
+    for C, solution in zip([0.1, 4.0], fit_ridge_path(rows, y, [0.1, 4.0]), strict=True):
         known = Ridge(alpha=1 / C).fit(standard / np.sqrt(6), y)
         found = rows[:, solution.columns] @ solution.coefficients + solution.intercept
         np.testing.assert_allclose(found, known.predict(standard / np.sqrt(6)), rtol=1e-9)
@@ -119,7 +119,7 @@ def test_ridge_is_scikit_learns(cohort: RepertoireDataset) -> None:
 
 
 def test_ridge_on_sizes_and_svm_are_scikit_learns(cohort: RepertoireDataset, numbers: np.ndarray) -> None:
-    rows = np.array([size_features(repertoire.counts) for repertoire in cohort])
+    rows = np.array([compute_size_features(repertoire.counts) for repertoire in cohort])
     standard = (rows - rows[:20].mean(0)) / rows[:20].std(0)
     known = Ridge(alpha=1.0).fit(standard[:20] / 3, numbers[:20]).predict(standard[20:] / 3)
     np.testing.assert_allclose(RepertoireSizeRidge().fit(cohort[:20], numbers[:20]).predict(cohort[20:]), known)
@@ -170,7 +170,7 @@ def test_columns_that_a_control_can_read() -> None:
             "empty": np.nan,
         }
     )
-    assert control_columns(table, left_out={"target"}) == ["age", "site", "half"]
+    assert list_control_columns(table, left_out={"target"}) == ["age", "site", "half"]
 
 
 def test_the_sheet_control_reads_categories_numbers_and_what_is_missing(cohort: RepertoireDataset) -> None:

@@ -18,7 +18,7 @@ from deeprc.baselines.svm import SVM, _solve
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.kmers import count_kmers
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 
 COSTS = [1e-6, 0.01, 0.3, 1.0, 1.7, 50.0, 1e6]
@@ -117,7 +117,7 @@ def test_repertoires_of_another_container(cohort: RepertoireDataset, other: Repe
     svm = SVM().fit(cohort, y)
     assert "support_" not in vars(svm)
     scores = svm.decision_function(other)
-    kernel = cross_kernel(kmer_frequencies(other), kmer_frequencies(cohort), "minmax")
+    kernel = cross_kernel(compute_kmer_frequencies(other), compute_kmer_frequencies(cohort), "minmax")
     expected = SVC(kernel="precomputed", tol=1e-10).fit(gram(cohort, "minmax"), y).decision_function(kernel)
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     empty = other.n_sequences == 0

@@ -8,11 +8,11 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines import public_clones
 from deeprc.baselines.diversity import Diversity
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, cross_fit, fold_aucs, mixed_folds
-from deeprc.benchmarking.search import with_setting
+from deeprc.benchmarking.cross_fitting import are_mixed, assign_mixed_folds, cross_fit, fold_aucs
+from deeprc.benchmarking.search import apply_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -41,7 +41,7 @@ def test_each_setting_is_fitted_without_the_fold(
     for fold in range(3):
         inside, outside = fold_of != fold, fold_of == fold
         for row, setting in enumerate(settings):
-            model = with_setting(estimator, setting).fit(cohort[inside], y[inside])
+            model = apply_setting(estimator, setting).fit(cohort[inside], y[inside])
             known = model.decision_function(cohort[inside])
             scores[row, outside] = (model.decision_function(cohort[outside]) - known.mean()) / (known.std() or np.inf)
             aucs[fold, row] = roc_auc_score(y[outside], scores[row, outside])
@@ -79,16 +79,16 @@ def test_the_auc_is_the_mean_over_folds() -> None:
 
 def test_folds_have_both_classes_and_separate_no_donor(cohort: RepertoireDataset) -> None:
     positive = (cohort.metadata["status"] == "case").to_numpy()
-    np.testing.assert_array_equal(mixed_folds(cohort, positive, 5), inner_folds(cohort, positive, 5))
+    np.testing.assert_array_equal(assign_mixed_folds(cohort, positive, 5), assign_inner_folds(cohort, positive, 5))
     rank = np.zeros(len(cohort), np.int64)
     for label in (False, True):
         rank[positive == label] = np.arange((positive == label).sum())
     groups = np.where(positive, rank // 5, 100 + rank // 5)  # three donors of each class
-    folds = mixed_folds(cohort, positive, 5, groups)
+    folds = assign_mixed_folds(cohort, positive, 5, groups)
     assert folds.max() == 2
     assert are_mixed(folds, positive.astype(np.int64))
     assert all(len(set(folds[groups == group])) == 1 for group in set(groups.tolist()))
-    assert not mixed_folds(cohort, positive, 5, positive.astype(np.int64)).any()  # one donor of each class
+    assert not assign_mixed_folds(cohort, positive, 5, positive.astype(np.int64)).any()  # one donor of each class
 
 
 def test_estimators_that_make_folds_get_the_donors(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def test_estimators_that_make_folds_get_the_donors(cohort: RepertoireDataset, mo
 
     def note(X: RepertoireDataset, positive: np.ndarray, n_folds: int, own: np.ndarray) -> np.ndarray:
         seen.append(own)
-        return inner_folds(X, positive, n_folds, own)
+        return assign_inner_folds(X, positive, n_folds, own)
 
-    fold_of = mixed_folds(cohort, y == 1, 3, groups)
-    monkeypatch.setattr(public_clones, "inner_folds", note)
+    fold_of = assign_mixed_folds(cohort, y == 1, 3, groups)
+    monkeypatch.setattr(public_clones, "assign_inner_folds", note)
     cross_fit(PublicClones(), [{}], cohort, y, fold_of, groups)
     assert [len(set(own.tolist())) for own in seen] == [len(set(groups[fold_of != fold].tolist())) for fold in range(3)]

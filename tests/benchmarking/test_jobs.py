@@ -18,7 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.benchmarking.jobs import Job, job_key, run_benchmark_jobs, run_job, seconds_left
+from deeprc.benchmarking.jobs import Job, estimate_seconds_left, job_key, run_benchmark_jobs, run_job
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -182,7 +182,7 @@ def test_a_container_that_was_made_anew_is_opened_anew(
     os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 1))
     from deeprc.benchmarking import jobs
 
-    assert "note" in jobs._opened(str(path)).metadata
+    assert "note" in jobs._open_cohort(str(path)).metadata
 
 
 def test_errors_are_outcomes_of_one_line(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
@@ -340,11 +340,11 @@ def test_the_time_left(toys: ModuleType, make: Callable[..., Job]) -> None:
         (job("a", "search"), {"seconds": 3.0}),
         (job("a", "final"), {"seconds": 8.0}),
     ]
-    assert seconds_left([], [job("a", "search")], running=1) is None
-    assert seconds_left(done, [], running=1) == 0
-    assert seconds_left(done, [job("a", "search")], running=1) == 2
-    assert seconds_left(done, [job("a", "search"), job("a", "final")], running=2) == 5
-    left = seconds_left(done, [job("b", "search"), job("a", "search")], running=1)
+    assert estimate_seconds_left([], [job("a", "search")], running=1) is None
+    assert estimate_seconds_left(done, [], running=1) == 0
+    assert estimate_seconds_left(done, [job("a", "search")], running=1) == 2
+    assert estimate_seconds_left(done, [job("a", "search"), job("a", "final")], running=2) == 5
+    left = estimate_seconds_left(done, [job("b", "search"), job("a", "search")], running=1)
     assert left is not None
     assert math.isclose(left, 4 + 2)  # what has not been seen yet takes as long as all on average
 

@@ -9,7 +9,7 @@ import yaml
 from scipy.stats import kstest
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.search import Search, parse_search, with_setting
+from deeprc.benchmarking.search import Search, apply_setting, parse_search
 from deeprc.config import load_config
 from deeprc.errors import InputError
 
@@ -141,23 +141,23 @@ class Thing(BaseEstimator):  # type: ignore[misc]
 def test_a_setting_makes_a_new_estimator() -> None:
     thing = Thing(2.0)
     thing.fitted_ = True
-    other = with_setting(thing, {"C": 5})
+    other = apply_setting(thing, {"C": 5})
     assert (other.C, thing.C, hasattr(other, "fitted_")) == (5, 2.0, False)
-    assert with_setting(thing, {}).get_params() == {"C": 2.0, "extra": None, "inner": None}
+    assert apply_setting(thing, {}).get_params() == {"C": 2.0, "extra": None, "inner": None}
 
 
 def test_dotted_names_set_keys() -> None:
     thing = Thing(extra={"a": 1, "b": 2})
-    other = with_setting(thing, {"extra.b": 3, "extra.c": 4, "C": 9})
+    other = apply_setting(thing, {"extra.b": 3, "extra.c": 4, "C": 9})
     assert (other.C, other.extra) == (9, {"a": 1, "b": 3, "c": 4})
     assert thing.extra == {"a": 1, "b": 2}
-    assert with_setting(Thing(), {"extra.b": 3}).extra == {"b": 3}
-    assert with_setting(thing, {"extra": {"z": 0}, "extra.b": 3}).extra == {"z": 0, "b": 3}
-    assert with_setting(thing, {"extra": {}, "extra.b": 3}).extra == {"b": 3}
+    assert apply_setting(Thing(), {"extra.b": 3}).extra == {"b": 3}
+    assert apply_setting(thing, {"extra": {"z": 0}, "extra.b": 3}).extra == {"z": 0, "b": 3}
+    assert apply_setting(thing, {"extra": {}, "extra.b": 3}).extra == {"b": 3}
 
 
 def test_names_of_an_estimator_inside_another() -> None:
-    assert with_setting(Thing(inner=Thing()), {"inner__C": 4}).inner.C == 4
+    assert apply_setting(Thing(inner=Thing()), {"inner__C": 4}).inner.C == 4
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_names_of_an_estimator_inside_another() -> None:
 )
 def test_unknown_parameters(setting: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        with_setting(Thing(), setting)
+        apply_setting(Thing(), setting)
 
 
 def paper_search(preset: str, name: str) -> tuple[Search, dict[str, Any]]:

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from sklearn.metrics import log_loss
 
-from deeprc.benchmarking.latex import _latex, render_latex
-from deeprc.benchmarking.markdown import _escaped, render_markdown
+from deeprc.benchmarking.latex import _render_cell, render_latex
+from deeprc.benchmarking.markdown import _escape_text, render_markdown
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.tables import _duration, chosen_settings, results_tsv
-from deeprc.errors import showing_parameters
+from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
 from deeprc.evaluation.reliability import calibration_error
@@ -276,16 +276,16 @@ def test_tables_show_parameters_as_their_reader_knows_them() -> None:
     known = [Caution("warning", "Use `group_by='donor'`.", "setup")]
     assert "- Use `group_by='donor'`.\n" in markdown(known=known)
     assert r"Use \textasciigrave{}group\_by='donor'\textasciigrave{}." in render_latex(result(known=known))
-    with showing_parameters(lambda text: text.replace("`group_by='donor'`", "--group-by donor")):
+    with use_parameter_renderer(lambda text: text.replace("`group_by='donor'`", "--group-by donor")):
         assert "- Use --group-by donor.\n" in markdown(known=known)
         assert "Use --group-by donor." in render_latex(result(known=known))
 
 
 def test_markdown_escapes() -> None:
-    assert _escaped("a|b *c* `d e` <0.001 <b> my_method _x_ e\\f\ng") == (
+    assert _escape_text("a|b *c* `d e` <0.001 <b> my_method _x_ e\\f\ng") == (
         r"a\|b \*c\* \`d e\` <0.001 \<b> my_method \_x\_ e\\f g"
     )
-    assert _escaped("Use `group_by='a_b'`") == "Use `group_by='a_b'`"  # a parameter is code
+    assert _escape_text("Use `group_by='a_b'`") == "Use `group_by='a_b'`"  # a parameter is code
 
 
 @pytest.mark.parametrize(
@@ -340,11 +340,11 @@ def test_latex_braces_match() -> None:
 
 
 def test_latex_escapes() -> None:
-    assert _latex(r"a_b & 5% $x$ #1 {y} ~ ^ \z <|>") == (
+    assert _render_cell(r"a_b & 5% $x$ #1 {y} ~ ^ \z <|>") == (
         r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z "
         r"\textless{}\textbar{}\textgreater{}"
     )
-    assert _latex("-") == "--"
+    assert _render_cell("-") == "--"
 
 
 def test_latex_rows_that_begin_like_an_option() -> None:

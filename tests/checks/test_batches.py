@@ -20,7 +20,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.evaluation.left_out import assign_left_out, left_out_values
+from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
@@ -75,7 +75,7 @@ def test_a_batch_is_found_out_within_it_and_when_it_is_left_out(compare: Callabl
 def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
     metadata = cohort.metadata
     tasks = parse_tasks(["status=sick"], metadata, source="a test")
-    assert left_out_values(metadata, "batch", "a test") == ["kit 1", "kit 2"]
+    assert list_left_out_values(metadata, "batch", "a test") == ["kit 1", "kit 2"]
     folds = assign_left_out(metadata, tasks, "batch")
     assert (folds == (metadata["batch"] == "kit 2")).all()
     metadata.loc[3, "batch"], metadata.loc[4, "status"] = None, None
@@ -85,7 +85,7 @@ def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="divides repertoires that 'person' keeps together"):
         assign_left_out(metadata, tasks, "batch", group_by="person")
     with pytest.raises(InputError, match="expected at least 2 values, found 1"):
-        left_out_values(metadata.assign(batch="one"), "batch", "a test")
+        list_left_out_values(metadata.assign(batch="one"), "batch", "a test")
 
 
 def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:

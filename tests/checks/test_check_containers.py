@@ -18,7 +18,7 @@ from deeprc.checks import container as checks_container
 from deeprc.checks.container import container_profiles, repertoire_hashes
 from deeprc.checks.folder import check_folder
 from deeprc.checks.of_run import check_for_training, read_checks
-from deeprc.checks.overlaps import overlaps
+from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
@@ -28,7 +28,7 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, people, subject_column
+from deeprc.evaluation.splits import SplitOptions, index_people, subject_column
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -103,7 +103,7 @@ def test_fingerprints_of_many_sequences() -> None:
 def test_every_pair_is_compared_where_it_is_asked_for() -> None:
     sketches = [np.array(values, np.uint64) for values in ([1, 2, 3], [2, 3, 9], [7, 8])]
     pairs = {
-        (pair.first, pair.second): (pair.shared, pair.sizes) for pair in overlaps(sketches, [True] * 3, every=True)
+        (pair.first, pair.second): (pair.shared, pair.sizes) for pair in find_overlaps(sketches, [True] * 3, every=True)
     }
     assert pairs == {(0, 1): (2, (3, 2)), (0, 2): (0, (3, 0)), (1, 2): (0, (2, 2))}
 
@@ -218,10 +218,10 @@ def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
         read_checks(tmp_path)
     with pytest.raises(InputError, match=r"exists, and checks\.json is not as `deeprc check` wrote it"):
         check_folder(tmp_path)
-    assert run_text._tested(tmp_path, []) == []
+    assert run_text._list_test_metrics(tmp_path, []) == []
     (tmp_path / "metrics.json").unlink()
     (tmp_path / "metrics.json").write_text('{"test": ' + "[" * 100_000)
-    assert run_text._tested(tmp_path, []) == []
+    assert run_text._list_test_metrics(tmp_path, []) == []
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
@@ -229,5 +229,5 @@ def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
     assert subject_column(cohort.metadata, "grade") == "grade"
     assert subject_column(cohort.metadata, "gone") == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
-    assert people(table, "who").tolist() == [0, 6, 1, 0, 9]
-    assert people(table, None).tolist() == [0, 1, 2, 3, 4]
+    assert index_people(table, "who").tolist() == [0, 6, 1, 0, 9]
+    assert index_people(table, None).tolist() == [0, 1, 2, 3, 4]

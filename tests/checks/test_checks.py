@@ -12,9 +12,9 @@ import pytest
 
 from deeprc.checks import CODES, check_cohort
 from deeprc.checks.features import sheet_features
-from deeprc.checks.overlaps import overlaps
+from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import hash_sequences
-from deeprc.checks.sheet import Subjects, _alike
+from deeprc.checks.sheet import Subjects, _are_alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.metadata import read_metadata
@@ -474,12 +474,12 @@ def test_overlaps_estimate_what_is_shared():
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 50_000, np.uint64)
     a, b = np.unique(hashes[:30_000]), np.unique(hashes[25_000:])  # 5,000 in common of 25,000
-    (pair,) = overlaps([a[:4096], b[:4096]], [True, True])
+    (pair,) = find_overlaps([a[:4096], b[:4096]], [True, True])
     assert pair.overlap == pytest.approx(0.2, abs=0.02)
     small = np.unique(hashes[26_000:26_500])  # all of it is in both
-    (pair,) = overlaps([b[:4096], small], [True, False])
+    (pair,) = find_overlaps([b[:4096], small], [True, False])
     assert pair.overlap == 1.0
-    assert overlaps([a[:10], np.unique(hashes[40_000:])[:10]], [True, True]) == []
+    assert find_overlaps([a[:10], np.unique(hashes[40_000:])[:10]], [True, True]) == []
 
 
 def test_hashes_know_residues_and_gene_names_but_not_their_codes():
@@ -577,7 +577,7 @@ def test_labels_that_look_alike(tmp_path, cohort):
     ],
 )
 def test_which_labels_look_alike(first, second, alike):
-    assert _alike(first, second, 1) is alike
+    assert _are_alike(first, second, 1) is alike
 
 
 def test_labels_are_found_without_being_named(tmp_path, cohort):
@@ -700,7 +700,7 @@ def test_repertoires_of_unknown_subjects_count_one_each(tmp_path, column):
     assert "too-few" not in codes(found, "note")
     sizes = [each for each in found.findings if each.code == "label-from-size"]
     assert [each.severity for each in sizes] == ["warning", "warning"]
-    subjects = Subjects(read_metadata(tmp_path / "sheet.tsv"), None).of_each().tolist()
+    subjects = Subjects(read_metadata(tmp_path / "sheet.tsv"), None).list_subjects().tolist()
     assert subjects == (["7", "7", *[None] * 38] if column else [None] * 40)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprc.config import load_config, presets
+from deeprc.config import list_presets, load_config
 from deeprc.settings import list_settings
 
 Deeprc = Callable[..., tuple[int, str, str]]
@@ -32,7 +32,7 @@ def test_a_preset_tells_where_it_differs(deeprc: Deeprc) -> None:
     assert "  batch_size=4 (whole number of at least 1)\n" in out
 
 
-@pytest.mark.parametrize("name", [*presets(), "n_kernels=64"])
+@pytest.mark.parametrize("name", [*list_presets(), "n_kernels=64"])
 def test_the_yaml_file_gives_the_same_configuration(deeprc: Deeprc, tmp_path: Path, name: str) -> None:
     code, out, _ = deeprc("config", name, "--yaml")
     assert code == 0

@@ -14,7 +14,7 @@ import pytest
 import deeprc
 from deeprc.checks.findings import Finding
 from deeprc.cli.flags import MessageFormatter, name_flags
-from deeprc.errors import show_parameters, showing_parameters
+from deeprc.errors import show_parameters, use_parameter_renderer
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_message_imports_no_other_command(tmp_path):
 def test_what_people_read_shows_parameters_as_they_know_them():
     finding = Finding("note", "mixed-chains", "several", "use `locus=TRB`")
     assert finding.to_text() == "note: mixed-chains: several\n    -> use `locus=TRB`"
-    with showing_parameters(name_flags):
+    with use_parameter_renderer(name_flags):
         assert finding.to_text() == "note: mixed-chains: several\n    -> use --locus TRB"
         assert finding.to_dict()["advice"] == "use `locus=TRB`"  # data
     assert show_parameters("`locus`") == "`locus`"

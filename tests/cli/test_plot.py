@@ -15,7 +15,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.figures import roc_figure
-from deeprc.interpretation.plotting import KINDS, FigureOptions, class_names, figure_of
+from deeprc.interpretation.plotting import KINDS, FigureOptions, class_names, make_figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.conftest import write_cohort
@@ -73,9 +73,9 @@ def test_figures_of_a_cohort(
 
 def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireDataset) -> None:
     options = FigureOptions(target="status")
-    kept = figure_of("roc", folder, options=options).axes[0].get_legend().get_texts()
+    kept = make_figure("roc", folder, options=options).axes[0].get_legend().get_texts()
     anew = (
-        figure_of("roc", folder, cohort.container.path, FigureOptions(target="status"), device="cpu")
+        make_figure("roc", folder, cohort.container.path, FigureOptions(target="status"), device="cpu")
         .axes[0]
         .get_legend()
     )
@@ -86,10 +86,10 @@ def test_predictions_are_the_runs_or_made_anew(folder: Path, cohort: RepertoireD
 
 def test_a_repertoire_alone(folder: Path, cohort: RepertoireDataset) -> None:
     path = cohort.container.path
-    figure = figure_of("attention", folder, path, FigureOptions(repertoire="rep.1"), device="cpu")
+    figure = make_figure("attention", folder, path, FigureOptions(repertoire="rep.1"), device="cpu")
     assert next(iter(figure.axes[0].get_legend().get_texts())).get_text() == "case (1 repertoires)"
     with pytest.raises(InputError, match=r"cohort\.h5: no repertoire 'rep\.99'"):
-        figure_of("attention", folder, path, FigureOptions(repertoire="rep.99"), device="cpu")
+        make_figure("attention", folder, path, FigureOptions(repertoire="rep.99"), device="cpu")
 
 
 def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> None:
@@ -108,7 +108,7 @@ def test_classes_of_each_kind_of_target(run: Run, cohort: RepertoireDataset) -> 
 
 
 def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireDataset) -> None:
-    figure = figure_of("metastable", folder, cohort.container.path, FigureOptions(target="grade"), device="cpu")
+    figure = make_figure("metastable", folder, cohort.container.path, FigureOptions(target="grade"), device="cpu")
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["high", "low", "mid"]
 
 
@@ -116,7 +116,7 @@ def test_metastable_sizes_by_another_target(folder: Path, cohort: RepertoireData
 def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset, tmp_path: Path, kind: str) -> None:
     other = write_cohort(tmp_path / "other.h5", [[], ["CAWWHWF"]], cohort.metadata.head(2)).container.path
     with pytest.raises(InputError, match=r"other\.h5: the repertoire 'rep\.0' has no sequences"):
-        figure_of(kind, folder, other, FigureOptions(repertoire="rep.0"), device="cpu")
+        make_figure(kind, folder, other, FigureOptions(repertoire="rep.0"), device="cpu")
 
 
 def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
@@ -124,7 +124,7 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
     from deeprc.interpretation.survey import survey
 
     options = FigureOptions(target="status", class_name="healthy")
-    figure = figure_of("sequences", folder, cohort.container.path, options, device="cpu")
+    figure = make_figure("sequences", folder, cohort.container.path, options, device="cpu")
     top = survey(run.model, cohort, top=20).top["status: healthy"].table
     rows: dict[int, str] = {}
     for text in figure.axes[0].texts:
@@ -133,7 +133,7 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
     found = attribute(run.model, cohort, top, output=0)
     strongest = np.nanmax(np.abs(found.residues))
     assert figure.axes[1].texts[0].get_text() == f"\u2212{strongest:.2g}"
-    axis = figure_of("kernels", folder, cohort.container.path, options, device="cpu").axes[0]
+    axis = make_figure("kernels", folder, cohort.container.path, options, device="cpu").axes[0]
     assert axis.get_ylabel() == "mean contribution to status: healthy"
     assert len(axis.patches) == 8
 
@@ -180,12 +180,12 @@ def test_a_damaged_table_is_said(folder: Path, tmp_path: Path) -> None:
     for name in ("config.yaml", "history.tsv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     with pytest.raises(InputError, match=r"predictions\.tsv: no such file"):
-        figure_of("roc", tmp_path)
+        make_figure("roc", tmp_path)
     (tmp_path / "history.tsv").write_text("")
     with pytest.raises(InputError, match=r"history\.tsv: is no table"):
-        figure_of("history", tmp_path)
+        make_figure("history", tmp_path)
     with pytest.raises(InputError, match="no figure 'pie'; one of roc, "):
-        figure_of("pie", tmp_path)
+        make_figure("pie", tmp_path)
 
 
 def test_help_names_every_kind(deeprc: Command) -> None:
@@ -221,7 +221,7 @@ def test_curves_of_a_benchmark(tmp_path: Path) -> None:
         "methods": methods,
     }
     (tmp_path / "benchmark.yaml").write_text(json.dumps(header))
-    left, right = figure_of("curves", tmp_path).axes
+    left, right = make_figure("curves", tmp_path).axes
     assert len(left.lines) == 3
     assert sorted(text.get_text().split()[-1] for text in right.get_legend().get_texts()) == ["A", "B", "chance"]
 
@@ -247,7 +247,7 @@ def test_intervals_of_a_run_alone_know_its_donors(cohort: RepertoireDataset, tmp
     train_run(own, tmp_path / "run", targets="status", split=split, config=load_config("deeprc", SMALL), device="cpu")
     stored = pd.read_csv(tmp_path / "run" / "predictions.tsv", sep="\t")
     assert stored["donor"].tolist() == [donors[name] for name in stored["repertoire_id"]]
-    alone = figure_of("roc", tmp_path / "run").axes[0].get_legend().get_texts()[0].get_text()
+    alone = make_figure("roc", tmp_path / "run").axes[0].get_legend().get_texts()[0].get_text()
     low, high = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["status"]["auc_ci"]
     assert f"({low:.3f} to {high:.3f})" in alone
     without = roc_figure(stored).axes[0].get_legend().get_texts()[0].get_text()

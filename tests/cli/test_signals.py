@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import ctypes, gc, os, signal, sys, time, weakref
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job of a shell would ignore
-from deeprc.cli.signals import ending_by_signals
+from deeprc.cli.signals import handle_signals
 
 kill = lambda: (os.kill(os.getpid(), int(sys.argv[2])), sum(range(10000)))  # the handler runs in here
 
@@ -108,7 +108,7 @@ def test_a_command_ends_and_leaves_nothing(tmp_path: Path, number: int, code: in
 CLEAN_UP = """
 import os, signal, sys, time
 
-from deeprc.cli.signals import ending_by_signals
+from deeprc.cli.signals import handle_signals
 
 def clean_up():
     try: raise ValueError
@@ -117,7 +117,7 @@ def clean_up():
     time.sleep(0.3)
     print("cleaned up")
 
-with ending_by_signals():
+with handle_signals():
     try: os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)
     finally: clean_up()
 """

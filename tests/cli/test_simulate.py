@@ -7,7 +7,7 @@ import pytest
 
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
-from deeprc.datasets.simulation import SimulatedDataset, load_recipe, lstm_training, recipes
+from deeprc.datasets.simulation import SimulatedDataset, list_recipes, load_recipe, lstm_training
 from deeprc.runs.run import load_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -17,8 +17,10 @@ SMALL = ["n_repertoires=4", "sizes={mean: 20}", "witness_rate=0.3"]
 def test_the_list_shows_every_recipe(deeprc: Run) -> None:
     code, out, err = deeprc("simulate", "--list")
     assert (code, err) == (0, "")
-    assert [line.split(maxsplit=1) for line in out.splitlines()] == [[name, what] for name, what in recipes().items()]
-    assert len({line.index(what) for line, what in zip(out.splitlines(), recipes().values(), strict=True)}) == 1
+    assert [line.split(maxsplit=1) for line in out.splitlines()] == [
+        [name, what] for name, what in list_recipes().items()
+    ]
+    assert len({line.index(what) for line, what in zip(out.splitlines(), list_recipes().values(), strict=True)}) == 1
 
 
 def test_help_shows_the_options_and_the_examples(deeprc: Run) -> None:
@@ -96,7 +98,7 @@ def test_a_command_that_was_interrupted_between_its_outputs_can_be_run_again(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for part in ("deeprc.datasets.simulation.write_airr", "deeprc.datasets.simulation.write._airr"):
+    for part in ("deeprc.datasets.simulation.write_airr", "deeprc.datasets.simulation.write._make_airr_table"):
         with monkeypatch.context() as patched:
             patched.setattr(part, interrupt)
             assert deeprc(*command)[0] == 1

@@ -18,7 +18,7 @@ import pytest
 
 from deeprc.datasets import cache
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.cache import Arrays, cached, content_digest
+from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
@@ -66,7 +66,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def numbers(path: Path, compute: Callable[[RepertoireDataset], Arrays], **settings: Any) -> list[int]:
-    number: list[int] = cached(open_dataset(path), "residues", settings, compute)["number"].tolist()
+    number: list[int] = load_or_compute(open_dataset(path), "residues", settings, compute)["number"].tolist()
     return number
 
 
@@ -79,8 +79,8 @@ def test_it_is_computed_once(path: Path) -> None:
     compute = Residues()
     dataset = open_dataset(path)
     for view in (dataset[[1]], dataset, dataset[:0]):  # of all repertoires, whichever the view shows
-        assert cached(view, "residues", {"a": 1, "b": [2]}, compute)["number"].tolist() == [8, 3, 0]
-    again = cached(open_dataset(path), "residues", {"b": [2], "a": 1}, compute)
+        assert load_or_compute(view, "residues", {"a": 1, "b": [2]}, compute)["number"].tolist() == [8, 3, 0]
+    again = load_or_compute(open_dataset(path), "residues", {"b": [2], "a": 1}, compute)
     assert compute.calls == 1
     assert again["number"].tolist() == [8, 3, 0]
     assert again["ids"].tolist() == [b"r0", b"r1", b"r2"]
@@ -93,7 +93,7 @@ def test_other_settings_and_names_are_others(path: Path) -> None:
     compute = Residues()
     for settings in ({}, {"a": 1}, {"a": 2}, {"a": "1"}):
         numbers(path, compute, **settings)
-    cached(open_dataset(path), "other", {}, compute)
+    load_or_compute(open_dataset(path), "other", {}, compute)
     assert compute.calls == 5
     contents = [json.loads(file.read_text()) for file in path.with_name("c.h5.cache").glob("*/settings.json")]
     assert sorted(each["what"] for each in contents if each["what"][0] == "other") == [["other", {}]]
@@ -120,23 +120,23 @@ def test_a_container_made_anew_is_not_taken_for_the_old_one(path: Path) -> None:
 )
 def test_the_digest_is_of_the_content(tmp_path: Path, changed: dict[str, Any]) -> None:
     digests = [
-        content_digest(write(tmp_path / f"{i}.h5", **c).container) for i, c in enumerate([{}, changed, {"y": 1}])
+        digest_container(write(tmp_path / f"{i}.h5", **c).container) for i, c in enumerate([{}, changed, {"y": 1}])
     ]
     assert digests[0] == digests[2] != digests[1]  # the metadata may change, and the file's name
-    assert content_digest(write(tmp_path / "ids.h5", prefix="s").container) != digests[0]
+    assert digest_container(write(tmp_path / "ids.h5", prefix="s").container) != digests[0]
 
 
 def test_the_digest_is_remembered_while_the_file_is_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digest = content_digest(Container(path))
+    digest = digest_container(Container(path))
     remembered = path.with_name("c.h5.cache") / "content.json"
     assert json.loads(remembered.read_text())["digest"] == digest
-    monkeypatch.setattr(cache, "_digest", lambda container: "computed")
-    assert content_digest(Container(path)) == digest
+    monkeypatch.setattr(cache, "_hash_container", lambda container: "computed")
+    assert digest_container(Container(path)) == digest
     for damaged in ("", "[1]", '{"size": 1}', remembered.read_text().replace('"deeprc": "', '"deeprc": "0.0.')):
         remembered.write_text(damaged)
-        assert content_digest(Container(path)) == "computed"
+        assert digest_container(Container(path)) == "computed"
     write(path, [["CAW"]])
-    assert content_digest(Container(path)) == "computed"
+    assert digest_container(Container(path)) == "computed"
 
 
 def test_a_folder_that_cannot_be_written_to(
@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_be_written_to(
     dataset = open_dataset(path)
     monkeypatch.setattr(Path, "mkdir", refuse)
     for _ in range(2):
-        assert cached(dataset, "residues", {}, compute)["number"].tolist() == [8, 3, 0]
+        assert load_or_compute(dataset, "residues", {}, compute)["number"].tolist() == [8, 3, 0]
     assert compute.calls == 1  # kept in memory
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "cannot keep what was computed there" in caplog.text
@@ -220,9 +220,9 @@ def test_many_writers_at_once(path: Path) -> None:
 def test_the_folder_may_be_deleted(path: Path) -> None:
     compute = Residues()
     dataset = open_dataset(path)
-    first = cached(dataset, "residues", {}, compute)
+    first = load_or_compute(dataset, "residues", {}, compute)
     shutil.rmtree(path.with_name("c.h5.cache"))
-    assert cached(dataset, "residues", {}, compute)["number"].tolist() == first["number"].tolist() == [8, 3, 0]
+    assert load_or_compute(dataset, "residues", {}, compute)["number"].tolist() == first["number"].tolist() == [8, 3, 0]
     assert numbers(path, compute) == [8, 3, 0]
     assert compute.calls == 2
 
@@ -231,8 +231,8 @@ def test_arrays_without_numbers(path: Path) -> None:
     def compute(whole: RepertoireDataset) -> Arrays:
         return {"none": np.zeros(0), "rows": np.zeros((0, 3), np.int32)}
 
-    assert cached(open_dataset(path), "nothing", {}, compute)["none"].shape == (0,)
-    again = cached(open_dataset(path), "nothing", {}, lambda whole: pytest.fail("it is in the cache"))
+    assert load_or_compute(open_dataset(path), "nothing", {}, compute)["none"].shape == (0,)
+    again = load_or_compute(open_dataset(path), "nothing", {}, lambda whole: pytest.fail("it is in the cache"))
     assert (again["none"].shape, again["rows"].shape, again["rows"].dtype) == ((0,), (0, 3), np.int32)
 
 
@@ -240,7 +240,7 @@ def test_a_cohort_on_no_disk_is_kept_in_memory(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     dataset, compute = SimulatedDataset(Cohort(4, Sizes(50), IndependentBackground())), Residues()
     for view in (dataset[2:], dataset):
-        found = cached(view, "residues", {}, compute)["number"]
+        found = load_or_compute(view, "residues", {}, compute)["number"]
         assert found.tolist() == [len(repertoire.residues) for repertoire in dataset]
     assert compute.calls == 1
     assert list(tmp_path.iterdir()) == []

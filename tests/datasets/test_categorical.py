@@ -14,7 +14,7 @@ def test_names_are_coded_in_the_order_in_which_they_occur() -> None:
     assert calls.codes.dtype == np.uint16
     assert calls.names().tolist() == NAMES
     assert [calls.name(row) for row in range(len(calls))] == NAMES
-    assert calls.occurrences().tolist() == [3, 2, 1]
+    assert calls.count_occurrences().tolist() == [3, 2, 1]
 
 
 def test_some_rows_keep_the_vocabulary_until_unused_names_are_dropped() -> None:
@@ -51,7 +51,7 @@ def test_a_vocabulary_that_outgrows_16_bits_gets_wider_codes() -> None:
 
 
 def test_codes_in_another_vocabulary() -> None:
-    assert Categorical.encode(NAMES).codes_in(["", "TRBV9"]).tolist() == [1, 0, -1, 1, 1, 0]
+    assert Categorical.encode(NAMES).encode_with(["", "TRBV9"]).tolist() == [1, 0, -1, 1, 1, 0]
 
 
 def test_a_vocabulary_grows_at_its_end() -> None:

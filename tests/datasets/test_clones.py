@@ -16,11 +16,11 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     Clones,
-    content_hashes,
-    distinct_clones,
-    gene_fields,
+    count_distinct_clones,
+    find_shared_clones,
     group_clones,
-    shared_clones,
+    hash_sequences,
+    list_gene_fields,
     take_sequences,
 )
 from deeprc.datasets.container_writer import ContainerWriter
@@ -64,14 +64,18 @@ def by_dictionary(dataset: RepertoireDataset, genes: bool) -> tuple[dict[tuple[s
     carriers: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for number, repertoire in enumerate(dataset):
         frame = repertoire.to_frame()
-        for key in frame[["junction_aa", *(gene_fields(dataset) if genes else [])]].itertuples(index=False, name=None):
+        for key in frame[["junction_aa", *(list_gene_fields(dataset) if genes else [])]].itertuples(
+            index=False, name=None
+        ):
             carriers[key].add(number)
     counts = [sum(number in each for each in carriers.values()) for number in range(len(dataset))]
     return {key: sorted(each) for key, each in carriers.items()}, counts
 
 
 def content(dataset: RepertoireDataset, clones: Clones, genes: bool) -> dict[tuple[str, ...], list[int]]:
-    frame = CloneSet(take_sequences(dataset, clones.representative, gene_fields(dataset) if genes else [])).to_frame()
+    frame = CloneSet(
+        take_sequences(dataset, clones.representative, list_gene_fields(dataset) if genes else [])
+    ).to_frame()
     keys = list(frame.itertuples(index=False, name=None))
     assert len(set(keys)) == len(keys)
     bounds = clones.offsets.tolist()
@@ -81,12 +85,12 @@ def content(dataset: RepertoireDataset, clones: Clones, genes: bool) -> dict[tup
 @pytest.mark.parametrize("genes", [False, True])
 def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None:
     expected, counts = by_dictionary(crowded, genes)
-    fields = gene_fields(crowded) if genes else []
-    clones = shared_clones(crowded[[3, 0]], fields)  # of the whole container, whichever part is shown
+    fields = list_gene_fields(crowded) if genes else []
+    clones = find_shared_clones(crowded[[3, 0]], fields)  # of the whole container, whichever part is shown
     assert content(crowded, clones, genes) == {key: each for key, each in expected.items() if len(each) > 1}
     alone = [sum(each == [number] for each in expected.values()) for number in range(len(crowded))]
     assert clones.private.tolist() == alone
-    assert distinct_clones(crowded[[3, 0]], fields).tolist() == [counts[3], counts[0]]
+    assert count_distinct_clones(crowded[[3, 0]], fields).tolist() == [counts[3], counts[0]]
     no_hash = [count_distinct(each, fields, np.zeros(len(each), np.uint64)) for each in crowded]
     assert no_hash == counts  # the sequences themselves are compared
     assert (clones.representative.dtype, clones.offsets.dtype, clones.repertoires.dtype) == ("i8", "i8", "i4")
@@ -94,7 +98,7 @@ def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None
 
 def test_the_representative_is_the_first_sequence(tmp_path: Path) -> None:
     path = write(tmp_path / "c.h5", [["CAF", "CWF", "CAF"], ["CYF", "CWF", "CCF"], [], ["CYF", "CWF"]], fields=())
-    clones = shared_clones(open_dataset(path))
+    clones = find_shared_clones(open_dataset(path))
     assert clones.representative.tolist() == [1, 3]
     assert clones.offsets.tolist() == [0, 3, 5]
     assert clones.repertoires.tolist() == [0, 1, 3, 1, 3]
@@ -110,9 +114,9 @@ def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
 ) -> None:
     if at_once == 50:
         monkeypatch.setattr(module, "_PIECE", 9)  # several pieces in a pass
-    rows = crowded.container.sequences.arrays(gene_fields(crowded) if genes else [])
+    rows = crowded.container.sequences.arrays(list_gene_fields(crowded) if genes else [])
     found = group_clones(rows, crowded.container.repertoire_offsets, at_once=at_once, mask=mask)
-    expected = shared_clones(crowded, gene_fields(crowded) if genes else [])
+    expected = find_shared_clones(crowded, list_gene_fields(crowded) if genes else [])
     for name, values in vars(found).items():
         np.testing.assert_array_equal(values, getattr(expected, name))
 
@@ -128,19 +132,19 @@ def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset)
 
 def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
     sequences = [["CAF"] * 6, ["CAF"] * 6]
-    assert gene_fields(open_dataset(write(tmp_path / "n.h5", sequences, fields=()))) == []
+    assert list_gene_fields(open_dataset(write(tmp_path / "n.h5", sequences, fields=()))) == []
     dataset = open_dataset(write(tmp_path / "v.h5", sequences, fields=("v",)))
     expected, _ = by_dictionary(dataset, True)
-    assert content(dataset, shared_clones(dataset, ["v_call"]), True) == {
+    assert content(dataset, find_shared_clones(dataset, ["v_call"]), True) == {
         k: e for k, e in expected.items() if len(e) > 1
     }
 
 
 def test_cohorts_without_sequences(tmp_path: Path) -> None:
     dataset = open_dataset(write(tmp_path / "c.h5", [[], []], fields=()))
-    clones = shared_clones(dataset)
-    assert (len(clones), clones.private.tolist(), distinct_clones(dataset).tolist()) == (0, [0, 0], [0, 0])
-    again = shared_clones(open_dataset(tmp_path / "c.h5"))  # from the cache
+    clones = find_shared_clones(dataset)
+    assert (len(clones), clones.private.tolist(), count_distinct_clones(dataset).tolist()) == (0, [0, 0], [0, 0])
+    again = find_shared_clones(open_dataset(tmp_path / "c.h5"))  # from the cache
     assert (len(again), again.offsets.tolist()) == (0, [0])
 
 
@@ -149,17 +153,19 @@ def test_a_simulated_cohort_on_no_disk(tmp_path: Path, genes: bool) -> None:
     cohort = Cohort(5, Sizes(30_000), GermlineBackground())
     write_container(cohort, tmp_path / "c.h5")
     on_disk, virtual = open_dataset(tmp_path / "c.h5"), SimulatedDataset(cohort)
-    expected, found = (shared_clones(each, gene_fields(each) if genes else []) for each in (on_disk, virtual))
+    expected, found = (find_shared_clones(each, list_gene_fields(each) if genes else []) for each in (on_disk, virtual))
     assert len(expected) > 10
     for name, values in vars(expected).items():
         np.testing.assert_array_equal(values, getattr(found, name))
-    counts = distinct_clones(on_disk, gene_fields(on_disk) if genes else [])
-    np.testing.assert_array_equal(distinct_clones(virtual, gene_fields(virtual) if genes else []), counts)
-    hashes = [content_hashes(each, expected.representative[::-2]) for each in (on_disk, virtual)]
+    counts = count_distinct_clones(on_disk, list_gene_fields(on_disk) if genes else [])
+    np.testing.assert_array_equal(count_distinct_clones(virtual, list_gene_fields(virtual) if genes else []), counts)
+    hashes = [hash_sequences(each, expected.representative[::-2]) for each in (on_disk, virtual)]
     np.testing.assert_array_equal(*hashes)
     carried = np.bincount(expected.repertoires, minlength=5)
     np.testing.assert_array_equal(expected.private + carried, counts)  # two ways of counting
-    sets = [CloneSet(take_sequences(each, expected.representative, gene_fields(each))) for each in (on_disk, virtual)]
+    sets = [
+        CloneSet(take_sequences(each, expected.representative, list_gene_fields(each))) for each in (on_disk, virtual)
+    ]
     pd.testing.assert_frame_equal(sets[0].to_frame(), sets[1].to_frame())
     assert [len(each) for each in sets[0].find_in(virtual)] == [len(each) for each in sets[1].find_in(on_disk)]
 
@@ -169,8 +175,8 @@ def test_a_simulated_cohort_on_no_disk(tmp_path: Path, genes: bool) -> None:
 def test_clones_are_recognised_in_another_container(
     crowded: RepertoireDataset, tmp_path: Path, genes: bool, mask: int
 ) -> None:
-    fields = gene_fields(crowded) if genes else []
-    clones = shared_clones(crowded, fields)
+    fields = list_gene_fields(crowded) if genes else []
+    clones = find_shared_clones(crowded, fields)
     own = CloneSet(take_sequences(crowded, clones.representative, fields))
     rng = np.random.default_rng(5)
     texts = [["".join(rng.choice(list("AY"), rng.integers(1, 5))) for _ in range(100)] for _ in range(3)]
@@ -199,7 +205,7 @@ def test_a_container_without_the_genes_that_count(crowded: RepertoireDataset, tm
     with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
         list(own.find_in(other))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call$"):
-        shared_clones(other, ["v_call", "j_call"])
+        find_shared_clones(other, ["v_call", "j_call"])
 
 
 def test_some_of_a_set_and_none(crowded: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]) -> None:

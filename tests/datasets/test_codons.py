@@ -40,7 +40,7 @@ def translated(*sequences):
     result = translate(RawTexts(letters, offsets))
     assert result.offsets[0] == 0
     assert result.offsets[-1] == len(result.letters)
-    return [result.bytes_at(row).decode() for row in range(len(result))]
+    return [result.get_bytes(row).decode() for row in range(len(result))]
 
 
 def slowly(sequence):

@@ -17,7 +17,7 @@ from deeprc.datasets.genes import (
     LOCI,
     GeneName,
     GeneRow,
-    locus_of,
+    infer_locus,
     normalise_gene,
     normalise_genes,
     normalise_locus,
@@ -219,7 +219,7 @@ def test_every_gene_of_the_list_is_itself_in_every_padding_and_with_every_allele
 
 
 def test_the_list_has_one_spelling_per_gene_and_no_gene_of_mice():
-    keys = [genes._key(gene) for gene in genes._GENES]
+    keys = [genes._make_spelling_key(gene) for gene in genes._GENES]
     assert len(keys) == len(set(keys)) == 727
     assert not any(genes._MOUSE_ONLY.fullmatch(key) for key in keys)
     assert {gene[:3] for gene in genes._GENES} == set(LOCI)
@@ -263,11 +263,11 @@ def test_a_number_of_any_length_is_no_error():
     ],
 )
 def test_the_locus_of_a_sequence(v_call, j_call, locus):
-    assert locus_of(v_call, j_call) == locus
+    assert infer_locus(v_call, j_call) == locus
 
 
 def test_an_unrecognised_name_may_still_tell_its_locus():
-    assert {name: locus_of(name) for name in UNRECOGNISED} == UNRECOGNISED
+    assert {name: infer_locus(name) for name in UNRECOGNISED} == UNRECOGNISED
 
 
 @pytest.mark.parametrize(
@@ -398,4 +398,4 @@ def test_the_genes_of_the_cmv_associated_sequences(real_data):
     assert v_calls.counts == {"gene": 34, "family": 4, "tie": 0, "unknown": 0, "unrecognised": 0}
     families = [row.stored for row in v_calls.rows if row.level == "family"]
     assert families == ["TRBV3", "TRBV12", "TRBV20", "TRBV24"]
-    assert {locus_of(row[0], row[2]) for row in rows} == {"TRB"}
+    assert {infer_locus(row[0], row[2]) for row in rows} == {"TRB"}

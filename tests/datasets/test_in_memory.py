@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import deeprc
-from deeprc.datasets.cache import content_digest
+from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import MemoryDataset
 from deeprc.datasets.readers import FORMATS, read_repertoire
@@ -61,7 +61,7 @@ def test_a_table_is_read_as_files_are(cohort: Path, sheet: pd.DataFrame, kind: s
     assert [each.kept for each in found.report.repertoires] == [each.kept for each in report.repertoires] == [1, 2, 1]
     assert found.report.dropped == report.dropped
     written = found.to_container(cohort / "memory.h5")
-    assert content_digest(written.container) == content_digest(expected.container)
+    assert digest_container(written.container) == digest_container(expected.container)
     pd.testing.assert_frame_equal(written.metadata, expected.metadata)
     assert written.container.source == "3 repertoires of a table"
     assert repr(found) == "MemoryDataset(3 repertoires, 4 sequences)"

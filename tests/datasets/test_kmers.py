@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
-from deeprc.datasets.kmers import count_kmers, kmer_names
+from deeprc.datasets.kmers import count_kmers, list_kmers
 from deeprc.errors import InputError
 
 SEQUENCES = st.lists(st.text("ACDY", max_size=9), max_size=12)
@@ -27,7 +27,7 @@ def expected(sequences, places, weights):
 def found(sequences, places, weights=None):
     residues, offsets = encode_many(sequences)
     counts = count_kmers(residues, np.diff(offsets), places, weights=weights)
-    names = kmer_names(len(places))
+    names = list_kmers(len(places))
     return {names[code]: int(counts[code]) for code in np.flatnonzero(counts)}
 
 
@@ -48,9 +48,9 @@ def test_a_hand_counted_example():
 
 
 def test_names_are_in_the_order_of_letters():
-    assert kmer_names(1) == list(AMINO_ACIDS)
-    assert kmer_names(2)[:3] == ["AA", "AC", "AD"]
-    assert kmer_names(3) == sorted(kmer_names(3))
+    assert list_kmers(1) == list(AMINO_ACIDS)
+    assert list_kmers(2)[:3] == ["AA", "AC", "AD"]
+    assert list_kmers(3) == sorted(list_kmers(3))
 
 
 def test_the_number_of_threads_changes_nothing():

@@ -25,9 +25,9 @@ from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets import clones as clones_module
 from deeprc.datasets import linked_container, read_ahead
-from deeprc.datasets.cache import content_digest, repertoire_digests
+from deeprc.datasets.cache import digest_container, digest_repertoires
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clones import content_hashes, distinct_clones, gene_fields, shared_clones
+from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, hash_sequences, list_gene_fields
 from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -147,17 +147,17 @@ def test_sequences_of_several_parts_are_taken_together_in_any_order(both):
 
 def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, monkeypatch):
     linked, copied = both
-    assert content_digest(linked.container) == content_digest(copied.container)
-    assert repertoire_digests(linked) == repertoire_digests(copied)
+    assert digest_container(linked.container) == digest_container(copied.container)
+    assert digest_repertoires(linked) == digest_repertoires(copied)
     tasks = parse_tasks(["status"], copied.metadata, source="")
     config = load_config()
     assert hash_cohort(linked, tasks, config) == hash_cohort(copied, tasks, config)
-    monkeypatch.setattr("deeprc.datasets.cache._digest", lambda container: "computed")
-    assert content_digest(LinkedContainer(linked.container.path)) == content_digest(copied.container)
+    monkeypatch.setattr("deeprc.datasets.cache._hash_container", lambda container: "computed")
+    assert digest_container(LinkedContainer(linked.container.path)) == digest_container(copied.container)
     place = linked.container.stores[1].path  # the same bytes in a new file: nobody knows whether they are the same
     shutil.copyfile(place, place.with_name("aside"))
     place.with_name("aside").rename(place)
-    assert content_digest(LinkedContainer(linked.container.path)) == "computed"
+    assert digest_container(LinkedContainer(linked.container.path)) == "computed"
 
 
 @pytest.mark.parametrize("genes", [False, True])
@@ -165,14 +165,14 @@ def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, 
 def test_shared_clones_are_those_of_the_copy(both, monkeypatch, genes, piece):
     monkeypatch.setattr(clones_module, "_PIECE", piece)
     linked, copied = both
-    fields = gene_fields(linked) if genes else []
-    assert gene_fields(linked) == gene_fields(copied) == ["v_call", "j_call"]
-    found, expected = shared_clones(linked, fields), shared_clones(copied, fields)
+    fields = list_gene_fields(linked) if genes else []
+    assert list_gene_fields(linked) == list_gene_fields(copied) == ["v_call", "j_call"]
+    found, expected = find_shared_clones(linked, fields), find_shared_clones(copied, fields)
     assert len(found) > 10
     for name, values in vars(expected).items():
         np.testing.assert_array_equal(getattr(found, name), values)
-    assert distinct_clones(linked, fields).tolist() == distinct_clones(copied, fields).tolist()
-    hashes = [content_hashes(each, expected.representative, fields) for each in both]
+    assert count_distinct_clones(linked, fields).tolist() == count_distinct_clones(copied, fields).tolist()
+    hashes = [hash_sequences(each, expected.representative, fields) for each in both]
     np.testing.assert_array_equal(*hashes)
 
 
@@ -237,7 +237,7 @@ def test_pages_are_asked_for_in_the_part_that_has_them(both, monkeypatch):
     linked, _ = both
     monkeypatch.setattr(read_ahead, "_MIN_BYTES", 0)
     asked = []
-    monkeypatch.setattr(read_ahead, "_ask_for", lambda values: asked.append((values.ctypes.data, values.nbytes)))
+    monkeypatch.setattr(read_ahead, "_request_values", lambda values: asked.append((values.ctypes.data, values.nbytes)))
     reads = ReadAhead(linked.container, ["counts", "v_call"])
     reads([4, 0])
     reads.wait()
@@ -268,7 +268,7 @@ def test_new_labels_and_backgrounds(both, tmp_path):
     relabel(linked.container.path, tmp_path / "new.tsv")
     again = open_dataset(linked.container.path)
     assert again.metadata["CMV"].tolist() == list("npnpnp")
-    assert content_digest(again.container) == content_digest(copied.container)
+    assert digest_container(again.container) == digest_container(copied.container)
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(InputError, match=r"one.h5: is not in the folder of .*elsewhere/new.h5 or below"):
         relabel(linked.container.path, tmp_path / "new.tsv", tmp_path / "elsewhere" / "new.h5")

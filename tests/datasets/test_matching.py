@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprc.datasets.matching import find_files, match_files, stems
+from deeprc.datasets.matching import find_files, list_stems, match_files
 from deeprc.errors import InputError
 
 
@@ -25,7 +25,7 @@ def match(ids, files, named=None):
     ],
 )
 def test_only_known_endings_are_cut(name, expected):
-    assert stems(name) == expected
+    assert list_stems(name) == expected
 
 
 def test_ids_with_dots_find_their_own_file():
@@ -88,17 +88,17 @@ def test_the_sheet_may_name_files_of_any_ending(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     found = find_files([tmp_path])
-    files = found.with_named(["a.tsv", "old\\folder/ExampleDb.gz", ""])
+    files = found.select_named(["a.tsv", "old\\folder/ExampleDb.gz", ""])
     assert [str(path.relative_to(tmp_path)) for path in files] == ["a.tsv", "sub/ExampleDb.gz", "x/ExampleDb.gz"]
-    assert found.with_named([]) == [tmp_path / "a.tsv"]
+    assert found.select_named([]) == [tmp_path / "a.tsv"]
 
 
 def test_a_folder_without_tables_of_which_the_sheet_names_no_file(tmp_path):
     (tmp_path / "ExampleDb.gz").touch()
     found = find_files([tmp_path])
-    assert found.with_named(["ExampleDb.gz"]) == [tmp_path / "ExampleDb.gz"]
+    assert found.select_named(["ExampleDb.gz"]) == [tmp_path / "ExampleDb.gz"]
     with pytest.raises(InputError, match=r"no file is a \*\.tsv.*the sheet's file column names none"):
-        found.with_named(["other.gz"])
+        found.select_named(["other.gz"])
 
 
 def test_what_is_not_there(tmp_path):

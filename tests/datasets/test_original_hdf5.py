@@ -8,8 +8,8 @@ from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status
 from deeprc.datasets.readers.frame import to_frame
 from deeprc.datasets.readers.original_hdf5 import (
     is_original_container,
-    original_repertoire_ids,
     read_original_container,
+    read_original_ids,
 )
 from deeprc.errors import InputError
 
@@ -71,7 +71,7 @@ EXPECTED = {name: [sequence for sequence, _ in each] for name, each in REPERTOIR
 def test_all_namings(tmp_path, sequences, counts):
     path = write(tmp_path / "d.hdf5", sequences, counts)
     assert is_original_container(path)
-    assert original_repertoire_ids(path) == tuple(REPERTOIRES)
+    assert read_original_ids(path) == tuple(REPERTOIRES)
     tables = read(path)
     assert list(tables) == list(REPERTOIRES)
     assert sequences_of(tables) == EXPECTED
@@ -206,9 +206,9 @@ def test_files_that_are_something_else(tmp_path):
     with pytest.raises(InputError, match=r"r\.tsv: cannot be read as HDF5"):
         list(read_original_container(tmp_path / "r.tsv"))
     with pytest.raises(InputError, match=r"no\.h5: no such file"):
-        original_repertoire_ids(tmp_path / "no.h5")
+        read_original_ids(tmp_path / "no.h5")
     with pytest.raises(InputError, match=r"ours\.h5: no dataset /metadata/sample_keys"):
-        original_repertoire_ids(tmp_path / "ours.h5")
+        read_original_ids(tmp_path / "ours.h5")
 
 
 def test_a_file_cut_short(tmp_path):

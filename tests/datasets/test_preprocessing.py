@@ -663,7 +663,7 @@ def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):
         path = tmp_path / f"{number}.tsv"
         path.write_bytes(b"x" * size)
         readings.append(reading.Reading(path, "airr", {"": str(number)}, Cleaning()))
-    found = [[each.repertoires[""] for each in some] for some in reading._together(readings)]
+    found = [[each.repertoires[""] for each in some] for some in reading._batch_readings(readings)]
     assert found == [["0", "1", "2"], ["3"], ["4"], ["5"], ["6"], ["7"]]
 
 
@@ -674,4 +674,4 @@ def test_many_small_files_are_worth_a_worker(monkeypatch, tmp_path):
     for path in paths:
         path.touch()
     readings = [reading.Reading(path, "airr", {"": path.name}, Cleaning()) for path in paths]
-    assert [reading._worth(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]
+    assert [reading._count_useful_workers(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets import read_ahead
-from deeprc.datasets.alphabet import offsets_of
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
@@ -29,7 +29,7 @@ def dataset(tmp_path):
         for b in range(4):
             residues = np.full(10 * N, b, np.uint8)
             genes = {"v_call": Categorical(np.zeros(N, np.uint16), ("TRBV1",))}
-            sequences = Sequences(residues, offsets_of(np.full(N, 10)), np.full(N, b + 1, np.uint32))
+            sequences = Sequences(residues, compute_offsets(np.full(N, 10)), np.full(N, b + 1, np.uint32))
             writer.append(str(b), sequences.with_genes(genes))
         writer.finish(pd.DataFrame({"y": range(4)}), source="")
     return RepertoireDataset(tmp_path / "c.h5")

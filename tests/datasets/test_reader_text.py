@@ -153,7 +153,7 @@ def test_only_the_needed_columns_are_parsed(write_table, tmp_path):
     path = write_table(tmp_path / "r.tsv", ["a", "b", "b", "c"], [(1, 2, 3, "x"), (4, 5, 6, ""), (1, 8, 9, "yz")])
     texts, coded = read_columns(read_header(path), ["c"], ["a"])
     assert list(texts) == ["c"]
-    assert [texts["c"].bytes_at(row) for row in range(3)] == [b"x", b"", b"yz"]
+    assert [texts["c"].get_bytes(row) for row in range(3)] == [b"x", b"", b"yz"]
     assert list(coded) == ["a"]
     assert coded["a"].vocabulary == ("1", "4")
     assert coded["a"].codes.tolist() == [0, 1, 0]
@@ -217,7 +217,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, name, size):
     assert reader.name == name
     whole = read_repertoire(path)
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
-    assert len(list(text_module.lines_in_blocks(read_header(path)))) >= 20
+    assert len(list(text_module.read_line_blocks(read_header(path)))) >= 20
     pd.testing.assert_frame_equal(read_repertoire(path), whole)
     column = header.split().index(next(iter(layout.sequences.values())))
     missing = ("", "NA")
@@ -240,7 +240,7 @@ def test_quoted_fields_are_read_as_the_csv_module_reads_them(
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)
     texts, coded = read_columns(read_header(path), ["junction_aa"], ["note", "remark"])
     names = header.split()
-    assert [texts["junction_aa"].bytes_at(row).decode() for row in range(len(rows))] == [
+    assert [texts["junction_aa"].get_bytes(row).decode() for row in range(len(rows))] == [
         row[names.index("junction_aa")] for row in rows
     ]
     for name in ("note", "remark"):

@@ -17,8 +17,8 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.kmers import kmer_names
-from deeprc.datasets.representations import gene_counts, kmer_frequencies, kmer_matrix
+from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.representations import compute_kmer_frequencies, compute_kmer_matrix, count_genes
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBackground, SimulatedDataset, Sizes
 from deeprc.errors import InputError
@@ -47,7 +47,7 @@ def small(tmp_path: Path) -> RepertoireDataset:
 
 
 def by_loop(dataset: RepertoireDataset, places: Sequence[int], *, weighted: bool) -> NDArray[np.float32]:
-    column = {name: at for at, name in enumerate(kmer_names(len(places)))}
+    column = {name: at for at, name in enumerate(list_kmers(len(places)))}
     counts = np.zeros((len(dataset), len(column)), np.float32)
     for row, repertoire in enumerate(dataset):
         for text, weight in zip(repertoire.sequences.decode(), repertoire.counts.tolist(), strict=True):
@@ -59,19 +59,19 @@ def by_loop(dataset: RepertoireDataset, places: Sequence[int], *, weighted: bool
 @pytest.mark.parametrize("places", [(0,), (0, 1), (0, 2), (0, 1, 2), (0, 1, 4), (0, 1, 2, 3)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_counts_are_those_of_a_loop(random_cohort: RepertoireDataset, places: tuple[int, ...], weighted: bool) -> None:
-    found = kmer_matrix(random_cohort, places, weighted=weighted)
+    found = compute_kmer_matrix(random_cohort, places, weighted=weighted)
     assert isinstance(found, np.ndarray)
     assert found.dtype == np.float32
     assert np.array_equal(found, by_loop(random_cohort, places, weighted=weighted))
 
 
 def test_a_hand_counted_example(small: RepertoireDataset) -> None:
-    column = {name: at for at, name in enumerate(kmer_names(2))}
-    counts = kmer_matrix(small, (0, 1))
+    column = {name: at for at, name in enumerate(list_kmers(2))}
+    counts = compute_kmer_matrix(small, (0, 1))
     expected = {"CA": [2, 0, 2, 1], "AS": [3, 0, 0, 2], "SS": [3, 0, 0, 2], "AW": [0, 0, 2, 0], "SF": [1, 0, 0, 1]}
     for name, of_each in expected.items():
         assert counts[:, column[name]].tolist() == of_each
-    weighted = kmer_matrix(small, (0, 1), weighted=True)
+    weighted = compute_kmer_matrix(small, (0, 1), weighted=True)
     assert weighted[:, column["CA"]].tolist() == [3, 0, 6, 3]
     assert weighted[:, column["SS"]].tolist() == [4, 0, 0, 6]
     assert counts.sum(axis=1).tolist() == [10, 0, 4, 7]
@@ -79,19 +79,19 @@ def test_a_hand_counted_example(small: RepertoireDataset) -> None:
 
 @pytest.mark.parametrize("places", [(0, 1), (0, 1, 2, 3, 4)])
 def test_slices_are_rows_of_the_whole(small: RepertoireDataset, places: tuple[int, ...]) -> None:
-    whole = kmer_matrix(small, places)
+    whole = compute_kmer_matrix(small, places)
     for key in ([2, 0, 0], slice(None, None, -1), np.array([True, False, False, True]), slice(0, 0)):
-        found, expected = kmer_matrix(small[key], places), whole[small[key].rows]
+        found, expected = compute_kmer_matrix(small[key], places), whole[small[key].rows]
         assert found.shape == (len(small[key]), 20 ** len(places))
         assert np.array_equal(*(each if len(places) < 5 else each.toarray() for each in (found, expected)))
-    assert np.array_equal(kmer_matrix(small[1:][[1]], (0, 1)), kmer_matrix(small, (0, 1))[[2]])
+    assert np.array_equal(compute_kmer_matrix(small[1:][[1]], (0, 1)), compute_kmer_matrix(small, (0, 1))[[2]])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("offsets", [(0, 1), (0, 1, 2, 3, 4)])
 def test_chosen_kmers_are_columns_of_all(small: RepertoireDataset, offsets: tuple[int, ...], weighted: bool) -> None:
     view = small[[3, 0, 0]]
-    for measure in (kmer_matrix, kmer_frequencies):
+    for measure in (compute_kmer_matrix, compute_kmer_frequencies):
         whole = csr_matrix(measure(view, offsets, weighted=weighted)).toarray()
         kmers = np.append(np.flatnonzero(whole.any(axis=0))[::-1], 0)
         found = csr_matrix(measure(view, offsets, weighted=weighted, kmers=kmers)).toarray()
@@ -101,14 +101,14 @@ def test_chosen_kmers_are_columns_of_all(small: RepertoireDataset, offsets: tupl
 
 def test_what_is_returned_may_be_changed(small: RepertoireDataset) -> None:
     for places in ((0, 1), (0, 1, 2, 3, 4)):
-        found = kmer_matrix(small, places)
+        found = compute_kmer_matrix(small, places)
         before = found.copy()
         if isinstance(found, csr_matrix):
             found.data[:] = 7
-            assert (kmer_matrix(small, places) != before).nnz == 0
+            assert (compute_kmer_matrix(small, places) != before).nnz == 0
         else:
             found[:] = 7
-            assert np.array_equal(kmer_matrix(small, places), before)
+            assert np.array_equal(compute_kmer_matrix(small, places), before)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -116,21 +116,21 @@ def test_the_sparse_form_holds_the_same(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch, weighted: bool
 ) -> None:
     dataset = cohort_factory(9, 0, seed=1)
-    dense = kmer_matrix(dataset, (0, 2, 3), weighted=weighted)
+    dense = compute_kmer_matrix(dataset, (0, 2, 3), weighted=weighted)
     monkeypatch.setattr(representations, "_MAX_DENSE", 400)
     again = cohort_factory(9, 0, seed=1)  # written anew: nothing of the dense form is known
-    sparse = kmer_matrix(again, (0, 2, 3), weighted=weighted)
+    sparse = compute_kmer_matrix(again, (0, 2, 3), weighted=weighted)
     assert isinstance(sparse, csr_matrix)
     assert sparse.dtype == np.float32
     assert sparse.has_canonical_format
     assert np.array_equal(sparse.toarray(), dense)
     assert sparse.nnz == (dense > 0).sum()
-    reopened = kmer_matrix(open_dataset(again.container.path), (0, 2, 3), weighted=weighted)
+    reopened = compute_kmer_matrix(open_dataset(again.container.path), (0, 2, 3), weighted=weighted)
     assert np.array_equal(reopened.toarray(), dense)
 
 
 def test_5_mers_are_sparse(small: RepertoireDataset) -> None:
-    found = kmer_matrix(small, (0, 1, 2, 3, 4))
+    found = compute_kmer_matrix(small, (0, 1, 2, 3, 4))
     assert isinstance(found, csr_matrix)
     names = ["CASSF", "CASSA", "ASSAS", "SSASS", "SASSF"]
     at = {name: sum(20**p * "ACDEFGHIKLMNPQRSTVWY".index(x) for p, x in enumerate(name[::-1])) for name in names}
@@ -146,26 +146,28 @@ def test_5_mers_are_sparse(small: RepertoireDataset) -> None:
 
 def test_a_cohort_on_no_disk() -> None:
     dataset = SimulatedDataset(Cohort(4, Sizes(50), IndependentBackground()))
-    assert np.array_equal(kmer_matrix(dataset[[3, 1]], (0, 1)), by_loop(dataset[[3, 1]], (0, 1), weighted=False))
-    assert np.array_equal(kmer_matrix(dataset, (0,), weighted=True), by_loop(dataset, (0,), weighted=True))
+    assert np.array_equal(
+        compute_kmer_matrix(dataset[[3, 1]], (0, 1)), by_loop(dataset[[3, 1]], (0, 1), weighted=False)
+    )
+    assert np.array_equal(compute_kmer_matrix(dataset, (0,), weighted=True), by_loop(dataset, (0,), weighted=True))
 
 
 def test_genes_are_counted(small: RepertoireDataset) -> None:
-    counts, names = gene_counts(small)
+    counts, names = count_genes(small)
     assert names == ("TRBV10", "TRBV2")
     assert counts.tolist() == [[1, 1], [0, 0], [0, 2], [1, 0]]
-    counts, names = gene_counts(small[[2, 1]])  # names are those of these repertoires
+    counts, names = count_genes(small[[2, 1]])  # names are those of these repertoires
     assert (counts.tolist(), names) == ([[2], [0]], ("TRBV2",))
-    counts, names = gene_counts(small[:0])
+    counts, names = count_genes(small[:0])
     assert (counts.shape, names) == ((0, 0), ())
     with pytest.raises(InputError, match=r"c\.h5: has no j_call"):
-        gene_counts(small, "j_call")
+        count_genes(small, "j_call")
 
 
 def test_genes_are_those_of_a_loop() -> None:
     dataset = SimulatedDataset(Cohort(5, Sizes(200), GermlineBackground()))
     for field in ("v_call", "j_call"):
-        counts, names = gene_counts(dataset, field)
+        counts, names = count_genes(dataset, field)
         assert list(names) == sorted(names)
         for row, repertoire in zip(counts, dataset, strict=True):
             expected = Counter(repertoire.genes[field].names().tolist())

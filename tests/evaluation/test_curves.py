@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.errors import InputError
 from deeprc.evaluation import curves
-from deeprc.evaluation.comparison import MethodInfo, checked_predictions, fold_metrics
+from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
 from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
@@ -38,11 +38,11 @@ def random_predictions(methods: tuple[str, ...] = ("a",), folds: int = 4, seed: 
 
 
 def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._points(checked_predictions(predictions), curves.roc_corners)
+    return curves._points(validate_predictions(predictions), curves.roc_corners)
 
 
 def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._points(checked_predictions(predictions), curves.precision_recall_corners)
+    return curves._points(validate_predictions(predictions), curves.precision_recall_corners)
 
 
 def corners(points: pd.DataFrame, fold: str) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from deeprc.baselines.association import fisher_p_values
-from deeprc.evaluation.excess import clone_null, confirmed_share, excess_of_scores, excess_shares
+from deeprc.evaluation.excess import clone_null, estimate_confirmed_share, excess_shares, interpolate_excess
 
 
 def test_one_bin_by_hand() -> None:
@@ -79,9 +79,9 @@ def test_clones_of_random_labels_have_no_excess() -> None:
 
 
 def test_the_excess_of_other_scores_is_interpolated() -> None:
-    found = excess_of_scores(np.array([9.0, 4.0, 3.0, 2.0, 1.9, -np.inf]), np.array([4.0, 2.0]), np.array([0.8, 0.4]))
+    found = interpolate_excess(np.array([9.0, 4.0, 3.0, 2.0, 1.9, -np.inf]), np.array([4.0, 2.0]), np.array([0.8, 0.4]))
     np.testing.assert_allclose(found, [0.8, 0.8, 0.6, 0.4, 0, 0])
-    assert excess_of_scores(np.ones(2), np.zeros(0), np.zeros(0)).tolist() == [0, 0]
+    assert interpolate_excess(np.ones(2), np.zeros(0), np.zeros(0)).tolist() == [0, 0]
 
 
 def test_what_is_confirmed_by_hand() -> None:
@@ -89,18 +89,18 @@ def test_what_is_confirmed_by_hand() -> None:
     positive = np.arange(10) % 2 == 0
     above = np.where(positive, 10.0, 0.0) + np.arange(10)
     variance = 5 * 5 * 11 / 12
-    assert confirmed_share(above, positive) == pytest.approx(1 - variance / 12.5**2)
+    assert estimate_confirmed_share(above, positive) == pytest.approx(1 - variance / 12.5**2)
     mixed = np.zeros(10)
     mixed[positive], mixed[~positive] = [10, 9, 8, 3, 2], [7, 6, 4, 1, 0]  # pairs won: 5 + 5 + 5 + 2 + 2
-    assert confirmed_share(mixed, positive) == pytest.approx(1 - variance / 6.5**2)
-    assert confirmed_share(-above, positive) == 0
-    assert confirmed_share(np.zeros(10), positive) == 0
-    assert confirmed_share(above[:9], positive[:9]) == 1  # four negative repertoires say nothing
+    assert estimate_confirmed_share(mixed, positive) == pytest.approx(1 - variance / 6.5**2)
+    assert estimate_confirmed_share(-above, positive) == 0
+    assert estimate_confirmed_share(np.zeros(10), positive) == 0
+    assert estimate_confirmed_share(above[:9], positive[:9]) == 1  # four negative repertoires say nothing
 
 
 def test_noise_is_confirmed_once_in_six() -> None:
     rng = np.random.default_rng(0)
     positive = np.arange(60) < 30
-    shares = np.array([confirmed_share(rng.normal(size=60), positive) for _ in range(500)])
+    shares = np.array([estimate_confirmed_share(rng.normal(size=60), positive) for _ in range(500)])
     assert 0.11 < (shares > 0).mean() < 0.21
     assert shares.mean() < 0.1

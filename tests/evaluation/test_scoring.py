@@ -17,10 +17,10 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc_test
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
-from deeprc.evaluation.comparison import MethodInfo, checked_predictions, compare, control_verdict, fold_metrics
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, validate_predictions
 from deeprc.evaluation.curves import curves_table
-from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, scoring_for
-from deeprc.evaluation.trust import FEW_IN_CLASS, is_few, relation
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
+from deeprc.evaluation.trust import FEW_IN_CLASS, classify_difference, is_few
 from deeprc.interpretation.report import write_benchmark_report
 
 NUMBERS = RegressionScoring()
@@ -59,7 +59,9 @@ def class_predictions(strengths: dict[str, float], n: int = 18, folds: int = 3, 
 def test_what_is_few_and_the_words_of_a_verdict() -> None:
     assert (is_few("binary", FEW_IN_CLASS - 1), is_few("binary", FEW_IN_CLASS)) == (True, False)
     assert (is_few("regression", 29), is_few("regression", 30)) == (True, False)
-    assert [relation(*pair) for pair in ((0.3, 0.039), (-0.3, 0.039), (0.3, 0.05), (-0.1, 0.9), (0.3, np.nan))] == [
+    assert [
+        classify_difference(*pair) for pair in ((0.3, 0.039), (-0.3, 0.039), (0.3, 0.05), (-0.1, 0.9), (0.3, np.nan))
+    ] == [
         "better",
         "worse",
         "equal",
@@ -172,12 +174,12 @@ def test_predictions_that_cannot_be(
     table: pd.DataFrame, scoring: MulticlassScoring | RegressionScoring, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        checked_predictions(table, METHODS, scoring)
+        validate_predictions(table, METHODS, scoring)
 
 
 def test_there_is_no_other_kind() -> None:
     with pytest.raises(InputError, match="found 'ranking'"):
-        scoring_for("ranking")
+        choose_scoring("ranking")
 
 
 @pytest.fixture

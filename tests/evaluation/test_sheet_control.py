@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.evaluation.sheet_control import columns_for_control, columns_left_out
+from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.tasks import parse_tasks
 
 N = 20
@@ -27,23 +27,23 @@ TABLE = pd.DataFrame(
 
 
 def test_what_says_the_target_or_names_each_is_left_out() -> None:
-    columns = columns_for_control(TABLE, parse_tasks(["status"], TABLE))
+    columns = select_control_columns(TABLE, parse_tasks(["status"], TABLE))
     assert columns.read == ["site", "weight", "age", "batch"]
     assert columns.target_like == ["score", "ward"]
     assert columns.identifying == ["number", "donor_code"]
-    (warning,) = columns_left_out(columns)
+    (warning,) = warn_of_left_out_columns(columns)
     assert warning.level == "warning"
     assert warning.text.startswith("The target follows from score, ward of the sheet alone, so")
-    assert columns_left_out(columns._replace(target_like=[])) == []
+    assert warn_of_left_out_columns(columns._replace(target_like=[])) == []
 
 
 @pytest.mark.parametrize(("row", "value"), [(0, "B"), (3, "A")])
 def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
     table = TABLE.copy()
     table.loc[row, "ward"] = value
-    assert "ward" in columns_for_control(table, parse_tasks(["status"], table)).read
+    assert "ward" in select_control_columns(table, parse_tasks(["status"], table)).read
 
 
 def test_a_number_in_other_words() -> None:
     table = TABLE.assign(months=12.0 * TABLE["batch"])
-    assert "batch" in columns_for_control(table, parse_tasks(["months:regression"], table)).target_like
+    assert "batch" in select_control_columns(table, parse_tasks(["months:regression"], table)).target_like

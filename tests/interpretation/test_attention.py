@@ -13,7 +13,7 @@ import pytest
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation import attention, attention_files
-from deeprc.interpretation.attention import attention_of, iterate_attention
+from deeprc.interpretation.attention import compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run
 
@@ -47,7 +47,7 @@ def test_the_file_holds_all_tables_and_is_valid_airr(
     some = cohort[:6]
     path = tmp_path / name
     summary = write_attention(path, iterate_attention(two_heads.model, some))
-    tables = [attention_of(two_heads.model, some, i).sequences for i in range(len(some))]
+    tables = [compute_attention(two_heads.model, some, i).sequences for i in range(len(some))]
     expected = pd.concat(tables, ignore_index=True)
     assert summary.n_sequences == len(expected)
     found = written(path)
@@ -76,7 +76,7 @@ def test_the_validator_would_notice(airr: Any, two_heads: Run, cohort: Repertoir
 
 
 def test_the_head_is_the_one_that_looks_most(two_heads: Run, cohort: RepertoireDataset) -> None:
-    table = attention_of(two_heads.model, cohort, 2).sequences
+    table = compute_attention(two_heads.model, cohort, 2).sequences
     weights = table[["attention_weight_1", "attention_weight_2"]].to_numpy()
     assert table["head"].tolist() == (weights.argmax(axis=1) + 1).tolist()
     np.testing.assert_allclose(table["attention_weight"], weights.mean(axis=1))
@@ -90,7 +90,7 @@ def test_the_best_of_all_repertoires(two_heads: Run, cohort: RepertoireDataset, 
     found = written(path)
     assert len(found) == 30
     saved = load_run(two_heads.path)  # whose weights are not stirred
-    whole = pd.concat([attention_of(saved.model, cohort, i).sequences for i in range(len(cohort))])
+    whole = pd.concat([compute_attention(saved.model, cohort, i).sequences for i in range(len(cohort))])
     np.testing.assert_allclose(found["response"], whole["response"].nlargest(30), rtol=1e-6)
     heads = pd.read_csv(tmp_path / "top.heads.tsv", sep="\t")
     assert len(heads) == 2 * len(cohort)  # of all repertoires, whatever was kept
@@ -132,13 +132,13 @@ def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
     rng = np.random.default_rng(n)
     logit = rng.integers(0, 20, 60).astype(np.float32)
     for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):
-        expected = np.argsort(attention._ranks(weight, logit), kind="stable")[:n]
+        expected = np.argsort(attention._rank_weights(weight, logit), kind="stable")[:n]
         assert attention._best_rows(weight, logit, n).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("top", [1, 7, 10_000])
 def test_the_top_is_that_of_the_whole_table(two_heads: Run, cohort: RepertoireDataset, top: int) -> None:
-    whole, some = attention_of(two_heads.model, cohort, 2), attention_of(two_heads.model, cohort, 2, top=top)
+    whole, some = compute_attention(two_heads.model, cohort, 2), compute_attention(two_heads.model, cohort, 2, top=top)
     expected = whole.sequences.sort_values("attention_rank")[:top].reset_index(drop=True)
     pd.testing.assert_frame_equal(some.sequences, expected, rtol=1e-12)
     pd.testing.assert_frame_equal(some.heads, whole.heads)

@@ -17,7 +17,7 @@ from deeprc.errors import InputError
 from deeprc.interpretation import attributions
 from deeprc.interpretation.attributions import Attributions, Of, attribute
 from deeprc.interpretation.residue_counts import residue_frequencies
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 from deeprc.runs.run import Run
 from tests.conftest import StepRecorder, write_cohort
 
@@ -68,7 +68,7 @@ def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.b
     logits = torch.from_numpy(run.model.score_sequences(dataset, position).logits)
     kept = np.zeros(len(logits), np.bool_)
     fraction = run.settings.config.training.top_fraction
-    kept[top_rows(logits, torch.tensor([0, len(logits)]), fraction)[0].numpy()] = True
+    kept[select_top_rows(logits, torch.tensor([0, len(logits)]), fraction)[0].numpy()] = True
     return kept
 
 

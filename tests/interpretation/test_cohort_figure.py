@@ -16,7 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.interpretation.cohort_maps import clone_overlaps, map_by_clones, map_by_kmers
-from deeprc.interpretation.cohort_numbers import cohort_numbers
+from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
 
 pytest.importorskip("matplotlib")
 
@@ -64,7 +64,7 @@ def test_small_repertoires_do_not_decide_about_the_axes(cohort_factory: Callable
 
 
 def test_numbers_by_class(cohort: RepertoireDataset) -> None:
-    found, places = cohort_numbers(cohort, "status=ill")
+    found, places = compute_cohort_numbers(cohort, "status=ill")
     assert found.classes == ["ill", "ill", "well", "well"]
     assert list(places) == ["well", "ill"]
     np.testing.assert_allclose(found.lengths[0, [5, 6]], [1 / 3, 2 / 3])
@@ -72,12 +72,12 @@ def test_numbers_by_class(cohort: RepertoireDataset) -> None:
     shares, names = found.genes["v_call"]
     assert names == ("TRBV9",)
     np.testing.assert_array_equal(shares[:, 0], [1, 1, 1, 0])
-    every, one = cohort_numbers(cohort)
+    every, one = compute_cohort_numbers(cohort)
     assert set(every.classes) == set(one) == {"all repertoires"}
 
 
 def test_a_cohort_without_labels_or_sequences_is_refused(cohort: RepertoireDataset) -> None:
     with pytest.raises(InputError, match="status2"):
-        cohort_numbers(cohort, "status2")
+        compute_cohort_numbers(cohort, "status2")
     with pytest.raises(InputError, match="has no sequences, so there is nothing to draw"):
-        cohort_numbers(cohort[3:])
+        compute_cohort_numbers(cohort[3:])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 from deeprc.outputs import output_names
 from deeprc.runs.run import Run
 
@@ -39,7 +39,7 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
 ) -> None:
     run = run_factory(cohort, "n_updates=2", "top_fraction=0.3", stir=0.3)
     scores = run.model.score_sequences(cohort, 1)
-    kept, _ = top_rows(torch.from_numpy(scores.logits), torch.tensor([0, len(scores)]), 0.3)
+    kept, _ = select_top_rows(torch.from_numpy(scores.logits), torch.tensor([0, len(scores)]), 0.3)
     assert len(kept) == np.ceil(0.3 * len(cohort[1]))
     assert np.flatnonzero(scores.weights[:, 0]).tolist() == sorted(kept.tolist())
     odds = np.exp(scores.logits[kept, 0].astype(np.float64))

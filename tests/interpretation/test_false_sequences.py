@@ -14,7 +14,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import add_q_values, find_direction, held_out_sequences, survey
+from deeprc.interpretation.survey import add_q_values, find_direction, select_held_out_sequences, survey
 from deeprc.runs.run import Run
 
 B, N = 60, 1000
@@ -182,7 +182,7 @@ def test_the_carriers_of_a_motif_have_low_rates(
     assert (table["q_value"][table["repertoire_id"].map(labels) != "case"] == 1).all()
 
     ranking = Ranking("contribution")
-    held_out = held_out_sequences(trained, motif_cohort, find_direction(trained.model.tasks, "case"), splits)
+    held_out = select_held_out_sequences(trained, motif_cohort, find_direction(trained.model.tasks, "case"), splits)
     best = best_sequences(iterate_attention(trained.model, motif_cohort), 100, ranking, held_out=held_out)
     np.testing.assert_allclose(best["q_value"].head(len(table)), table["q_value"], rtol=1e-9)
     assert best.columns[-1] == "q_value"
@@ -205,4 +205,4 @@ def test_chosen_repertoires_get_no_rates(trained: Run, motif_cohort: RepertoireD
 
 def test_without_held_out_repertoires_there_is_no_column(trained: Run, motif_cohort: RepertoireDataset) -> None:
     direction = find_direction(trained.model.tasks, "case")
-    assert held_out_sequences(trained, motif_cohort, direction, ["train"] * len(motif_cohort)) is None
+    assert select_held_out_sequences(trained, motif_cohort, direction, ["train"] * len(motif_cohort)) is None

@@ -15,8 +15,8 @@ import pytest
 from deeprc.drawing import INK, check_figure_path, save_figure
 from deeprc.errors import InputError
 from deeprc.interpretation import figures
-from deeprc.interpretation.figures import svg
-from deeprc.interpretation.figures.inline import _themed
+from deeprc.interpretation.figures import render_svg
+from deeprc.interpretation.figures.inline import _apply_page_theme
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 HREF = "{http://www.w3.org/1999/xlink}href"
@@ -69,8 +69,10 @@ if importlib.util.find_spec("logomaker") is None:
 @pytest.fixture(scope="module", params=FIGURES)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The same figure, drawn twice, under two names."""
-    first, second = (svg(FIGURES[request.param](), name=name, description="Says.") for name in ("one", "Two & more"))
-    assert first == svg(FIGURES[request.param](), name="one", description="Says.")
+    first, second = (
+        render_svg(FIGURES[request.param](), name=name, description="Says.") for name in ("one", "Two & more")
+    )
+    assert first == render_svg(FIGURES[request.param](), name="one", description="Says.")
     return first, second
 
 
@@ -122,21 +124,21 @@ def test_it_takes_the_pages_colours(pair: tuple[str, str]) -> None:
 
 def test_fonts_as_older_versions_write_them() -> None:
     style = f"font: italic 700 9.5px 'DejaVu Sans', Arial; text-anchor: middle; fill: {INK}"
-    assert _themed(style) == "font-size: 9.5px; font-weight: 700; text-anchor: middle; fill: currentColor"
-    assert _themed("font: 9px 'DejaVu Sans Mono', monospace") == "font-size: 9px; font-family: monospace"
+    assert _apply_page_theme(style) == "font-size: 9.5px; font-weight: 700; text-anchor: middle; fill: currentColor"
+    assert _apply_page_theme("font: 9px 'DejaVu Sans Mono', monospace") == "font-size: 9px; font-family: monospace"
 
 
 def test_text_stays_text_as_it_was_given() -> None:
-    text = svg(FIGURES["metastable"](), name="m", description="d")
+    text = render_svg(FIGURES["metastable"](), name="m", description="d")
     assert ">A $x$</text>" in text
     assert ">_B</text>" in text
-    assert ">V2 &lt;&amp;&gt;</text>" in svg(FIGURES["genes"](), name="g", description="d")
+    assert ">V2 &lt;&amp;&gt;</text>" in render_svg(FIGURES["genes"](), name="g", description="d")
 
 
 def test_names_that_differ_only_in_odd_letters_keep_apart() -> None:
     figure = FIGURES["kernels"]()
     names = ["a b", "a-b", "a/b", "δ", "β", "1", "-1", ""]
-    ids = [set(ids_of(svg(figure, name=name, description="d"))) for name in names]
+    ids = [set(ids_of(render_svg(figure, name=name, description="d"))) for name in names]
     assert len(set().union(*ids)) == sum(map(len, ids))
 
 

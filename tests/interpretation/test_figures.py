@@ -30,9 +30,9 @@ from deeprc.interpretation.figures import (
     sequence_figure,
 )
 from deeprc.interpretation.figures.attended import attention_bands
-from deeprc.interpretation.figures.classes import MOST_CLASSES, class_places, drawn_classes, drawn_places
-from deeprc.interpretation.figures.parts import class_styles, spread
-from deeprc.interpretation.figures.training import chosen_update
+from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
+from deeprc.interpretation.figures.parts import class_styles, spread_points
+from deeprc.interpretation.figures.training import find_chosen_update
 from deeprc.tasks import Task
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
@@ -193,7 +193,7 @@ def test_history_marks_the_first_of_the_lowest_loss() -> None:
             "validation_auc": [0.5, 0.8, 0.75, 0.9],
         }
     )
-    assert chosen_update(history) == 20
+    assert find_chosen_update(history) == 20
     upper, lower = history_figure(history).axes
     assert list(legend_of(lower)) == ["training", "validation", "chosen: update 20, loss 0.600, AUC 0.800"]
     dot = next(line for line in upper.lines if line.get_marker() == "o")
@@ -232,7 +232,7 @@ def test_metastable_sizes_by_class_and_head() -> None:
 
 
 def test_points_keep_apart() -> None:
-    places = np.sort(spread(100))
+    places = np.sort(spread_points(100))
     assert -0.5 <= places[0] <= places[-1] <= 0.5
     assert np.diff(places).min() > 0.003
 
@@ -391,25 +391,25 @@ TASKS = [
 
 
 def test_each_class_of_each_target_has_its_own_place() -> None:
-    assert class_places(TASKS) == {
+    assert index_classes(TASKS) == {
         "status": {"healthy": 0, "case": 1},
         "grade": {"high": 2, "low": 3, "mid": 4},
         "age": {"lower": 5, "higher": 6},
     }
     ids = ["a", "b", "c", "d"]
     grade, age = np.array([2.0, np.nan, 2.0, 0.0]), np.array([50.0, 20.0, np.nan, 60.0])
-    assert drawn_classes(TASKS[1], ids, grade) == {"d": "high", "a": "mid", "c": "mid"}
-    assert drawn_places(TASKS, TASKS[1], grade)["mid"] == 4  # also where no repertoire is "low"
-    assert drawn_classes(TASKS[2], ids, age) == {"a": "age up to 50", "b": "age up to 50", "d": "age above 50"}
-    places = drawn_places(TASKS, TASKS[2], age)
+    assert choose_drawn_classes(TASKS[1], ids, grade) == {"d": "high", "a": "mid", "c": "mid"}
+    assert index_drawn_classes(TASKS, TASKS[1], grade)["mid"] == 4  # also where no repertoire is "low"
+    assert choose_drawn_classes(TASKS[2], ids, age) == {"a": "age up to 50", "b": "age up to 50", "d": "age above 50"}
+    places = index_drawn_classes(TASKS, TASKS[2], age)
     assert (places["age up to 50"], places["age above 50"]) == (5, 6)
     none = np.full(4, np.nan)
-    assert set(drawn_classes(TASKS[0], ids, none).values()) == {"all repertoires"}
-    assert drawn_places(TASKS, TASKS[0], none) == {}
+    assert set(choose_drawn_classes(TASKS[0], ids, none).values()) == {"all repertoires"}
+    assert index_drawn_classes(TASKS, TASKS[0], none) == {}
 
 
 def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
-    places = class_places(TASKS)["grade"]
+    places = index_classes(TASKS)["grade"]
     styles = class_styles(["mid", "all repertoires"], places)
     assert styles["mid"]["color"] == CLASS_COLOURS[4]
     assert styles["all repertoires"]["color"] == INK

@@ -23,7 +23,7 @@ from deeprc.errors import InputError
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.survey import survey
-from deeprc.runs.fitted import FittedModel, with_labels
+from deeprc.runs.fitted import FittedModel, set_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
 
@@ -166,21 +166,21 @@ def test_the_report_of_a_regressor(motif_cohort: RepertoireDataset, tmp_path: Pa
 
 def test_labels_take_the_place_of_a_column(motif_cohort: RepertoireDataset) -> None:
     some = motif_cohort[[3, 1]]
-    view = with_labels(some, "status", [True, None])
+    view = set_labels(some, "status", [True, None])
     assert view.metadata["status"][0] == "True"
     assert pd.isna(view.metadata["status"][1])
     assert some.metadata["status"].tolist() == motif_cohort.metadata["status"].iloc[[3, 1]].tolist()
     assert view.repertoire_ids.tolist() == some.repertoire_ids.tolist()
-    numbers = with_labels(some, "score", [1.5, np.nan]).metadata["score"]
+    numbers = set_labels(some, "score", [1.5, np.nan]).metadata["score"]
     pd.testing.assert_series_equal(numbers, pd.Series([1.5, np.nan], name="score"))
     with pytest.raises(InputError, match=r"labels: expected 2, one for each repertoire, found \(3,\)"):
-        with_labels(some, "status", [1, 2, 3])
+        set_labels(some, "status", [1, 2, 3])
 
 
 def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:
     cohort = Cohort(6, Sizes(20), IndependentBackground(), (MotifSignal((Motif("WWHW"),), 0.2),), seed=1)
     simulated = SimulatedDataset(cohort)
-    view = with_labels(simulated[:3], "status", ["case", "healthy", "case"])
+    view = set_labels(simulated[:3], "status", ["case", "healthy", "case"])
     assert view.metadata["status"].tolist() == ["case", "healthy", "case"]
     assert simulated.metadata["status"][0] in ("positive", "negative")
     assert view[1].digest() == simulated[1].digest()

@@ -10,7 +10,7 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import ranking
-from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
+from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
 from deeprc.interpretation.ranking import BestRows, Ranking, witness_ranking
 from deeprc.runs.run import Run
 
@@ -49,7 +49,7 @@ def test_best_sequences_are_the_first_of_all_tables_together(
     by: str, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
     some = motif_cohort[:20]
-    tables = [attention_of(trained.model, some, i).sequences for i in range(len(some))]
+    tables = [compute_attention(trained.model, some, i).sequences for i in range(len(some))]
     whole = pd.concat(tables, ignore_index=True)
     column = "attention_logit" if by == "attention" else by
     expected = whole.sort_values(column, ascending=False, kind="stable").head(25).reset_index(drop=True)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.attention import attention_of, attention_table
+from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.survey import survey
@@ -111,7 +111,7 @@ def test_the_top_of_a_table_is_what_adds_most(model: TrainedModel, cohort: Reper
     assert by_weight["attention_rank"].tolist() == list(range(1, 10))
     against = attention_table(model, cohort, 3, top=4, ranking=Ranking("contribution", 1, -1))
     assert against["contribution_age"].tolist() == sorted(whole["contribution_age"])[:4]
-    heads = [attention_of(model, cohort, 3, top=top).heads for top in (None, 9)]
+    heads = [compute_attention(model, cohort, 3, top=top).heads for top in (None, 9)]
     pd.testing.assert_frame_equal(*heads)
 
 

@@ -29,10 +29,10 @@ from deeprc.errors import InputError
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
 from deeprc.interpretation.report.benchmark_report import _lead
 from deeprc.interpretation.report.origin import train_command
-from deeprc.interpretation.report.page import DASH, number
+from deeprc.interpretation.report.page import DASH, make_number_cell
 from deeprc.interpretation.survey import survey
 from deeprc.runs.run import Run
-from deeprc.runs.run_text import _classes, _metrics
+from deeprc.runs.run_text import _format_classes, _format_metrics
 from deeprc.tasks import Task
 
 TOP = 60
@@ -199,7 +199,7 @@ def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohor
         assert shown == pytest.approx((direction.sign * top["contribution"]).tolist(), abs=0.006)
         responses = direction.sign * top["response"]
         assert {row[2] for row in rows[1:]} == {"1.00"}  # nearly all patients have repertoires in training
-        assert [row[3] for row in rows[1:]] == [number(value, ",.2f").text for value in responses]
+        assert [row[3] for row in rows[1:]] == [make_number_cell(value, ",.2f").text for value in responses]
         links = [link for link in page.of("a") if link.get("download") == f"sequences-{direction.name}.tsv"]
         saved = base64.b64decode(str(links[0]["href"]).partition("base64,")[2]).decode()
         table = pd.read_csv(io.StringIO(saved), sep="\t", keep_default_na=False)
@@ -292,10 +292,10 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     assert page.rows["metrics-2"][0][::2] == ["Side", "r²", "Spearman", "Mean error"]
     assert page.rows["metrics-2"][0][3] == "95% interval of r²"
     found = run.evaluate(cohort)["test"]["age"]
-    assert page.rows["metrics-2"][1][:3:2] == ["test", number(found["r2"]).text]
+    assert page.rows["metrics-2"][1][:3:2] == ["test", make_number_cell(found["r2"]).text]
     assert page.rows["metrics-2"][1][6] == f"{found['mae']:.3g}"
     low, high = found["r2_ci"]
-    assert page.rows["metrics-2"][1][3] == f"{number(low).text} to {number(high).text}"
+    assert page.rows["metrics-2"][1][3] == f"{make_number_cell(low).text} to {make_number_cell(high).text}"
     models = ["The network", "Repertoire size", "V gene usage"]
     assert "The target follows from status of the sheet alone, so" in page.words  # which says the age
     assert [row[0] for row in page.rows["controls-1"][1:]] == models
@@ -415,9 +415,9 @@ def test_merged_classes_are_called_by_both_names() -> None:
     found: Any = SimpleNamespace(header={**header, "positive_class": "b or c"}, methods=[])
     assert "for the same 9 repertoires, 4 of them b or c, in 3 folds" in _lead(found)
     task = Task("s", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
-    assert _classes(task) == ": b or c against a"
+    assert _format_classes(task) == ": b or c against a"
     number = Task("age", "age", "regression")
-    text = _metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
+    text = _format_metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
     assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean error 3.000, on 12 repertoires"
 
 

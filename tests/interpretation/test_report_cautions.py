@@ -14,8 +14,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.metrics import macro_auc
-from deeprc.interpretation.report.cautions import _broad, cautions
-from deeprc.interpretation.report.summary import _answer, _question
+from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
+from deeprc.interpretation.report.summary import _describe_auc, _question
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
@@ -58,7 +58,7 @@ def _texts(run: Run, performance: Performance, **changed: pd.DataFrame) -> list[
         seeds=lambda: every["seeds"],
     )
     alone: Any = SimpleNamespace(runs=(own,), model=run.model)
-    return [each.text for each in cautions(alone, Assessment(performance, [], found), heads=every["heads"])]
+    return [each.text for each in collect_cautions(alone, Assessment(performance, [], found), heads=every["heads"])]
 
 
 def _performance(split: list[str], label: list[float], score: list[float]) -> Performance:
@@ -138,11 +138,11 @@ def test_few_people_are_no_evidence(trained: Run) -> None:
     assert text.startswith(
         "Test repertoires: 20 ill repertoires are of 20 people, 20 well repertoires are of 1 person ('donor'). What "
     )
-    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _answer(
+    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _describe_auc(
         performance.contrasts[0], performance
     )
     each_its_own = replace(performance, person=np.arange(120))
-    assert _answer(performance.contrasts[0], each_its_own).startswith("The network tells ill from well")
+    assert _describe_auc(performance.contrasts[0], each_its_own).startswith("The network tells ill from well")
     assert _texts(trained, each_its_own) == []
 
 
@@ -202,19 +202,19 @@ def test_broad_attention_of_several_classes_and_of_numbers() -> None:
     labels = np.where(np.arange(120) < 40, 2.0, performance.labels[:, 0])[:, None]
     performance = replace(performance, labels=labels)
     heads = _heads(0.3, 0.3)
-    (caution,) = _broad(heads, performance, [three])
+    (caution,) = _warn_of_broad_attention(heads, performance, [three])
     assert caution.text.startswith(
         "Attention is broad: half of the a repertoires need more than 30% and half of the b repertoires need more than "
         "30% and half of the c repertoires need more than 30% of their sequences"
     )
     narrow = heads.assign(metastable_size=np.where(labels[:, 0] == 2, 3, 300))
-    assert list(_broad(narrow, performance, [three])) == []
+    assert list(_warn_of_broad_attention(narrow, performance, [three])) == []
     number = Task("t", "t", "regression")
-    (caution,) = _broad(heads, performance, [number])
+    (caution,) = _warn_of_broad_attention(heads, performance, [number])
     assert caution.text.startswith("Attention is broad: half of the repertoires need more than 30% of their sequences")
     both = replace(performance, labels=np.hstack([labels, labels]))
-    assert list(_broad(narrow, both, [number, three])) == []  # attention is one for all targets
-    (caution,) = _broad(heads.assign(repertoire_id="unknown"), performance, [three])
+    assert list(_warn_of_broad_attention(narrow, both, [number, three])) == []  # attention is one for all targets
+    (caution,) = _warn_of_broad_attention(heads.assign(repertoire_id="unknown"), performance, [three])
     assert caution.text.startswith("Attention is broad: half of the repertoires need")
 
 

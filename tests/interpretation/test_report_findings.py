@@ -23,12 +23,12 @@ from deeprc.interpretation.report import run_report
 from deeprc.interpretation.report.findings import (
     Group,
     SharedBy,
-    cautions_of_checks,
-    checks_of,
+    find_sharing_repertoires,
     flagged_groups,
     group_table,
     is_relabelled,
-    shared_by,
+    load_or_run_checks,
+    make_check_cautions,
     shortcut_table,
 )
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -62,21 +62,24 @@ def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
     group = Group("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
     index = SequenceIndex(np.array([1, 1]), np.array([contaminated[1].sequences.decode().index(CLONE), 50]))
     top = {"case": TopSequences(index.frame(contaminated), index)}
-    found = shared_by(contaminated, top, [group], "donor")["case"]
+    found = find_sharing_repertoires(contaminated, top, [group], "donor")["case"]
     assert found == [
         SharedBy(4, 4, group, 3),  # the fourth is no member
         SharedBy(2, 1, None),  # two repertoires of one person
     ]
-    assert [each.n_people for each in shared_by(contaminated, top, [group], None)["case"]] == [None, None]
+    assert [each.n_people for each in find_sharing_repertoires(contaminated, top, [group], None)["case"]] == [
+        None,
+        None,
+    ]
     nothing = index.take(np.zeros(0, np.int64))
     empty = {"case": TopSequences(nothing.frame(contaminated), nothing)}
-    assert shared_by(contaminated, empty, [group], None) == {"case": []}
+    assert find_sharing_repertoires(contaminated, empty, [group], None) == {"case": []}
 
 
 def test_half_of_the_carriers_is_not_most() -> None:
     group = Group("group 1", "same-content", ("a", "b"))
     shared = {"case": [SharedBy(3, None, group, 2), SharedBy(4, None, None), SharedBy(2, None, group, 2)]}
-    (caution,) = cautions_of_checks(RunChecks(()), shared)
+    (caution,) = make_check_cautions(RunChecks(()), shared)
     assert caution.text.startswith(
         "2 of the first 3 sequences that contribute to case are shared mainly within group 1 (a, b), repertoires that "
         "have "
@@ -92,7 +95,7 @@ def test_cautions_are_the_warnings() -> None:
         Finding("note", "missing-labels", "a note", "nothing"),
     )
     checks = RunChecks(findings)
-    told = [caution.text for caution in cautions_of_checks(checks, {})]
+    told = [caution.text for caution in make_check_cautions(checks, {})]
     assert told == ["One thing. What to do: do this.", "Another. What to do: do that."]
     assert [(group.name, group.code, group.members) for group in flagged_groups(checks)] == [
         ("group 1", "same-content", ("a", "b", "c")),
@@ -124,16 +127,16 @@ def test_a_run_without_checks_is_checked_now(
     tmp_path: Path, contaminated: RepertoireDataset, motif_cohort: RepertoireDataset, trained: Run
 ) -> None:
     known: Any = SimpleNamespace(splits=np.array(["train", "test"], dtype=object))
-    assert checks_of(trained, motif_cohort, known) == read_checks(trained.path)
+    assert load_or_run_checks(trained, motif_cohort, known) == read_checks(trained.path)
     assert not is_relabelled(trained, motif_cohort)
     assert is_relabelled(trained, contaminated)
     new: Any = SimpleNamespace(splits=np.array(["train", "new"], dtype=object))
     now = check_for_training(contaminated, trained.tasks, None)
-    assert checks_of(trained, contaminated, new) == now
+    assert load_or_run_checks(trained, contaminated, new) == now
     similar = next(each for each in now.findings if each.code == "similar-content")
     assert similar.groups == (("rep.1", "rep.3", "rep.5"),)
     older: Any = SimpleNamespace(runs=(SimpleNamespace(path=tmp_path),), model=trained.model, group_by=None)
-    assert checks_of(older, contaminated, known) == now
+    assert load_or_run_checks(older, contaminated, known) == now
 
 
 def test_a_cohort_with_new_labels_is_checked_anew(
@@ -149,7 +152,7 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     kept = read_checks(trained.path)
     assert kept is not None
     assert "repeated-subject" in [each.code for each in kept.findings]
-    assert "repeated-subject" not in [each.code for each in checks_of(trained, dataset, known).findings]
+    assert "repeated-subject" not in [each.code for each in load_or_run_checks(trained, dataset, known).findings]
     assert is_relabelled(trained, dataset)
 
 

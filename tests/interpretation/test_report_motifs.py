@@ -18,7 +18,7 @@ from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, run_report
-from deeprc.interpretation.report.findings import shared_by
+from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import Direction, survey
 from deeprc.runs.performance import measure_performance
@@ -81,7 +81,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     alone.container.metadata = motif_cohort.container.metadata.assign(patient_id=motif_cohort.repertoire_ids)
     splits = trained.split_of(alone)
     found = survey(trained.model, alone, top=60, splits=splits)
-    shared = shared_by(alone, found.top, [], "patient_id")
+    shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
     held_out = np.array([split == "test" for split in splits])
     pages = directions.direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
     direction, page = found.directions[0], pages[0]
@@ -143,12 +143,12 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     dataset = cohort_factory(20, 60, seed=5)
     performance = measure_performance(trained, dataset, trained.model.outputs(dataset).double().numpy())
     splits = trained.split_of(dataset)
-    assert run_report._witnesses_among(dataset, splits, performance.labels) == []
+    assert run_report._select_witness_repertoires(dataset, splits, performance.labels) == []
     assert run_report._witnesses(survey(trained.model, dataset, top=5)) is None
     carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
-    places = run_report._witnesses_among(dataset, splits, performance.labels)
+    places = run_report._select_witness_repertoires(dataset, splits, performance.labels)
     assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
     table = run_report._witnesses(survey(trained.model, dataset, top=5, witnesses_among=places))
     assert table is not None

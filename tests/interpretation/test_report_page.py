@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from deeprc.errors import InputError
-from deeprc.interpretation.report.page import Cell, check_report_output, number, render
-from deeprc.interpretation.report.sequences import coloured
+from deeprc.interpretation.report.page import Cell, check_report_output, make_number_cell, render
+from deeprc.interpretation.report.sequences import shade_residues
 
 
 def test_residues_are_shaded_by_their_share_of_the_strongest() -> None:
-    html = coloured("CAWF", np.array([1.0, -0.5, 0.2, 0.1, np.nan]))
+    html = shade_residues("CAWF", np.array([1.0, -0.5, 0.2, 0.1, np.nan]))
     assert html == (
         '<span class="residues"><span class="f3" title="+1">C</span><span class="a2" title="-0.5">A</span>'
         '<span class="f1" title="+0.2">W</span><span title="+0.1">F</span></span>'
     )
-    assert coloured("CF", np.zeros(2)).count("class=") == 1
-    assert coloured("<>", None) == '<span class="residues">&lt;&gt;</span>'
+    assert shade_residues("CF", np.zeros(2)).count("class=") == 1
+    assert shade_residues("<>", None) == '<span class="residues">&lt;&gt;</span>'
 
 
 def test_missing_numbers_are_dashes() -> None:
-    assert number(float("nan")) == Cell("\N{EN DASH}", None)
-    assert number(-0.5, ".1f") == Cell("\N{MINUS SIGN}0.5", -0.5)
+    assert make_number_cell(float("nan")) == Cell("\N{EN DASH}", None)
+    assert make_number_cell(-0.5, ".1f") == Cell("\N{MINUS SIGN}0.5", -0.5)
 
 
 def test_only_reports_are_replaced(tmp_path: Path) -> None:

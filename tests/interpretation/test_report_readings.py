@@ -14,7 +14,7 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report import write_report
-from deeprc.interpretation.report.cautions import cautions
+from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.reading_tables import clone_tables, main_source, variation_sentence, variation_table
 from deeprc.interpretation.report.sequences import SHOWN
 from deeprc.interpretation.survey import survey
@@ -96,10 +96,10 @@ def test_a_page_without_readings_says_nothing_of_them(
 
 def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.report.directions import direction_pages
-    from deeprc.interpretation.report.findings import shared_by
+    from deeprc.interpretation.report.findings import find_sharing_repertoires
 
     found = survey(reading.model, motif_cohort, top=300, splits=reading.split_of(motif_cohort))
-    shared = shared_by(motif_cohort, found.top, [], None)
+    shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
     page = direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
     sources = [row[2].text for row in page.table.rows]
@@ -118,6 +118,6 @@ def test_attention_through_which_nothing_comes_is_not_called_broad(
     attention = {0.04: False, 0.3: True}
     for share, is_told in attention.items():
         varied = Variation("status=case", "status=case", {"attention": share, "clones": 1 - share})
-        texts = [each.text for each in cautions(reading, replace(found, variation=[varied]), heads=heads)]
+        texts = [each.text for each in collect_cautions(reading, replace(found, variation=[varied]), heads=heads)]
         assert any(text.startswith("Attention is very broad") for text in texts) == is_told
         assert any(text.startswith("Only 4% of what the output varies by comes") for text in texts) != is_told

@@ -13,7 +13,7 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.attention import attention_of, attention_table
+from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.survey import survey
 from deeprc.runs.ensemble import load_ensemble
@@ -78,7 +78,7 @@ def test_the_table_of_several_has_the_heads_of_all(
     top = attention_table(ensemble, cohort, 2, top=5)
     best = whole.nsmallest(5, "attention_rank").reset_index(drop=True)
     pd.testing.assert_frame_equal(top, best)
-    assert len(attention_of(ensemble, cohort, 2).heads) == 3
+    assert len(compute_attention(ensemble, cohort, 2).heads) == 3
 
 
 @pytest.mark.parametrize("output", [1, 4])

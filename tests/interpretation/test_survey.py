@@ -9,9 +9,9 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.attention import attention_of, best_sequences, iterate_attention
+from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import Survey, directions_of, find_direction, survey
+from deeprc.interpretation.survey import Survey, find_direction, list_directions, survey
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
 
@@ -25,7 +25,7 @@ def test_outputs_and_heads_are_those_of_the_repertoires(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
     np.testing.assert_allclose(found.outputs.outputs, trained.model.outputs(motif_cohort).numpy(), rtol=1e-5, atol=1e-6)
-    one = attention_of(trained.model, motif_cohort, 3).heads
+    one = compute_attention(trained.model, motif_cohort, 3).heads
     pd.testing.assert_frame_equal(
         found.heads[found.heads["repertoire_id"] == "rep.3"].reset_index(drop=True), one, check_dtype=False
     )
@@ -52,7 +52,7 @@ def test_the_top_of_each_direction(found: Survey, trained: Run, motif_cohort: Re
 def test_curves_cumulate_the_attention_from_the_most_attended(
     found: Survey, trained: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    weights = np.sort(attention_of(trained.model, motif_cohort, 5).sequences["attention_weight"].to_numpy())[::-1]
+    weights = np.sort(compute_attention(trained.model, motif_cohort, 5).sequences["attention_weight"].to_numpy())[::-1]
     curve = found.curves[found.curves["repertoire_id"] == "rep.5"]
     assert curve["share"].iloc[0] == 1 / len(weights)
     assert curve["attention"].iloc[0] == pytest.approx(weights[0])
@@ -63,7 +63,7 @@ def test_curves_cumulate_the_attention_from_the_most_attended(
 
 
 def test_gene_usage_of_all_and_of_the_attention(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    tables = [attention_of(trained.model, motif_cohort, i).sequences for i in range(len(motif_cohort))]
+    tables = [compute_attention(trained.model, motif_cohort, i).sequences for i in range(len(motif_cohort))]
     genes = found.genes[found.genes["field"] == "v_call"].set_index("name")
     for gene in ("TRBV1", "TRBV2"):
         shares = [(table["v_call"] == gene).mean() for table in tables]
@@ -81,7 +81,9 @@ def test_directions_of_all_kinds_of_targets() -> None:
         Task("grade", "grade", "multiclass", ("a", "b")),
         Task("age", "age", "regression"),
     ]
-    found = [(direction.name, direction.output, direction.sign, direction.target) for direction in directions_of(tasks)]
+    found = [
+        (direction.name, direction.output, direction.sign, direction.target) for direction in list_directions(tasks)
+    ]
     assert found == [
         ("CMV: +", 0, 1, "CMV=+"),
         ("CMV: not +", 0, -1, "CMV=+"),
@@ -90,7 +92,7 @@ def test_directions_of_all_kinds_of_targets() -> None:
         ("age: higher", 3, 1, "age"),
         ("age: lower", 3, -1, "age"),
     ]
-    assert [direction.name for direction in directions_of(tasks[:1])] == ["+", "not +"]
+    assert [direction.name for direction in list_directions(tasks[:1])] == ["+", "not +"]
     assert find_direction(tasks, None).name == "CMV: +"
     assert find_direction(tasks, "age: lower").sign == -1
     with pytest.raises(InputError, match=r"expected one of CMV: \+, CMV: not \+, .*, found 'old'"):
@@ -99,7 +101,7 @@ def test_directions_of_all_kinds_of_targets() -> None:
 
 def test_two_targets_of_one_column() -> None:
     tasks = parse_tasks(["grade=low", "grade:multiclass"], pd.DataFrame({"grade": ["high", "mid", "low"]}))
-    names = [direction.name for direction in directions_of(tasks)]
+    names = [direction.name for direction in list_directions(tasks)]
     assert names == ["grade=low: low", "grade=low: not low", "grade: high", "grade: low", "grade: mid"]
 
 

@@ -66,7 +66,7 @@ def network_of(names: GeneNames, **shape: object) -> DeepRC:
 def test_the_names_are_those_that_occur(genes: RepertoireDataset) -> None:
     names = GeneNames.of(genes)
     assert names == GeneNames(("TRBV20-1", "TRBV5-1", "TRBV6-2,TRBV6-3"), J_GENES)
-    assert names.indices_of(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
+    assert names.index_names(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
     assert GeneNames.from_mapping(names.to_mapping()) == names
 
 
@@ -236,7 +236,7 @@ def test_batches_carry_genes_wherever_they_go(genes: RepertoireDataset) -> None:
     names = GeneNames.of(genes)
     for position, repertoire in enumerate(genes[[3, 1, 0]]):
         table = repertoire.to_frame()
-        expected = [names.indices_of(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
+        expected = [names.index_names(table[f].tolist(), f).tolist() for f in ("v_call", "j_call")]
         assert collator.take(position, slice(None)).genes.T.tolist() == expected
     assert all(every[text] == number for text, number in pairs(batch))
     assert pairs(replace(batch, sequences=batch.sequences.compact())) == pairs(batch)
@@ -253,13 +253,15 @@ def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, mon
     names = GeneNames.of(genes)
     collator = Collator(genes, "none", genes=names)
     at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
-    expected = collator._batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
+    expected = collator._make_batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
     monkeypatch.setattr(collator, "device", torch.device("meta"))  # which takes the path of other devices
     columns = replace(collator._columns[0], max_length=24)
     monkeypatch.setattr(collator, "_columns", [columns])
-    collator._know_inverse_std(np.arange(5))
+    collator._cache_inverse_std(np.arange(5))
     beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
-    found = collator._batch(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4]))
+    found = collator._make_batch(
+        torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4])
+    )
     assert torch.equal(found.genes[:4], expected.genes)
     assert found.genes.shape == (5, 2)
 

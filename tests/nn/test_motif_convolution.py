@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deeprc.nn.features import AbundanceMode, abundance_scale, positional_features
 from deeprc.nn.motif_convolution import Implementation, Precision, motif_convolution
-from deeprc.nn.motif_convolution.tables import rows_in_use
+from deeprc.nn.motif_convolution.tables import find_rows_in_use
 from deeprc.nn.sequences import SequenceBatch
 
 
@@ -241,6 +241,6 @@ def test_compiled_names_the_device_it_does_not_run_on() -> None:
 
 
 def test_one_long_sequence_does_not_make_the_tables_long() -> None:
-    rows, first_row = rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
+    rows, first_row = find_rows_in_use(torch.tensor([3, 200, 3, 1]), 208)
     assert rows.tolist() == [0, 3, 4, 5, *range(200 * 199 // 2, 201 * 200 // 2)]
     assert first_row[[1, 3, 200]].tolist() == [0, 1, 4]

@@ -7,7 +7,7 @@ from deeprc.nn import Collator, DeepRC, inference
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.nn.network import RunningStandardisation
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_training_gradient_flows_through_the_kept_rows_only(cohort: RepertoireDa
     collator = Collator(cohort, "log1p")
     batch = collator.sample(np.array([0, 1]), 1000, rng())
     logits = network.attend(batch)[1]
-    kept = batch.take(*top_rows(logits, batch.offsets, 0.2))
+    kept = batch.take(*select_top_rows(logits, batch.offsets, 0.2))
     direct = torch.autograd.grad(network(kept).sum(), list(network.parameters()))
     reduced = torch.autograd.grad(network(batch, top_fraction=0.2).sum(), list(network.parameters()))
     for found, expected in zip(reduced, direct, strict=True):

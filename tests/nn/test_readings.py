@@ -77,7 +77,7 @@ def test_repertoires_that_readings_learned_from_keep_their_cross_fitted_scores(f
     learned = few[[1, 2]]
     network.attach_readings([ShareReading(LETTER, OFFSET)], [repertoire.digest() for repertoire in learned])
     assert network.readings is not None
-    network.readings.remember(learned, np.array([[[4.0, 5.0]], [[-1.0, 0.5]]]))
+    network.readings.store_known_scores(learned, np.array([[[4.0, 5.0]], [[-1.0, 0.5]]]))
     inference = inference_of(network, few)
     assert inference.reading_scores(1).tolist() == [[[4.0, 5.0]]]  # type: ignore[union-attr]
     assert inference.reading_scores(2).tolist() == [[[-1.0, 0.5]]]  # type: ignore[union-attr]

@@ -4,7 +4,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors, draw_rows, top_rows
+from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensors, draw_rows, select_top_rows
 
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=6)
 
@@ -66,18 +66,18 @@ def test_a_large_repertoire_is_drawn_from_end_to_end() -> None:
 
 def test_top_rows_by_hand() -> None:
     logits = torch.tensor([[1.0], [3.0], [2.0], [0.0], [5.0], [4.0]])
-    rows, offsets = top_rows(logits, torch.tensor([0, 4, 4, 6]), 0.5)
+    rows, offsets = select_top_rows(logits, torch.tensor([0, 4, 4, 6]), 0.5)
     assert rows.tolist() == [1, 2, 4]
     assert offsets.tolist() == [0, 2, 2, 3]
 
 
 def test_the_first_of_equal_rows_is_kept() -> None:
-    rows, _ = top_rows(torch.tensor([[0.0], [1.0], [1.0], [1.0], [0.0]]), torch.tensor([0, 5]), 0.4)
+    rows, _ = select_top_rows(torch.tensor([[0.0], [1.0], [1.0], [1.0], [0.0]]), torch.tensor([0, 5]), 0.4)
     assert rows.tolist() == [1, 2]
 
 
 def test_logits_that_are_no_numbers_still_choose_rows() -> None:
-    rows, offsets = top_rows(torch.tensor([[float("nan")], [1.0], [2.0], [0.0]]), torch.tensor([0, 4]), 0.5)
+    rows, offsets = select_top_rows(torch.tensor([[float("nan")], [1.0], [2.0], [0.0]]), torch.tensor([0, 4]), 0.5)
     assert offsets.tolist() == [0, 2]
     assert len(set(rows.tolist())) == 2
     assert set(rows.tolist()) <= set(range(4))
@@ -85,7 +85,7 @@ def test_logits_that_are_no_numbers_still_choose_rows() -> None:
 
 def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
     logits = torch.tensor([[9.0, 100.0], [8.0, 0.0], [0.0, 99.0], [0.0, 0.0]])
-    rows, _ = top_rows(logits, torch.tensor([0, 4]), 0.75)
+    rows, _ = select_top_rows(logits, torch.tensor([0, 4]), 0.75)
     assert rows.tolist() == [0, 1, 2]
 
 
@@ -94,7 +94,7 @@ def test_top_rows_of_several_heads_keeps_each_heads_best() -> None:
     [(30, 0.1, 3), (31, 0.1, 4), (1, 0.1, 1), (10, 1.0, 10), (50, 0.3, 15), (100, 0.3, 30), (60, 0.15, 9)],
 )
 def test_top_rows_rounds_up(n: int, fraction: float, kept: int) -> None:
-    assert len(top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
+    assert len(select_top_rows(torch.rand(n, 1), torch.tensor([0, n]), fraction)[0]) == kept
 
 
 @settings(deadline=None, max_examples=60)
@@ -113,8 +113,8 @@ def test_both_forms_choose_the_same_top_rows(
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-20, 20, (n + tail, heads), generator=generator).float()  # many are equal
     offsets = torch.tensor([0, *np.cumsum(sizes).tolist()])
-    rows, bounds = top_rows(logits, offsets, fraction)
-    by_score, other_bounds = _top_rows_by_tensors(logits, offsets, fraction)
+    rows, bounds = select_top_rows(logits, offsets, fraction)
+    by_score, other_bounds = _select_top_rows_by_tensors(logits, offsets, fraction)
     assert torch.equal(bounds, other_bounds)
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         assert by_score[first:last].sort().values.tolist() == rows[first:last].tolist()
@@ -127,9 +127,9 @@ def test_at_most_so_many_rows_in_both_forms(max_rows: int) -> None:
     generator = torch.Generator().manual_seed(max_rows)
     logits = torch.randn(40, 2, generator=generator)
     offsets = torch.tensor([0, 10, 10, 12, 40])
-    rows, bounds = top_rows(logits, offsets, 0.5, max_rows)
+    rows, bounds = select_top_rows(logits, offsets, 0.5, max_rows)
     assert bounds.diff().tolist() == [min(5, max_rows), 0, 1, min(14, max_rows)]
-    others, same_bounds = _top_rows_by_tensors(logits, offsets, 0.5, max_rows)
+    others, same_bounds = _select_top_rows_by_tensors(logits, offsets, 0.5, max_rows)
     assert same_bounds.tolist() == bounds.tolist()
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         assert sorted(others[first:last].tolist()) == rows[first:last].tolist()

@@ -9,7 +9,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.hopfield.segments import segment_logsumexp
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC
-from deeprc.nn.sampling import top_rows
+from deeprc.nn.sampling import select_top_rows
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_gradients_are_those_of_the_kept_sequences_alone(batch: RepertoireBatch)
     network = build()
     parameters = list(network.parameters())
     values, logits = network.attend(batch)
-    rows, _ = top_rows(logits, batch.offsets, 0.2)
+    rows, _ = select_top_rows(logits, batch.offsets, 0.2)
     kept = torch.zeros(len(logits), 1, dtype=torch.bool).index_fill(0, rows, True)
     values, logits = (torch.where(kept, each, each.detach()) for each in (values, logits))
     outputs = []

@@ -15,21 +15,21 @@ def test_an_exact_law_is_recovered(law: PowerLaw) -> None:
     found = fit_power_law(N, auc, np.array([1.0, 2, 3, 4, 5]))
     assert (found.ceiling, found.loss, found.exponent) == pytest.approx((law.ceiling, law.loss, law.exponent), rel=1e-3)
     assert found.auc(2000) == pytest.approx(law.auc(2000), abs=1e-5)
-    assert found.n_for(law.auc(1000)) == pytest.approx(1000, rel=1e-2)
+    assert found.solve_n(law.auc(1000)) == pytest.approx(1000, rel=1e-2)
 
 
 def test_the_number_for_an_auc_by_hand() -> None:
     law = PowerLaw(0.9, 2.0, 0.5)
     assert law.auc(100) == pytest.approx(0.7)
-    assert law.n_for(0.7) == pytest.approx(100)
-    assert law.n_for(0.9) == law.n_for(0.95) == float("inf")
+    assert law.solve_n(0.7) == pytest.approx(100)
+    assert law.solve_n(0.9) == law.solve_n(0.95) == float("inf")
 
 
 def test_a_curve_that_falls_has_no_loss() -> None:
     found = fit_power_law(N, np.array([0.56, 0.54, 0.52, 0.51, 0.5]), np.ones(5))
     assert found.loss == 0
     assert found.ceiling == pytest.approx(0.526)
-    assert found.n_for(0.6) == float("inf")
+    assert found.solve_n(0.6) == float("inf")
 
 
 def test_the_ceiling_is_at_most_one() -> None:
@@ -55,11 +55,11 @@ def test_laws_of_several_rows_are_those_of_each_row() -> None:
 def test_a_late_curve_by_hand() -> None:
     curve = LateCurve(limit=2.0, delay=100.0, steepness=1.0)
     assert curve.auc(100) == pytest.approx(norm.cdf(1.0))
-    assert curve.n_for(float(norm.cdf(1.0))) == pytest.approx(100)
-    assert curve.n_for(float(norm.cdf(2.1))) == float("inf")
+    assert curve.solve_n(float(norm.cdf(1.0))) == pytest.approx(100)
+    assert curve.solve_n(float(norm.cdf(2.1))) == float("inf")
     flat = LateCurve(limit=1.0, delay=0.0, steepness=2.0)
     assert flat.auc(1) == flat.auc(1000) == pytest.approx(norm.cdf(1.0))
-    assert (flat.n_for(0.8), flat.n_for(0.85)) == (1, float("inf"))
+    assert (flat.solve_n(0.8), flat.solve_n(0.85)) == (1, float("inf"))
 
 
 @pytest.mark.parametrize("curve", [LateCurve(1.4, 200.0, 1.0), LateCurve(1.0, 600.0, 2.0), LateCurve(2.0, 90.0, 0.5)])

@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.beta_binomial import beta_binomial_log_pmf, fit_beta_binomial
 from deeprc.baselines.carriers import find_associated_clones
-from deeprc.baselines.inner_folds import inner_folds
+from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.datasets.clones import shared_clones
+from deeprc.datasets.clones import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
@@ -143,7 +143,7 @@ def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
     def folds(X: RepertoireDataset, *_: object) -> np.ndarray:
         return np.unique([fold_of[repertoire.digest()] for repertoire in X], return_inverse=True)[1]
 
-    monkeypatch.setattr(clones_questions, "inner_folds", folds)
+    monkeypatch.setattr(clones_questions, "assign_inner_folds", folds)
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -153,8 +153,10 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     dataset = varied if near else exact
     monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
     monkeypatch.setattr(clones_fit, "_select_answers", lambda answers: answers[:1])
-    monkeypatch.setattr(clones_fit, "_least", lambda _: int(near))  # exact and near are the two alternatives
-    folds = inner_folds(dataset, Y == 1, 5)
+    monkeypatch.setattr(
+        clones_fit, "_find_best_alternative", lambda _: int(near)
+    )  # exact and near are the two alternatives
+    folds = assign_inner_folds(dataset, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
     fitted, reading = fit(dataset, Y)
     assert ("one substitution" in set(reading.table(["status"])["match"])) == near
@@ -223,7 +225,7 @@ def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> N
     assert up.groups is not None
     np.testing.assert_array_equal(up.groups, groups)
     alone, _ = clones_questions.list_questions(make_cohort(exact, Y))
-    np.testing.assert_array_equal(alone.folds, inner_folds(exact, Y == 1, 10))
+    np.testing.assert_array_equal(alone.folds, assign_inner_folds(exact, Y == 1, 10))
 
 
 def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp_path: Path) -> None:
@@ -235,7 +237,9 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
     for cohort in (make_cohort(varied, Y), doubled):
         questions = clones_questions.list_questions(cohort)
         fields = ["v_call", "j_call"]
-        centres = clones_centres.find_centres(cohort.dataset, shared_clones(cohort.dataset, fields), questions, fields)
+        centres = clones_centres.find_centres(
+            cohort.dataset, find_shared_clones(cohort.dataset, fields), questions, fields
+        )
         _, chosen = clones_centres.count_centres(centres, questions[0], centres.levels[0], [0.1])
         frame = centres.clones.to_frame().assign(**chosen._asdict())
         found.append(frame[frame["modes"] >= 0].reset_index(drop=True))
@@ -357,7 +361,7 @@ def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tm
     task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
     cohort = make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), ages, task)
     up, down = clones_questions.list_questions(replace(cohort, groups=donors))
-    clones = shared_clones(cohort.dataset, ["v_call", "j_call"])
+    clones = find_shared_clones(cohort.dataset, ["v_call", "j_call"])
     for question, direction in ((up, 1), (down, -1)):
         labels = question.carriers.labels()
         assert len(labels) == 40

@@ -12,7 +12,7 @@ import torch
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
-from deeprc.datasets.kmers import count_kmers, kmer_names
+from deeprc.datasets.kmers import count_kmers, list_kmers
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
@@ -48,7 +48,7 @@ def random_reading(n_outputs: int = 2, genes: dict[str, list[str]] | None = None
 
 def test_a_score_by_hand() -> None:
     reading = CompositionReading(1)
-    at = {name: index for index, name in enumerate(kmer_names(4))}
+    at = {name: index for index, name in enumerate(list_kmers(4))}
     reading.kmer_weights[0, at["CASS"]] = 2
     reading.kmer_weights[0, at["ASSL"]] = 5
     reading.kmer_constants[:] = 1.5

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-from deeprc.baselines.gene_usage import centred_log_ratios, gene_table
-from deeprc.baselines.inner_folds import grouped_folds
+from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
+from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.datasets.cache import repertoire_digests
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.readings import composition_fit
 from deeprc.readings.cohort import TrainingCohort
@@ -61,9 +61,9 @@ def fit_status(dataset: RepertoireDataset, groups: NDArray[np.int64] | None = No
 
 def features_by_numpy(dataset: RepertoireDataset) -> tuple[list[Floats], Floats]:
     """Return the frequencies of k-mers with 4 to 1 residues and the log-ratios of V genes."""
-    rows = np.asarray(kmer_frequencies(dataset), np.float64)
+    rows = np.asarray(compute_kmer_frequencies(dataset), np.float64)
     kmers = [rows.reshape(len(rows), 20**k, -1).sum(axis=2) for k in (4, 3, 2, 1)]
-    return kmers, centred_log_ratios(gene_table(dataset, "v_call", ["TRBV1", "TRBV2"]))
+    return kmers, centred_log_ratios(count_named_genes(dataset, "v_call", ["TRBV1", "TRBV2"]))
 
 
 def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float) -> Floats:
@@ -107,7 +107,7 @@ def test_scores_are_those_of_models_without_the_fold(
     monkeypatch.setattr(composition_fit, "_is_clear", lambda *_: True)
     groups = np.arange(N) // 2
     fitted = fit_status(tilted, groups)
-    folds = grouped_folds(repertoire_digests(tilted), status().astype(np.int64), 10, groups=groups)
+    folds = assign_grouped_folds(digest_repertoires(tilted), status().astype(np.int64), 10, groups=groups)
     assert folds.max() == 9
     raw = np.zeros(N)
     for fold in range(10):

@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
-from deeprc.interpretation.attention import attention_of, attention_table
+from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.runs import experiment
 from deeprc.runs.experiment import describe_end, resume_run, train_run
@@ -133,7 +133,7 @@ def test_attention_sums_to_one_and_ranks(run: Run, cohort: RepertoireDataset) ->
     assert by_rank["attention_weight"].is_monotonic_decreasing
     top = attention_table(run.model, cohort, 3, top=5, ranking=Ranking("attention"))
     pd.testing.assert_frame_equal(top, by_rank.head(5).reset_index(drop=True))
-    heads = attention_of(run.model, cohort, 3, top=5).heads
+    heads = compute_attention(run.model, cohort, 3, top=5).heads
     assert heads["head"].tolist() == [1, 2]
     for head, size in zip(heads["head"], heads["metastable_size"], strict=True):
         largest = table[f"attention_weight_{head}"].sort_values(ascending=False).cumsum()

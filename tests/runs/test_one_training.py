@@ -55,9 +55,9 @@ def test_train_and_benchmark_predict_the_same_to_the_last_bit(
 
 def test_the_default_benchmark_has_one_setting_of_deeprc(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     from deeprc.benchmarking.methods import choose_methods
-    from deeprc.benchmarking.search import with_setting
+    from deeprc.benchmarking.search import apply_setting
 
     (method,), _ = choose_methods(["deeprc"], preset="quick", dataset=cohort_factory(6, 10))
     (setting,) = method.search.settings([0])
-    estimator = with_setting(method.estimator, setting)
+    estimator = apply_setting(method.estimator, setting)
     assert load_config(estimator.config, estimator.overrides or {}) == load_config()

@@ -16,8 +16,8 @@ from deeprc.datasets.emerson2017 import read_associated_sequences
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.specificity import annotate_sequences, read_database
-from deeprc.specificity.annotate import at_least
-from deeprc.specificity.background import Strata, draw_background, match_rates, publicity_of
+from deeprc.specificity.annotate import compute_upper_tail
+from deeprc.specificity.background import Strata, classify_publicity, draw_background, match_rates
 
 DATABASE = pd.DataFrame(
     [
@@ -90,12 +90,14 @@ def test_the_probability_of_at_least_n_events() -> None:
             for hits in product((0, 1), repeat=4)
             if sum(hits) >= n
         )
-        assert at_least(n, rates) == pytest.approx(direct, abs=1e-12)
-    assert at_least(9, np.full(60, 0.01)) == pytest.approx(binom.sf(8, 60, 0.01), rel=1e-9)  # 1e-9: no cancellation
+        assert compute_upper_tail(n, rates) == pytest.approx(direct, abs=1e-12)
+    assert compute_upper_tail(9, np.full(60, 0.01)) == pytest.approx(
+        binom.sf(8, 60, 0.01), rel=1e-9
+    )  # 1e-9: no cancellation
 
 
 def test_classes_of_publicity() -> None:
-    assert publicity_of(np.array([0, 1, 2, 3, 4, 5, 8, 9])).tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
+    assert classify_publicity(np.array([0, 1, 2, 3, 4, 5, 8, 9])).tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
 
 
 def test_a_rate_is_drawn_towards_that_of_the_coarser_stratum() -> None:

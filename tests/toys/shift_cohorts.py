@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -41,7 +41,7 @@ def draw_repertoire(rng: np.random.Generator, recipe: Recipe) -> Sequences:
     if recipe.of_v is not None:
         v_usage = np.append((1 - recipe.of_v) * v_usage[1:] / v_usage[1:].sum(), recipe.of_v)[[-1, *range(N_V - 1)]]
     lengths = np.clip(np.round(rng.normal(14.5 + 0.1 * rng.standard_normal(), 1.6, n)), 9, 25).astype(np.int64)
-    offsets = offsets_of(lengths)
+    offsets = compute_offsets(lengths)
     residues = rng.choice(20, int(offsets[-1]), p=residue_usage).astype(np.uint8)
     for at, letter in ((0, "C"), (1, "A"), (2, "S")):
         residues[offsets[:-1] + at] = AMINO_ACIDS.index(letter)
@@ -49,7 +49,7 @@ def draw_repertoire(rng: np.random.Generator, recipe: Recipe) -> Sequences:
     if recipe.trimmed:
         inside = np.arange(len(residues)) - np.repeat(offsets[:-1], lengths)
         kept = (inside >= recipe.trimmed) & (inside < np.repeat(lengths, lengths) - recipe.trimmed)
-        residues, offsets = residues[kept], offsets_of(lengths - 2 * recipe.trimmed)
+        residues, offsets = residues[kept], compute_offsets(lengths - 2 * recipe.trimmed)
     names_v = ("", f"{recipe.chain}V20-1", *(f"{recipe.chain}V{number}" for number in range(1, N_V)))
     names_j = ("", *(f"{recipe.chain}J{2 if number < 7 else 1}-{1 + number % 7}" for number in range(N_J)))
     return Sequences(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from deeprc import ranks
 from deeprc.config import NetworkConfig
 from deeprc.datasets import representations
-from deeprc.datasets.clones import distinct_clones
+from deeprc.datasets.clones import count_distinct_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.representations import kmer_frequencies
+from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.errors import InputError
 from deeprc.rank_calls import PackedFlags, compute_parts, count_parts
 from deeprc.readings.cohort import TrainingCohort
@@ -75,8 +75,8 @@ def count(dataset: RepertoireDataset) -> Found:
         "strongest": digest(*(array for each in summaries for kmers in each.by_output for array in kmers)),
         "occurrences": [[int(n) for n in array[order]] for array in list(vars(occurrences).values())[:3]],
         "carriers": np.flatnonzero(find_carriers(dataset, (0, 2), 44)).tolist(),
-        "4-mers": digest(kmer_frequencies(dataset)),
-        "different clones": distinct_clones(dataset, ["v_call"]).tolist(),
+        "4-mers": digest(compute_kmer_frequencies(dataset)),
+        "different clones": count_distinct_clones(dataset, ["v_call"]).tolist(),
     }
 
 
@@ -131,7 +131,7 @@ def main(container: str, output: str) -> None:
     representations._MIN_DIVIDED = 0
     dataset = open_dataset(container)
     shared = open_by_this_rank[:] = [dataset.container]
-    with ranks.joined():
+    with ranks.join_ranks():
         n = ranks.count()
         found = ranks.compute_once(lambda: search_all(dataset), shared=shared)
         flags = [PackedFlags(np.arange(11) == n) for n in range(n)]

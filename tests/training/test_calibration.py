@@ -21,7 +21,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.outputs import activate
 from deeprc.tasks import Task
-from deeprc.training.calibration import calibrate_tasks, mean_calibration, with_calibration
+from deeprc.training.calibration import calibrate_tasks, mean_calibration, restore_calibration
 from deeprc.training.model import TrainedModel
 
 TASKS = (
@@ -153,7 +153,7 @@ def test_what_does_not_fit_a_target_is_refused() -> None:
         [{}, {}, {"cutoff": 1.0}],
     ):
         with pytest.raises(InputError, match="do not fit a"):
-            with_calibration(TASKS, {"calibration": described}, "file")
+            restore_calibration(TASKS, {"calibration": described}, "file")
 
 
 def test_models_that_agree_have_the_same_log_odds_together() -> None:

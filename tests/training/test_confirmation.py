@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
-from deeprc.training.confirmation import _share, confirm_motifs
+from deeprc.training.confirmation import _compute_motif_share, confirm_motifs
 from deeprc.training.fold import Fold
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -28,8 +28,8 @@ def carrying(folder: Path, pattern: str, numbers: list[int], *, size: int = 60) 
 def test_the_share_of_sequences_that_hold_a_motif(tmp_path: Path) -> None:
     sequences = [["SFEN", "ASAENSFEN", "SEN", "SFE"], ["ACDE"], ["CCSWENCC", "SAAN"]]
     cohort = write_cohort(tmp_path / "c.h5", sequences, pd.DataFrame({"x": range(3)}))
-    assert _share(motif("S.EN"), cohort).tolist() == [0.5, 0.0, 0.5]
-    assert _share(motif("S..N"), cohort).tolist() == [0.5, 0.0, 1.0]
+    assert _compute_motif_share(motif("S.EN"), cohort).tolist() == [0.5, 0.0, 0.5]
+    assert _compute_motif_share(motif("S..N"), cohort).tolist() == [0.5, 0.0, 1.0]
 
 
 def test_a_motif_must_go_with_the_label_in_its_own_direction(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
-from deeprc.training.hidden_counts import with_visible_residues
+from deeprc.training.hidden_counts import make_residues_visible
 
 CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
 
@@ -52,14 +52,14 @@ def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
     message = r"abundance=log hides every residue of repertoires whose counts are all 1: 2 repertoires: r2, r4; leave"
     config = load_config("deeprc", CHANGES)
     with pytest.raises(InputError, match=message):
-        with_visible_residues(config, [cohort])
+        make_residues_visible(config, [cohort])
     with pytest.raises(InputError, match=message):
         DeepRCClassifier(overrides=CHANGES).fit(
             cohort[:8], cohort.metadata["y"][:8], X_validation=cohort[8:], y_validation=cohort.metadata["y"][8:]
         )
     for other in ("log1p", "none"):
         changed = load_config("deeprc", {**CHANGES, "abundance": other})
-        assert with_visible_residues(changed, [cohort]) is changed
+        assert make_residues_visible(changed, [cohort]) is changed
     with pytest.raises(InputError, match="abundance=log hides every residue"):
         train_run(cohort.container.path, tmp_path / "run", targets="y", config=config, split=SplitOptions(folds=3))
     assert not (tmp_path / "run").exists()

@@ -121,19 +121,19 @@ def test_shares_cover_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
         by_number, by_size = [], []
         for rank in range(size):
             monkeypatch.setattr(ranks, "_group", ranks._Group(Launch(rank, size, 0, 1), None, 1))
-            by_number += range(10)[ranks.share(10)]
-            by_size += range(8)[ranks.share_by_size(sizes)]
+            by_number += range(10)[ranks.take_share(10)]
+            by_size += range(8)[ranks.take_share_by_size(sizes)]
         assert by_number == list(range(10))
         assert by_size == list(range(8))
     monkeypatch.setattr(ranks, "_group", ranks._Group(Launch(1, 2, 0, 1), None, 1))
-    assert range(8)[ranks.share_by_size(sizes)] == range(5, 8)  # 12 of 24
-    assert range(10)[ranks.share(10)] == range(5, 10)
+    assert range(8)[ranks.take_share_by_size(sizes)] == range(5, 8)  # 12 of 24
+    assert range(10)[ranks.take_share(10)] == range(5, 10)
 
 
 def test_a_process_alone_needs_no_others() -> None:
     rows = torch.arange(6.0).reshape(3, 2)
-    with ranks.joined():
-        assert (ranks.count(), ranks.is_main(), ranks.are_joined(), ranks.local_index()) == (1, True, False, None)
+    with ranks.join_ranks():
+        assert (ranks.count(), ranks.is_main(), ranks.are_joined(), ranks.find_local_index()) == (1, True, False, None)
         assert ranks.compute_once(lambda: 3) == 3
         assert ranks.gather([1, 2]) == [1, 2]
         assert ranks.mean_rows(rows).tolist() == [2.0, 3.0]

@@ -150,7 +150,7 @@ def test_without_a_pull_the_start_is_logistic_regression(
     assert network.readings is not None
     rng = np.random.default_rng(0)
     scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]
-    network.readings.remember(cohort, scores)
+    network.readings.store_known_scores(cohort, scores)
     collator = Collator(cohort, "none", readings=ReadingScores(network.readings, cohort))
     start_network(network, [], collator, label(cohort), TASKS)
     expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], label(cohort)[:, 0])

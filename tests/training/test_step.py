@@ -14,7 +14,7 @@ from deeprc.nn import batch as batch_module
 from deeprc.nn import network as network_module
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.readings import ReadingScores
-from deeprc.nn.sampling import _draw_rows_by_tensors, _top_rows_by_tensors
+from deeprc.nn.sampling import _draw_rows_by_tensors, _select_top_rows_by_tensors
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
@@ -79,7 +79,7 @@ def test_the_tensor_forms_and_filled_batches_learn_the_same(
         return *_draw_rows_by_tensors(sizes, offsets, keys, total), offsets
 
     monkeypatch.setattr(batch_module, "draw_rows", draw)
-    monkeypatch.setattr(network_module, "top_rows", _top_rows_by_tensors)
+    monkeypatch.setattr(network_module, "select_top_rows", _select_top_rows_by_tensors)
     monkeypatch.setattr(network_module, "segment_attention", _attention_in_torch)
     losses, found = six_updates(cohort)
     assert any(total > drawn for total, drawn in totals)  # some batches were filled up

@@ -102,7 +102,7 @@ def main(container: str, output: str, *checkpoints: str) -> None:
         if ranks.is_main():
             save_file(tensors, folder / f"{name}.safetensors")
 
-    with ranks.joined():
+    with ranks.join_ranks():
         train_all(dataset, keep)
         for n, checkpoint in enumerate(map(Path, checkpoints)):
             resumed = make(dataset, OPTIONS["missing labels"], checkpoint)

@@ -6,7 +6,7 @@
 from deeprc.drawing import save_figure
 from deeprc.interpretation.figures.attended import attention_figure, gene_figure, metastable_figure
 from deeprc.interpretation.figures.clones import volcano_figure
-from deeprc.interpretation.figures.inline import svg
+from deeprc.interpretation.figures.inline import render_svg
 from deeprc.interpretation.figures.predicted import (
     calibration_figure,
     precision_recall_figure,
@@ -34,9 +34,9 @@ __all__ = [
     "metastable_figure",
     "precision_recall_figure",
     "regression_figure",
+    "render_svg",
     "roc_figure",
     "save_figure",
     "sequence_figure",
-    "svg",
     "volcano_figure",
 ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import INK, uses_matplotlib
-from deeprc.interpretation.figures.parts import class_colour, grid, legend_below, panel
+from deeprc.drawing import INK, require_matplotlib
+from deeprc.interpretation.figures.parts import class_colour, draw_grid, draw_legend_below, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["antigen_figure"]
 
 
-@uses_matplotlib
+@require_matplotlib
 def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
     """Draw a bar for each organism, and a line at the number expected by chance.
 
@@ -25,9 +25,9 @@ def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
     organisms
         Table with antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
     place
-        Index of the class to which the sequences contribute, see `class_places`.
+        Index of the class to which the sequences contribute, see `index_classes`.
     """
-    figure, axis = panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
+    figure, axis = make_panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
     y, colour = -np.arange(len(organisms)), class_colour(place)
     every = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
     exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
@@ -37,6 +37,6 @@ def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
     axis.set_ylim(-len(organisms) + 0.4, 0.6)
     axis.set_xlim(left=0)
     axis.set_xlabel("different sequences")
-    grid(axis, "x")
-    legend_below(axis, {"exactly the same": exact, "at most one substitution": every, "by chance": chance})
+    draw_grid(axis, "x")
+    draw_legend_below(axis, {"exactly the same": exact, "at most one substitution": every, "by chance": chance})
     return figure

@@ -12,18 +12,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.drawing import INK, MUTED, uses_matplotlib
+from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import (
-    by_class,
     class_styles,
     count_ticks,
-    grid,
-    legend_below,
+    draw_grid,
+    draw_legend_below,
+    group_by_class,
     legend_text,
-    panel,
+    make_panel,
     percent_ticks,
-    spread,
+    spread_points,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _MAX_GENES = 25
 _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32"))  # limits of the operating classes
 
 
-@uses_matplotlib
+@require_matplotlib
 def metastable_figure(
     heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
@@ -60,11 +60,11 @@ def metastable_figure(
     InputError
         If no repertoire with sequences has a class.
     """
-    parts = by_class(heads[heads["n_sequences"] > 0], classes)
+    parts = group_by_class(heads[heads["n_sequences"] > 0], classes)
     styles = class_styles(list(parts), places)
     numbers = sorted({int(head) for part in parts.values() for head in part["head"]})
     width = min(6.4, max(2.5, 0.55 * len(numbers) * len(parts)))
-    figure, axis = panel(width, 2.6)
+    figure, axis = make_panel(width, 2.6)
     axis.set_yscale("log")
     step = 0.8 / len(parts)
     entries = {}
@@ -82,7 +82,7 @@ def metastable_figure(
     axis.set_xticks(range(len(numbers)), [str(head) for head in numbers])
     axis.set(xlabel="head", ylabel="sequences with 90% of the attention")
     _share_lines(axis, float(every["n_sequences"].median()))
-    legend_below(axis, entries, columns=min(3, len(entries)))
+    draw_legend_below(axis, entries, columns=min(3, len(entries)))
     return figure
 
 
@@ -101,7 +101,7 @@ def _box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style:
         medianprops={"color": INK, "linewidth": 1.8, "zorder": 4},
     )
     shown = sizes[np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MAX_POINTS)).astype(np.int64))]
-    x = at + 0.8 * width * spread(len(shown))
+    x = at + 0.8 * width * spread_points(len(shown))
     (dots,) = axis.plot(
         x, shown, linestyle="", marker=style["marker"], markersize=3, color=style["color"], markerfacecolor="none"
     )
@@ -140,7 +140,7 @@ def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFram
     return pd.DataFrame({"share": at, "lower": lower, "median": median, "upper": upper})
 
 
-@uses_matplotlib
+@require_matplotlib
 def attention_figure(
     curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
@@ -160,9 +160,9 @@ def attention_figure(
     InputError
         If no repertoire has a class.
     """
-    parts = by_class(curves, classes)
+    parts = group_by_class(curves, classes)
     styles = class_styles(list(parts), places)
-    figure, axis = panel(3.1, 2.5)
+    figure, axis = make_panel(3.1, 2.5)
     axis.set_xscale("log")
     low, entries = float(curves["share"].min()), {}
     for name, part in parts.items():
@@ -181,12 +181,12 @@ def attention_figure(
     percent_ticks(axis, "x", [10.0**power for power in powers])
     percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
     axis.set(xlabel="sequences, most attended first", ylabel="attention that they hold")
-    grid(axis, "both")
-    legend_below(axis, entries)
+    draw_grid(axis, "both")
+    draw_legend_below(axis, entries)
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     """Draw the usage of genes by attended and by all sequences, sorted by the difference.
 
@@ -211,7 +211,7 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     kept = difference.abs().sort_values(ascending=False, kind="stable").index[:_MAX_GENES]
     own = own.loc[difference[kept].sort_values(kind="stable").index]
     names = [str(name) or "unknown" for name in own["name"]]
-    figure, axis = panel(2.7, 0.17 * len(own) + 0.2, left=1.1)
+    figure, axis = make_panel(2.7, 0.17 * len(own) + 0.2, left=1.1)
     y = np.arange(len(own))
     axis.hlines(y, own["all"], own["attended"], color=MUTED, linewidth=1.2, zorder=1)
     (every,) = axis.plot(own["all"], y, linestyle="", marker="o", color=INK, markerfacecolor="none", markersize=4.5)
@@ -221,6 +221,6 @@ def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     most = float(own[["all", "attended"]].to_numpy().max())
     axis.set_xlim(-0.03 * most, 1.04 * most)  # so that markers at the edge are not cut
-    grid(axis, "both")
-    legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
+    draw_grid(axis, "both")
+    draw_legend_below(axis, {"weighted by attention": attended, "all sequences": every}, columns=2)
     return figure

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.tasks import Task
 
-__all__ = ["MOST_CLASSES", "class_places", "class_texts", "drawn_classes", "drawn_places"]
+__all__ = ["MOST_CLASSES", "choose_drawn_classes", "class_texts", "index_classes", "index_drawn_classes"]
 
 MOST_CLASSES = 6
 """Largest number of classes in a figure. If there are more, all repertoires are drawn as one class."""
@@ -27,7 +27,7 @@ def class_texts(task: Task, labels: NDArray[np.float64]) -> list[str]:
     return ["" if np.isnan(code) else task.class_names[int(code)] for code in labels.tolist()]
 
 
-def class_places(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
+def index_classes(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
     """Return the index of each class among the classes of all targets, by target and class, for its colour.
 
     A number has the classes "lower" and "higher".
@@ -40,8 +40,8 @@ def class_places(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
     return places
 
 
-def drawn_places(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64]) -> dict[str, int]:
-    """Return the index of each class that `drawn_classes` names; empty if all repertoires are one class.
+def index_drawn_classes(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64]) -> dict[str, int]:
+    """Return the index of each class that `choose_drawn_classes` names; empty if all repertoires are one class.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def drawn_places(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64])
     labels
         Labels of the repertoires, (B,).
     """
-    place = list(class_places(tasks)[task.name].values())
-    return {name: place[number] for name, number in _drawn(task, labels) if name != _EVERY}
+    place = list(index_classes(tasks)[task.name].values())
+    return {name: place[number] for name, number in _assign_drawn_classes(task, labels) if name != _EVERY}
 
 
-def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:
+def choose_drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:
     """Return the class of each repertoire for figures, by its id, sorted by class.
 
     For a number, the classes are the lower and the higher half of the cohort. Repertoires without a label are left out.
@@ -67,12 +67,12 @@ def drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -
     ids, labels
         Ids and labels of the repertoires, (B,) each; NaN if a label is not known.
     """
-    drawn = _drawn(task, labels)
+    drawn = _assign_drawn_classes(task, labels)
     named = [(number, str(name), text) for name, (text, number) in zip(ids, drawn, strict=True) if text]
     return {name: text for _, name, text in sorted(named, key=lambda each: each[0])}
 
 
-def _drawn(task: Task, labels: NDArray[np.float64]) -> list[tuple[str, int]]:
+def _assign_drawn_classes(task: Task, labels: NDArray[np.float64]) -> list[tuple[str, int]]:
     """Return the name of each repertoire's class, "" if it is not drawn, and the index of the class."""
     known = ~np.isnan(labels)
     numbers = np.where(known, labels, 0)

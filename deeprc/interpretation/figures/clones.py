@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import CLASS_COLOURS, INK, MUTED, uses_matplotlib
-from deeprc.interpretation.figures.parts import legend_below, legend_text, panel
+from deeprc.drawing import CLASS_COLOURS, INK, MUTED, require_matplotlib
+from deeprc.interpretation.figures.parts import draw_legend_below, legend_text, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ _BEYOND = 1.15  # position of infinite odds ratios, relative to the largest fini
 _SMALLEST = 1e-300
 
 
-@uses_matplotlib
+@require_matplotlib
 def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     """Draw p-values against odds ratios from the table of `associate_clones`.
 
@@ -38,7 +38,7 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     """
     from matplotlib.ticker import FuncFormatter
 
-    figure, axis = panel(4.2, 3.4)
+    figure, axis = make_panel(4.2, 3.4)
     ratios = np.log2(np.maximum(table["odds_ratio"].to_numpy(np.float64), 1.0))
     is_infinite = np.isinf(ratios)
     edge = _BEYOND * max(ratios[~is_infinite].max(initial=0.0), 1.0)
@@ -62,5 +62,5 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     axis.set_xlabel(two)
     axis.set_ylabel("-log10 of the p-value")
     axis.set_ylim(bottom=0)
-    legend_below(axis, entries)
+    draw_legend_below(axis, entries)
     return figure

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.drawing import INK, MUTED, uses_matplotlib
-from deeprc.interpretation.figures.parts import class_styles, count_ticks, grid, legend_text, spread, tidy
+from deeprc.drawing import INK, MUTED, require_matplotlib
+from deeprc.interpretation.figures.parts import (
+    class_styles,
+    count_ticks,
+    draw_grid,
+    fix_ticks,
+    legend_text,
+    spread_points,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +62,7 @@ class CohortNumbers:
     variance: NDArray[np.float64]
 
 
-@uses_matplotlib
+@require_matplotlib
 def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
     """Draw sizes, lengths, genes and maps of the repertoires of a cohort, with a colour and marker for each class.
 
@@ -72,14 +79,20 @@ def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
     panels = figure.subplots(2, 3)
     figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.13, wspace=0.32, hspace=0.38)
     for axis in panels.flat:
-        tidy(axis)
+        fix_ticks(axis)
     of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in places}
     styles = class_styles(list(of_class), places)
-    _sizes(panels[0, 0], found.sizes, of_class, styles)
-    _lengths(panels[1, 0], found.lengths[found.sizes > 0], _among(of_class, found.sizes > 0), styles)
+    _draw_sizes(panels[0, 0], found.sizes, of_class, styles)
+    _draw_lengths(panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(of_class, found.sizes > 0), styles)
     for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):
         if field in found.genes:
-            _genes(axis, *found.genes[field], _among(of_class, np.ones(len(found.sizes), bool)), styles, letter)
+            _draw_genes(
+                axis,
+                *found.genes[field],
+                _select_chosen_rows(of_class, np.ones(len(found.sizes), bool)),
+                styles,
+                letter,
+            )
         else:
             axis.set_axis_off()
             axis.set_title(f"{letter} genes: not known", loc="left")
@@ -99,30 +112,34 @@ def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
     return figure
 
 
-def _among(of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.int64]]:
+def _select_chosen_rows(
+    of_class: Mapping[str, NDArray[np.int64]], chosen: NDArray[np.bool_]
+) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each class that are among the chosen repertoires."""
     numbers = np.cumsum(chosen) - 1
     return {name: numbers[rows[chosen[rows]]] for name, rows in of_class.items()}
 
 
-def _sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
+def _draw_sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
     axis.set_yscale("log")
     shown = np.maximum(sizes, 1)
     for place, (name, rows) in enumerate(of_class.items()):
         style, values = styles[name], np.sort(shown[rows])
-        x = place + 0.6 * spread(len(values))
+        x = place + 0.6 * spread_points(len(values))
         axis.plot(x, values, linestyle="", marker=style["marker"], markersize=4, color=style["color"], mfc="none")
         if len(values):
             axis.hlines(np.median(values), place - 0.35, place + 0.35, color=INK, linewidth=1.8, zorder=4)
     low, high = float(shown.min()), float(shown.max())
     axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(of_class) - 0.4))
     count_ticks(axis, "y", low, high)
-    axis.set_xticks(range(len(of_class)), [_short(name) for name in of_class])
+    axis.set_xticks(range(len(of_class)), [_shorten_gene_name(name) for name in of_class])
     axis.set_title("Sequences of a repertoire, and medians", loc="left")
-    grid(axis, "y")
+    draw_grid(axis, "y")
 
 
-def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]) -> None:
+def _draw_lengths(
+    axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any], styles: Mapping[str, Any]
+) -> None:
     """Draw mean and quartiles of length shares over the repertoires of each class."""
     from matplotlib.ticker import MaxNLocator
 
@@ -139,10 +156,10 @@ def _lengths(axis: Axes, shares: NDArray[np.float64], of_class: Mapping[str, Any
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("residues of a junction")
     axis.set_title("Share of sequences, mean and quartiles", loc="left")
-    grid(axis, "y")
+    draw_grid(axis, "y")
 
 
-def _genes(
+def _draw_genes(
     axis: Axes,
     shares: NDArray[np.float64],
     names: Sequence[str],
@@ -170,7 +187,7 @@ def _genes(
     axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
     which = " that differ most" if len(chosen) < len(names) and len(means) > 1 else ""
     axis.set_title(f"{letter} genes{which}, mean share", loc="left")
-    grid(axis, "x")
+    draw_grid(axis, "x")
 
 
 def _map(
@@ -188,5 +205,5 @@ def _map(
     axis.set_title(title, loc="left")
 
 
-def _short(name: str) -> str:
+def _shorten_gene_name(name: str) -> str:
     return name if len(name) <= 14 else f"{name[:13]}\N{HORIZONTAL ELLIPSIS}"

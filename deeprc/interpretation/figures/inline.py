@@ -8,12 +8,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING
 
-from deeprc.drawing import GRID, INK, MUTED, uses_matplotlib
+from deeprc.drawing import GRID, INK, MUTED, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["svg"]
+__all__ = ["render_svg"]
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -32,8 +32,8 @@ _NUMBERS = {"d", "x", "y", "width", "height", "transform", "points"}  # these nu
 _INCH = 72.0  # units of the SVG writer per inch
 
 
-@uses_matplotlib
-def svg(figure: Figure, *, name: str, description: str) -> str:
+@require_matplotlib
+def render_svg(figure: Figure, *, name: str, description: str) -> str:
     """Return a figure as one `<svg>` element for an HTML page; equal figures give the same text.
 
     The background is transparent, and black becomes the text colour of the page (`currentColor`). The CSS variables
@@ -60,7 +60,7 @@ def svg(figure: Figure, *, name: str, description: str) -> str:
     root = ElementTree.fromstring(buffer.getvalue())
     prefix = _prefix(name)
     used = _references(root)
-    body = "".join(_text(child, prefix, used) for child in root)
+    body = "".join(_serialise_element(child, prefix, used) for child in root)
     box = root.attrib["viewBox"]
     width = float(box.split()[2]) / _INCH
     title, says = f"{prefix}-title", f"{prefix}-description"
@@ -92,7 +92,7 @@ def _references(root: ElementTree.Element) -> set[str]:
     return used
 
 
-def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
+def _serialise_element(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
     """Return an element as text, without namespaces, with new ids and the colours of the page."""
     tag = element.tag.removeprefix(_SVG)
     if tag in _DROPPED:
@@ -106,14 +106,14 @@ def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
         elif key in (_HREF, "href"):
             key, value = "href", f"#{prefix}-{value.removeprefix('#')}" if value.startswith("#") else value
         elif key == "style":
-            value = _themed(value)
+            value = _apply_page_theme(value)
         elif key.startswith("{"):
             continue
         elif key in _NUMBERS and "scale" not in value and "matrix" not in value:
             value = _LONG.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), value)
         value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
         attributes.append(f' {key}="{_escape(value)}"')
-    inside = "".join(_text(child, prefix, used) for child in element)
+    inside = "".join(_serialise_element(child, prefix, used) for child in element)
     own = _escape((element.text or "").strip()) if tag in ("text", "tspan") else ""
     if not (inside or own or attributes) or (tag in ("g", "defs") and not inside):
         return ""
@@ -122,7 +122,7 @@ def _text(element: ElementTree.Element, prefix: str, used: set[str]) -> str:
     return f"<{tag}{''.join(attributes)}>{own}{inside}</{tag}>" if inside or own else f"<{tag}{''.join(attributes)}/>"
 
 
-def _themed(style: str) -> str:
+def _apply_page_theme(style: str) -> str:
     """Replace the colours and font of a figure by those of the page; a monospaced font stays monospaced."""
     kept = []
     for each in style.split(";"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from deeprc.config import NetworkConfig
-from deeprc.drawing import COLOURS, INK, MUTED, uses_matplotlib
+from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _WIDE = 3.0  # width of the box of all readings in inches
 _READINGS = {"composition": "k-mers and genes of all sequences", "clones": "stored clones that it carries"}
 
 
-@uses_matplotlib
+@require_matplotlib
 def network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
     """Draw the parts of a network as boxes, with their sizes, and arrows between them.
 
@@ -45,43 +45,45 @@ def network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Seque
     axis.set_axis_off()
     x = [0.15, 2.45, 4.75, 7.05, 9.3]
     n_values = config.n_kernels + 2 * config.gene_units
-    _box(axis, x[0], _MIDDLE, "Repertoire", "N sequences of residues" + _counts(config), _GREEN)
-    _box(axis, x[1], _MIDDLE, "Representation, h1", _encoder(config), _BLUE)
+    _draw_box(axis, x[0], _MIDDLE, "Repertoire", "N sequences of residues" + _describe_features(config), _GREEN)
+    _draw_box(axis, x[1], _MIDDLE, "Representation, h1", _describe_encoder(config), _BLUE)
     keys = f"{config.n_key_layers} SELU layers\nof {config.key_units} units" if config.n_key_layers else "the values"
-    _box(axis, x[2], _TOP, "Keys, h2", keys, _BLUE)
-    _box(axis, x[2], _MIDDLE, "Values", f"{n_values} numbers\nof each sequence", MUTED)
-    heads = f"{config.n_heads} learned quer{'y' if config.n_heads == 1 else 'ies'}\nsoftmax({_beta(config)} q·k)"
-    _box(axis, x[3], _TOP, "Attention", heads, _BLUE)
+    _draw_box(axis, x[2], _TOP, "Keys, h2", keys, _BLUE)
+    _draw_box(axis, x[2], _MIDDLE, "Values", f"{n_values} numbers\nof each sequence", MUTED)
+    heads = (
+        f"{config.n_heads} learned quer{'y' if config.n_heads == 1 else 'ies'}\nsoftmax({_describe_beta(config)} q·k)"
+    )
+    _draw_box(axis, x[3], _TOP, "Attention", heads, _BLUE)
     mean = f"{config.n_heads * n_values} numbers\nof the repertoire" + (",\nstandardised" if config.standardise else "")
-    _box(axis, x[3], _MIDDLE, "Weighted mean", mean, MUTED)
-    _box(axis, x[4], _MIDDLE, "Outputs, o", _outputs(config, tasks), _RED)
-    _arrow(axis, x[0] + _WIDTH, _MIDDLE, x[1], _MIDDLE)
-    _arrow(axis, x[1] + _WIDTH, _MIDDLE, x[2], _MIDDLE)
-    _arrow(axis, x[2] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2, x[2] + _WIDTH / 2, _TOP - _HEIGHT / 2)
-    _arrow(axis, x[2] + _WIDTH, _TOP, x[3], _TOP)
-    _arrow(axis, x[2] + _WIDTH, _MIDDLE, x[3], _MIDDLE)
-    _arrow(axis, x[3] + _WIDTH / 2, _TOP - _HEIGHT / 2, x[3] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2)
-    _arrow(axis, x[3] + _WIDTH, _MIDDLE, x[4], _MIDDLE)
+    _draw_box(axis, x[3], _MIDDLE, "Weighted mean", mean, MUTED)
+    _draw_box(axis, x[4], _MIDDLE, "Outputs, o", _describe_outputs(config, tasks), _RED)
+    _draw_arrow(axis, x[0] + _WIDTH, _MIDDLE, x[1], _MIDDLE)
+    _draw_arrow(axis, x[1] + _WIDTH, _MIDDLE, x[2], _MIDDLE)
+    _draw_arrow(axis, x[2] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2, x[2] + _WIDTH / 2, _TOP - _HEIGHT / 2)
+    _draw_arrow(axis, x[2] + _WIDTH, _TOP, x[3], _TOP)
+    _draw_arrow(axis, x[2] + _WIDTH, _MIDDLE, x[3], _MIDDLE)
+    _draw_arrow(axis, x[3] + _WIDTH / 2, _TOP - _HEIGHT / 2, x[3] + _WIDTH / 2, _MIDDLE + _HEIGHT / 2)
+    _draw_arrow(axis, x[3] + _WIDTH, _MIDDLE, x[4], _MIDDLE)
     if readings:
         left = (x[2] + _WIDTH / 2) - _WIDE / 2
         lines = [
             *(f"{name}: {_READINGS.get(name, 'of the whole repertoire')}" for name in readings),
             "each times a learned gain",
         ]
-        _box(axis, left, _BOTTOM, "Readings", "\n".join(lines), _BLUE, width=_WIDE)
-        _arrow(axis, x[0] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, left, _BOTTOM, bent=True)
-        _arrow(axis, left + _WIDE, _BOTTOM, x[4] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, bent=True)
+        _draw_box(axis, left, _BOTTOM, "Readings", "\n".join(lines), _BLUE, width=_WIDE)
+        _draw_arrow(axis, x[0] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, left, _BOTTOM, bent=True)
+        _draw_arrow(axis, left + _WIDE, _BOTTOM, x[4] + _WIDTH / 2, _MIDDLE - _HEIGHT / 2, bent=True)
         axis.text(x[4] + _WIDTH / 2 + 0.1, _BOTTOM + 0.2, "added", fontsize=8, color=MUTED, va="center")
     return figure
 
 
-def _counts(config: NetworkConfig) -> str:
+def _describe_features(config: NetworkConfig) -> str:
     return "\n20 residues, 3 positions" + (
         "" if config.abundance == "none" else f"\nscaled by {config.abundance}(count)"
     )
 
 
-def _encoder(config: NetworkConfig) -> str:
+def _describe_encoder(config: NetworkConfig) -> str:
     if config.embedding == "convolution":
         text = f"{config.n_kernels} kernels of {config.kernel_size} residues,\nmaximum, SELU"
     else:
@@ -89,11 +91,11 @@ def _encoder(config: NetworkConfig) -> str:
     return text + (f"\nV and J gene: {config.gene_units} each" if config.gene_units else "")
 
 
-def _beta(config: NetworkConfig) -> str:
+def _describe_beta(config: NetworkConfig) -> str:
     return "learned β" if config.learn_beta else f"{config.beta or config.key_units**-0.5:.3g}"
 
 
-def _outputs(config: NetworkConfig, tasks: Sequence[Task]) -> str:
+def _describe_outputs(config: NetworkConfig, tasks: Sequence[Task]) -> str:
     n = config.n_output_layers
     layers = "linear" if n == 1 else f"{n} layers, {config.output_units} units"
     names = [task.name if len(task.name) <= 24 else f"{task.name[:23]}\N{HORIZONTAL ELLIPSIS}" for task in tasks]
@@ -101,7 +103,7 @@ def _outputs(config: NetworkConfig, tasks: Sequence[Task]) -> str:
     return "\n".join([layers, *(names[: _MAX_OUTPUTS - 1] + more if more else names)])
 
 
-def _box(axis: Axes, x: float, y: float, title: str, text: str, colour: str, *, width: float = _WIDTH) -> None:
+def _draw_box(axis: Axes, x: float, y: float, title: str, text: str, colour: str, *, width: float = _WIDTH) -> None:
     """Draw a box whose left edge is at x and whose middle is at y."""
     from matplotlib.patches import FancyBboxPatch
 
@@ -122,7 +124,7 @@ def _box(axis: Axes, x: float, y: float, title: str, text: str, colour: str, *, 
     axis.text(x + width / 2, (y - height / 2 + top - 0.3) / 2, text, ha="center", va="center", fontsize=8, color=INK)
 
 
-def _arrow(axis: Axes, x0: float, y0: float, x1: float, y1: float, *, bent: bool = False) -> None:
+def _draw_arrow(axis: Axes, x0: float, y0: float, x1: float, y1: float, *, bent: bool = False) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     is_down = y1 < y0

@@ -17,43 +17,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "by_class",
     "class_colour",
     "class_styles",
     "count_ticks",
-    "diagonal",
-    "grid",
-    "legend_below",
+    "draw_diagonal",
+    "draw_grid",
+    "draw_legend_below",
+    "fix_ticks",
+    "group_by_class",
     "legend_text",
-    "panel",
+    "make_panel",
     "percent_ticks",
-    "spread",
-    "tidy",
+    "spread_points",
 ]
 
 _SMALL = 8
 _OUT = 0.4  # inches
 
 
-def panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5) -> tuple[Figure, Axes]:
+def make_panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5) -> tuple[Figure, Axes]:
     """Return a figure with one panel of this size in inches; texts around it make the saved picture larger."""
     from matplotlib.figure import Figure
 
     across, up = width + left + 0.15, height + bottom + 0.15
     figure = Figure(figsize=(across, up))
     axis = figure.add_axes((left / across, bottom / up, width / across, height / up))
-    tidy(axis)
+    fix_ticks(axis)
     return figure, axis
 
 
-def tidy(axis: Axes) -> None:
+def fix_ticks(axis: Axes) -> None:
     """Make the ticks now, because matplotlib makes them late, with the settings at that time."""
     axis.tick_params(axis="both", which="both", colors=INK, labelsize=_SMALL, width=0.8)
     axis.tick_params(axis="both", which="major", length=3.5)
     axis.tick_params(axis="both", which="minor", length=2, width=0.5)
 
 
-def legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
+def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0.48, columns: int = 1) -> None:
     """Put a legend below the panel, `down` inches under its lower edge; `entries` has the drawn object of each text.
 
     It begins left of the panel, under the ticks, so that long texts rarely widen the picture.
@@ -97,7 +97,7 @@ def _set_ticks(axis: Axes, which: str, ticks: Sequence[float], texts: Sequence[s
     side.set_minor_locator(NullLocator())
 
 
-def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.DataFrame]:
+def group_by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.DataFrame]:
     """Return the rows of the repertoires of each class, in the order in which `classes` names the classes.
 
     Parameters
@@ -122,14 +122,14 @@ def by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str, pd.Da
 
 
 def class_colour(place: int) -> str:
-    """Return the colour of a class from its index, see `class_places`."""
+    """Return the colour of a class from its index, see `index_classes`."""
     return CLASS_COLOURS[place % len(CLASS_COLOURS)]
 
 
 def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
     """Return colour, dashes and marker of each class, which can be distinguished without colour, too.
 
-    `places` has the index of each class among all classes of the run, see `class_places`; a name that it lacks is no
+    `places` has the index of each class among all classes of the run, see `index_classes`; a name that it lacks is no
     class and is drawn with `INK`. Without `places`, the index is the position in `names`.
     """
     markers = [marker for marker in MARKERS if marker]
@@ -144,18 +144,18 @@ def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) 
     }
 
 
-def spread(n: int) -> NDArray[np.float64]:
+def spread_points(n: int) -> NDArray[np.float64]:
     """Return n separate positions from -0.5 to 0.5, (n,), always the same: multiples of the golden ratio."""
     return np.asarray((np.arange(1, n + 1) * 0.6180339887498949) % 1 - 0.5)
 
 
-def grid(axis: Axes, which: Literal["both", "x", "y"]) -> None:
+def draw_grid(axis: Axes, which: Literal["both", "x", "y"]) -> None:
     """Draw grid lines for one or both axes, behind everything else."""
     axis.grid(visible=True, axis=which, color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
 
 
-def diagonal(axis: Axes, low: float = 0.0, high: float = 1.0) -> Any:
+def draw_diagonal(axis: Axes, low: float = 0.0, high: float = 1.0) -> Any:
     """Draw the line of y = x and return it."""
     (line,) = axis.plot([low, high], [low, high], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
     return line

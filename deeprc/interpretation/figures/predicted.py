@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score
 
-from deeprc.drawing import INK, MUTED, uses_matplotlib
+from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.curves import precision_recall_corners, roc_corners
 from deeprc.evaluation.reliability import calibration_bins
 from deeprc.evaluation.splits import HELD_OUT
-from deeprc.interpretation.figures.parts import class_colour, diagonal, grid, legend_below, panel, tidy
+from deeprc.interpretation.figures.parts import (
+    class_colour,
+    draw_diagonal,
+    draw_grid,
+    draw_legend_below,
+    fix_ticks,
+    make_panel,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +57,7 @@ _NAMES = {"train": "training, fitted"}
 _Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
-@uses_matplotlib
+@require_matplotlib
 def roc_figure(
     predictions: pd.DataFrame, *, target: str | None = None, donors: Mapping[str, int] | None = None
 ) -> Figure:
@@ -73,13 +80,13 @@ def roc_figure(
     InputError
         If there is no such target, if it is required and not given, or if no part of the split has both classes.
     """
-    splits = _of_two_classes(predictions, target)
-    figure, axis = panel(_SIDE, _SIDE)
+    splits = _select_two_classes(predictions, target)
+    figure, axis = make_panel(_SIDE, _SIDE)
 
     def text(split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         auc = f"AUC {float(roc_auc_score(label, score)):.3f}"
         if split in HELD_OUT:
-            rows = _rows(predictions, target, "probability")[1]
+            rows = _select_rows(predictions, target, "probability")[1]
             numbers: list[NDArray[np.int64]] | None = None
             if donors is not None:
                 ids = rows.loc[rows["split"] == split, "repertoire_id"]
@@ -89,20 +96,20 @@ def roc_figure(
         return f"{auc}, n = {len(label)}"
 
     entries = _curves(axis, splits, roc_corners, text)
-    entries["chance"] = diagonal(axis)
+    entries["chance"] = draw_diagonal(axis)
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
-    legend_below(axis, entries)
+    draw_legend_below(axis, entries)
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw precision against recall of each part of the split, as steps.
 
     The line of chance is that of the part that is drawn bold. Parameters and errors are those of `roc_figure`.
     """
-    splits = _of_two_classes(predictions, target)
-    figure, axis = panel(_SIDE, _SIDE)
+    splits = _select_two_classes(predictions, target)
+    figure, axis = make_panel(_SIDE, _SIDE)
 
     def text(_split: str, label: NDArray[Any], score: NDArray[Any]) -> str:
         found = float(average_precision_score(label, score))
@@ -114,7 +121,7 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
     (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
     entries[f"chance: {100 * share:.0f}% of {_NAMES.get(first, first)} are positive"] = chance
     axis.set(xlabel="recall", ylabel="precision")
-    legend_below(axis, entries)
+    draw_legend_below(axis, entries)
     return figure
 
 
@@ -132,11 +139,11 @@ def _curves(
         (line,) = axis.plot(x, y, zorder=3 - 0.1 * i, solid_joinstyle="miter", **_STYLES[split])
         entries[f"{_NAMES.get(split, split)}: {text(split, label, score)}"] = line
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015))
-    grid(axis, "both")
+    draw_grid(axis, "both")
     return entries
 
 
-def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
+def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[str, pd.DataFrame]:
     """Return the name of the target, and its rows with a label and a value in `column`."""
     with_value = predictions[predictions[column].notna()] if column in predictions else predictions.iloc[:0]
     kind = "a probability" if column == "probability" else "a predicted number, as regression gives it,"
@@ -152,7 +159,7 @@ def _rows(predictions: pd.DataFrame, target: str | None, column: str) -> tuple[s
     return name, rows
 
 
-def _splits(rows: pd.DataFrame, column: str) -> _Splits:
+def _group_by_split(rows: pd.DataFrame, column: str) -> _Splits:
     """Return labels and values, (B,) each, of every part of the split, held-out parts first."""
     found: _Splits = {}
     for split in (*HELD_OUT, "validation", "train"):
@@ -162,15 +169,17 @@ def _splits(rows: pd.DataFrame, column: str) -> _Splits:
     return found
 
 
-def _of_two_classes(predictions: pd.DataFrame, target: str | None) -> _Splits:
-    name, rows = _rows(predictions, target, "probability")
-    splits = {split: both for split, both in _splits(rows, "probability").items() if 0 < both[0].sum() < len(both[0])}
+def _select_two_classes(predictions: pd.DataFrame, target: str | None) -> _Splits:
+    name, rows = _select_rows(predictions, target, "probability")
+    splits = {
+        split: both for split, both in _group_by_split(rows, "probability").items() if 0 < both[0].sum() < len(both[0])
+    }
     if not splits:
         raise InputError(f"target {name!r}: no split has labels of both classes, so there is no curve")
     return splits
 
 
-@uses_matplotlib
+@require_matplotlib
 def calibration_figure(
     predictions: pd.DataFrame,
     *,
@@ -187,7 +196,7 @@ def calibration_figure(
     split
         Part of the split; None takes test, or else new repertoires.
     classes
-        Name and index (see `class_places`) of the negative and the positive class; the index is None if there is no
+        Name and index (see `index_classes`) of the negative and the positive class; the index is None if there is no
         such class.
 
     Raises
@@ -196,14 +205,14 @@ def calibration_figure(
         If there is no such target, if it is required and not given, or if the part of the split has no labelled
         repertoire.
     """
-    name, rows = _rows(predictions, target, "probability")
-    splits = _splits(rows, "probability")
+    name, rows = _select_rows(predictions, target, "probability")
+    splits = _group_by_split(rows, "probability")
     split = next((split for split in HELD_OUT if split in splits), "test") if split is None else split
     if split not in splits:
         raise InputError(f"target {name!r}: the split {split!r} has no labelled repertoire")
     label, probability = splits[split]
-    figure, axis = panel(_SIDE, _SIDE, bottom=1.6)
-    line = diagonal(axis)
+    figure, axis = make_panel(_SIDE, _SIDE, bottom=1.6)
+    line = draw_diagonal(axis)
     bins = calibration_bins(label, probability)
     error = np.abs(bins[["lower", "upper"]].to_numpy() - bins[["share"]].to_numpy()).T
     bars = axis.errorbar(
@@ -211,14 +220,14 @@ def calibration_figure(
     )
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel=f"share of {classes[1][0]} repertoires")
     axis.tick_params(axis="x", labelbottom=False)
-    grid(axis, "both")
+    draw_grid(axis, "both")
     lower = _histogram(figure, axis, label, probability, classes)
     brier = float(((probability - label) ** 2).mean())
     entries = {
         f"{_NAMES.get(split, split)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
         "perfectly calibrated": line,
     }
-    legend_below(lower, entries)
+    draw_legend_below(lower, entries)
     return figure
 
 
@@ -234,7 +243,7 @@ def _histogram(
 
     place, up = above.get_position(), figure.get_size_inches()[1]
     axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
-    tidy(axis)
+    fix_ticks(axis)
     edges = np.linspace(0, 1, 21)
     colours = [MUTED if place is None else class_colour(place) for _, place in classes]
     for value, sign, colour, hatch in ((1, 1, colours[1], None), (0, -1, colours[0], "////")):
@@ -251,7 +260,7 @@ def _histogram(
     return axis
 
 
-@uses_matplotlib
+@require_matplotlib
 def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw predicted against true values of each part of the split, with r2 and mean absolute error.
 
@@ -268,11 +277,11 @@ def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -
     InputError
         If there is no such target, if it is required and not given, or if no repertoire has a label.
     """
-    name, rows = _rows(predictions, target, "prediction")
-    splits = _splits(rows, "prediction")
+    name, rows = _select_rows(predictions, target, "prediction")
+    splits = _group_by_split(rows, "prediction")
     if not splits:
         raise InputError(f"target {name!r}: no repertoire has a label")
-    figure, axis = panel(_SIDE, _SIDE)
+    figure, axis = make_panel(_SIDE, _SIDE)
     entries: dict[str, Any] = {}
     for i, (split, (true, predicted)) in enumerate(splits.items()):
         (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[split])
@@ -282,9 +291,9 @@ def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -
     low = min(float(min(true.min(), predicted.min())) for true, predicted in splits.values())
     high = max(float(max(true.max(), predicted.max())) for true, predicted in splits.values())
     margin = 0.05 * (high - low) or 1.0
-    entries["as it is"] = diagonal(axis, low, high)
+    entries["as it is"] = draw_diagonal(axis, low, high)
     axis.set(xlim=(low - margin, high + margin), ylim=(low - margin, high + margin))
     axis.set(xlabel=f"{name}, true", ylabel=f"{name}, predicted")
-    grid(axis, "both")
-    legend_below(axis, entries)
+    draw_grid(axis, "both")
+    draw_legend_below(axis, entries)
     return figure

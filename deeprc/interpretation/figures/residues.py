@@ -14,9 +14,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
-from deeprc.drawing import COLOURS, INK, MUTED, uses_matplotlib
+from deeprc.drawing import COLOURS, INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import class_colour, grid, panel, tidy
+from deeprc.interpretation.figures.parts import class_colour, draw_grid, fix_ticks, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ _LETTER = 0.17  # width of a letter in `sequence_figure`, in inches
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
-@uses_matplotlib
+@require_matplotlib
 def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
     """Draw a motif as a sequence logo.
 
@@ -57,14 +57,14 @@ def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
         If logomaker is not installed.
     """
     heights = _heights(motif)
-    figure, axis = panel(0.42 * len(heights) + 0.2, 1.3)
+    figure, axis = make_panel(0.42 * len(heights) + 0.2, 1.3)
     _logo(axis, heights)
     axis.set_ylim(0, _top([heights]) if top is None else top)
     axis.set_xlabel("position in the motif")
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
     """Draw several motifs as sequence logos on one scale, with their patterns and a legend of the colours.
 
@@ -94,7 +94,7 @@ def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure
         row, column = divmod(i, columns)
         x, y = left + column * (width + gap), up - (row + 1) * (height + above) + 0.2
         axis = figure.add_axes((x / across, y / up, width * len(heights) / max(map(len, every)) / across, height / up))
-        tidy(axis)
+        fix_ticks(axis)
         _logo(axis, heights)
         axis.set_ylim(0, _top(every))
         axis.set_title(f"{i + 1}  {motif.pattern}", loc="left", fontsize=9, pad=4)
@@ -155,7 +155,7 @@ def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
     axis.set_ylabel("bits")
 
 
-@uses_matplotlib
+@require_matplotlib
 def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
     """Draw the mean contribution of each kernel to an output over sequences, as bars, highest first.
 
@@ -167,7 +167,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     output
         Name of the output, for the axis.
     place
-        Index of the class to which they contribute, see `class_places`, for its colour; None is black or grey.
+        Index of the class to which they contribute, see `index_classes`, for its colour; None is black or grey.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     mean = values.mean(axis=0)
     kept = np.argsort(-np.abs(mean), kind="stable")[:_MAX_KERNELS]
     kept = kept[np.argsort(-mean[kept], kind="stable")]
-    figure, axis = panel(max(2.4, 0.16 * len(kept)), 2.0)
+    figure, axis = make_panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0
     colours = (INK if place is None else class_colour(place), MUTED)
     for own, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
@@ -192,11 +192,11 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
     axis.set(xlim=(-0.7, len(kept) - 0.3), ylabel=f"mean contribution to {output}")
     left_out = len(mean) - len(kept)
     axis.set_xlabel("kernel" + (f" (the strongest {len(kept)} of {len(mean)})" if left_out else ""))
-    grid(axis, "y")
+    draw_grid(axis, "y")
     return figure
 
 
-@uses_matplotlib
+@require_matplotlib
 def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: str = "the output") -> Figure:
     """Draw sequences as letters; the colour behind a letter shows the contribution of the residue to an output.
 
@@ -226,18 +226,18 @@ def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: st
         )
     known = np.concatenate([numbers[i, : len(sequence)] for i, sequence in enumerate(sequences)])
     strongest = float(np.nanmax(np.abs(known))) or 1.0
-    figure, axis = panel(_LETTER * max(longest, 20), 0.24 * len(sequences), left=0.1, bottom=0.6)
+    figure, axis = make_panel(_LETTER * max(longest, 20), 0.24 * len(sequences), left=0.1, bottom=0.6)
     for row, sequence in enumerate(sequences):
         for position, letter in enumerate(sequence):
-            _tile(axis, position, row, numbers[row, position] / strongest)
+            _draw_tile(axis, position, row, numbers[row, position] / strongest)
             axis.text(position + 0.5, row + 0.52, letter, ha="center", va="center", fontsize=9, family="monospace")
     axis.set(xlim=(0, max(longest, 20)), ylim=(len(sequences), -0.1))
     axis.set_axis_off()
-    _scale(figure, axis, strongest, output)
+    _draw_colour_scale(figure, axis, strongest, output)
     return figure
 
 
-def _tile(axis: Axes, x: float, y: float, strength: float) -> None:
+def _draw_tile(axis: Axes, x: float, y: float, strength: float) -> None:
     """Colour the background of a letter by a strength from -1 to 1."""
     from matplotlib.patches import Rectangle
 
@@ -252,12 +252,12 @@ def _tile(axis: Axes, x: float, y: float, strength: float) -> None:
         axis.add_patch(Rectangle((x + 0.03, y + 0.06 if strength > 0 else y + 0.94 - thick), 0.94, thick, **look))
 
 
-def _scale(figure: Figure, above: Axes, strongest: float, output: str) -> None:
+def _draw_colour_scale(figure: Figure, above: Axes, strongest: float, output: str) -> None:
     """Draw the scale of the colours below the sequences."""
     place, (across, up) = above.get_position(), figure.get_size_inches()
     axis = figure.add_axes((place.x0 + 2 * _LETTER / across, place.y0 - 0.36 / up, 9 * _LETTER / across, 0.24 / up))
     for i, strength in enumerate(np.linspace(-1, 1, 9)):
-        _tile(axis, i, 0, strength)
+        _draw_tile(axis, i, 0, strength)
     axis.set(xlim=(0, 9), ylim=(1, -0.1))
     axis.set_axis_off()
     more = f"+{strongest:.2g}: what a residue adds to {output}"

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from deeprc.drawing import INK, MUTED, uses_matplotlib
+from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
-from deeprc.interpretation.figures.parts import grid, legend_below, panel, tidy
+from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, fix_ticks, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["chosen_update", "history_figure"]
+__all__ = ["find_chosen_update", "history_figure"]
 
 _WIDTH = 3.1
 
 
-def chosen_update(history: pd.DataFrame) -> int:
+def find_chosen_update(history: pd.DataFrame) -> int:
     """Return the update whose weights were kept.
 
     Raises
@@ -35,7 +35,7 @@ def chosen_update(history: pd.DataFrame) -> int:
     return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
-@uses_matplotlib
+@require_matplotlib
 def history_figure(history: pd.DataFrame) -> Figure:
     """Draw training and validation loss, and the validation AUC if there is one, against updates.
 
@@ -49,9 +49,9 @@ def history_figure(history: pd.DataFrame) -> Figure:
     InputError
         If the history has no row.
     """
-    chosen = chosen_update(history)
+    chosen = find_chosen_update(history)
     with_auc = "validation_auc" in history and bool(history["validation_auc"].notna().any())
-    figure, axis = panel(_WIDTH, 1.7, bottom=1.9 if with_auc else 0.5)
+    figure, axis = make_panel(_WIDTH, 1.7, bottom=1.9 if with_auc else 0.5)
     update = history["update"]
     marker = "o" if len(history) == 1 else ""
     (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
@@ -60,7 +60,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
     axis.set_ylabel("loss")
     axes, last = [axis], axis
     if with_auc:
-        last = _below(figure, axis)
+        last = _add_axes_below(figure, axis)
         axes.append(last)
         last.plot(update, history["validation_auc"], color=INK, marker=marker, linewidth=1.6)
         last.set(ylabel="validation AUC", ylim=(min(0.45, float(history["validation_auc"].min()) - 0.05), 1.02))
@@ -68,14 +68,14 @@ def history_figure(history: pd.DataFrame) -> Figure:
     for each in axes:
         line = each.axvline(chosen, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
         each.set_xlim(*_limits(update))
-        grid(each, "y")
+        draw_grid(each, "y")
     at = history[update == chosen].iloc[0]
     axis.plot([chosen], [at["validation_loss"]], color=INK, marker="o", markersize=5, linestyle="")
     last.set_xlabel("update")
     last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     text = f"chosen: update {chosen:,}, loss {at['validation_loss']:.3f}"
     text += f", AUC {at['validation_auc']:.3f}" if with_auc else ""
-    legend_below(last, {"training": train, "validation": validation, text: line})
+    draw_legend_below(last, {"training": train, "validation": validation, text: line})
     return figure
 
 
@@ -84,8 +84,8 @@ def _limits(update: pd.Series[int]) -> tuple[float, float]:
     return min(0.0, float(update.min())) - margin, float(update.max()) + margin
 
 
-def _below(figure: Figure, above: Axes) -> Axes:
+def _add_axes_below(figure: Figure, above: Axes) -> Axes:
     place, up = above.get_position(), figure.get_size_inches()[1]
     axis = figure.add_axes((place.x0, place.y0 - 1.4 / up, place.width, 1.25 / up))
-    tidy(axis)
+    fix_ticks(axis)
     return axis

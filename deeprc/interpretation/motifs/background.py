@@ -11,7 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.progress import track
 
-__all__ = ["draw_background", "draw_compared", "matched", "unique_rows"]
+__all__ = ["draw_background", "draw_compared", "match_lengths", "unique_rows"]
 
 _POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
 _MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
@@ -44,11 +44,13 @@ def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequ
         rows = rng.choice(len(repertoire), min(each, len(repertoire)), replace=False, shuffle=False)
         pool.update(repertoire.to_frame(np.sort(rows))["junction_aa"])
     others = sorted(pool - set(attended))
-    chosen = matched(np.array([*map(len, attended)]), np.array([*map(len, others)]), max_rows=max_sequences, rng=rng)
+    chosen = match_lengths(
+        np.array([*map(len, attended)]), np.array([*map(len, others)]), max_rows=max_sequences, rng=rng
+    )
     return [others[row] for row in chosen]
 
 
-def matched(
+def match_lengths(
     wanted: NDArray[np.int64], available: NDArray[np.int64], *, max_rows: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return at most `max_rows` indices into `available`, ascending, whose lengths are distributed like `wanted`.

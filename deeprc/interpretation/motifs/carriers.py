@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.splits import people, subject_column
-from deeprc.interpretation.motifs.donor_tests import donor_rates, goes_with_class, goes_with_number
+from deeprc.evaluation.splits import index_people, subject_column
+from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_number_p_value, donor_rates
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.outputs import output_slices
@@ -24,15 +24,15 @@ from deeprc.training.model import Model
 
 __all__ = [
     "HeldOutDonors",
-    "carriers_by_class",
-    "cohort_counts",
-    "held_out_donors",
+    "compare_held_out_donors",
+    "count_carrying_sequences",
     "new_donors",
     "split_by_direction",
+    "tabulate_carriers",
 ]
 
 
-def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
+def count_carrying_sequences(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDArray[np.int64]:
     """Return the number of sequences of each repertoire that carry each pattern, (B, M); it reads one at a time."""
     counts = np.zeros((len(dataset), len(patterns)), np.int64)
     if not patterns:
@@ -43,7 +43,7 @@ def cohort_counts(dataset: RepertoireDataset, patterns: Sequence[Masks]) -> NDAr
     return counts
 
 
-def carriers_by_class(
+def tabulate_carriers(
     model: Model, dataset: RepertoireDataset, counts: NDArray[np.int64], *, output: int, group_by: str | None
 ) -> list[pd.DataFrame]:
     """Return a table of carriers for each pattern, by class of the output's target.
@@ -53,7 +53,7 @@ def carriers_by_class(
     model, dataset
         The trained model, which knows the targets, and the cohort.
     counts
-        Number of sequences of each repertoire that carry each pattern, (B, M), see `cohort_counts`.
+        Number of sequences of each repertoire that carry each pattern, (B, M), see `count_carrying_sequences`.
     output
         Index of an output of the target whose classes are used.
     group_by
@@ -63,9 +63,9 @@ def carriers_by_class(
     -------
     Tables as in `AttendedMotif.carriers`.
     """
-    task, labels = _target_of(model, dataset, output)
-    classes = _classes(task, labels)
-    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    task, labels = _find_target(model, dataset, output)
+    classes = _find_class_members(task, labels)
+    person = index_people(dataset.metadata, subject_column(dataset.metadata, group_by))
     is_repeated = len(np.unique(person)) < len(person)
     sizes = dataset.n_sequences
     tables = []
@@ -77,11 +77,11 @@ def carriers_by_class(
             rows.append((name, len(n), int((n_with > 0).sum()), int(n.sum()), int(n_with.sum()), share))
         names = ["class", "n_repertoires", "n_repertoires_with", "n_sequences", "n_sequences_with", "mean_share"]
         table = pd.DataFrame(rows, columns=names)
-        tables.append(table.assign(**_by_people(of_pattern > 0, person, classes)) if is_repeated else table)
+        tables.append(table.assign(**_count_people(of_pattern > 0, person, classes)) if is_repeated else table)
     return tables
 
 
-def _by_people(
+def _count_people(
     carries: NDArray[np.bool_], person: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
 ) -> dict[str, list[int]]:
     """Return the numbers of people with a repertoire of each class, and with one that carries a pattern.
@@ -106,7 +106,7 @@ class HeldOutDonors(NamedTuple):
     p_value: float
 
 
-def held_out_donors(
+def compare_held_out_donors(
     model: Model,
     dataset: RepertoireDataset,
     counts: NDArray[np.int64],
@@ -121,16 +121,16 @@ def held_out_donors(
     Parameters
     ----------
     model, dataset, counts, output, group_by
-        Model, cohort, counts, output and column of the donor, see `carriers_by_class`.
+        Model, cohort, counts, output and column of the donor, see `tabulate_carriers`.
     held_out
         Whether the model has not learned from each repertoire, (B,). If it has learned from another repertoire of the
         same donor, the repertoire does not count.
     sign
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
-    task, labels = _target_of(model, dataset, output)
+    task, labels = _find_target(model, dataset, output)
     person, is_new = new_donors(dataset, held_out, ~np.isnan(labels), group_by)
-    classes = {name: own & is_new for name, own in _classes(task, labels).items()}
+    classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
     found = []
     for of_pattern in counts.T:
         rates = {
@@ -144,7 +144,7 @@ def held_out_donors(
         if task.kind == "regression":
             p_value = _number_p(rates["all"], sign * labels, person, classes["all"])
         else:
-            own = _of_direction(model, task, labels, output, sign)
+            own = _find_direction_members(model, task, labels, output, sign)
             p_value = _class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
         found.append(HeldOutDonors(table, p_value))
     return found
@@ -160,9 +160,9 @@ def new_donors(
     held_out, is_known
         Whether the model has not learned from each repertoire, and whether it has a label, (B,) each.
     group_by
-        Metadata column of the donor, see `carriers_by_class`.
+        Metadata column of the donor, see `tabulate_carriers`.
     """
-    person = people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    person = index_people(dataset.metadata, subject_column(dataset.metadata, group_by))
     return person, held_out & ~np.isin(person, person[~held_out & is_known])
 
 
@@ -173,13 +173,15 @@ def split_by_direction(
 
     The result is None if the output is a number.
     """
-    task, labels = _target_of(model, dataset, output)
+    task, labels = _find_target(model, dataset, output)
     if task.kind == "regression":
         return None
-    return _of_direction(model, task, labels, output, sign), ~np.isnan(labels)
+    return _find_direction_members(model, task, labels, output, sign), ~np.isnan(labels)
 
 
-def _of_direction(model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int) -> NDArray[np.bool_]:
+def _find_direction_members(
+    model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int
+) -> NDArray[np.bool_]:
     """Return whether each repertoire is of the class of a direction of an output, from the labels, (B,)."""
     code = output - _first_output(model, output) if task.n_outputs > 1 else 1
     return np.asarray(labels == code if sign > 0 else ~np.isnan(labels) & (labels != code))
@@ -194,7 +196,7 @@ def _class_p(
 ) -> float:
     """Return the p-value of the association of a pattern with the class `own`, against all other classes."""
     other = np.any(list(classes.values()), axis=0) & ~own
-    return goes_with_class(*(donor_rates(counts[part], sizes[part], person[part]) for part in (own, other)))
+    return compute_class_p_value(*(donor_rates(counts[part], sizes[part], person[part]) for part in (own, other)))
 
 
 def _number_p(
@@ -202,10 +204,10 @@ def _number_p(
 ) -> float:
     """Return the p-value of the test that donors with higher mean values have higher rates."""
     means = [float(values[known & (person == donor)].mean()) for donor in rates]
-    return goes_with_number(np.array([*rates.values()]), np.array(means))
+    return compute_number_p_value(np.array([*rates.values()]), np.array(means))
 
 
-def _target_of(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
+def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple[Task, NDArray[np.float64]]:
     """Return the task to which an output belongs, and its labels, (B,)."""
     targets = [i for i, task in enumerate(model.tasks) for _ in range(task.n_outputs)]
     return model.tasks[targets[output]], model.labels(dataset)[:, targets[output]]
@@ -216,7 +218,7 @@ def _first_output(model: Model, output: int) -> int:
     return int(next(each.start for each in output_slices(model.tasks) if each.start <= output < each.stop))
 
 
-def _classes(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
+def _find_class_members(task: Task, labels: NDArray[np.float64]) -> dict[str, NDArray[np.bool_]]:
     """Return whether each repertoire is of a class, by class; the negative classes of a binary target are one."""
     if task.kind == "regression":
         return {"all": ~np.isnan(labels)}

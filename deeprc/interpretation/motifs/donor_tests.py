@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, rankdata, spearmanr, wilcoxon
 
-__all__ = ["donor_rates", "goes_with_class", "goes_with_number"]
+__all__ = ["compute_class_p_value", "compute_number_p_value", "donor_rates"]
 
 _MAX_EXACT = 60  # largest number of donors for which p-values are exact
 _ROUNDING = 1e-9
@@ -36,7 +36,7 @@ def donor_rates(counts: NDArray[np.int64], sizes: NDArray[np.int64], donors: NDA
     return {int(names[i]): float(n_with[i] / n[i]) for i in np.flatnonzero(n > 0)}
 
 
-def goes_with_class(own: dict[int, float], other: dict[int, float]) -> float:
+def compute_class_p_value(own: dict[int, float], other: dict[int, float]) -> float:
     """Return the one-sided p-value of the test that donors of a class have higher rates, from the rates by donor.
 
     If most donors have repertoires of both kinds, it is Wilcoxon's signed-rank test of these donors; otherwise, it is
@@ -55,7 +55,7 @@ def goes_with_class(own: dict[int, float], other: dict[int, float]) -> float:
     return _rank_sum_p(first, second) if len(first) and len(second) else float("nan")
 
 
-def goes_with_number(rates: Floats, values: Floats) -> float:
+def compute_number_p_value(rates: Floats, values: Floats) -> float:
     """Return the one-sided p-value of Spearman's test that donors with higher numbers have higher rates, (D,) each."""
     if len(rates) < 3 or np.ptp(rates) == 0 or np.ptp(values) == 0:
         return 1.0 if len(rates) else float("nan")
@@ -69,7 +69,7 @@ def _rank_sum_p(first: Floats, second: Floats) -> float:
     n, n_all = len(first), len(first) + len(second)
     if n_all > _MAX_EXACT:
         return float(mannwhitneyu(first, second, alternative="greater", method="asymptotic").pvalue)
-    ranks = _whole_ranks(np.append(first, second))
+    ranks = _double_ranks(np.append(first, second))
     ways = np.zeros((n + 1, int(ranks.sum()) + 1))  # number of ways to choose so many donors with this sum
     ways[0, 0] = 1.0
     for rank in ranks.tolist():
@@ -84,7 +84,7 @@ def _signed_rank_p(differences: Floats) -> float:
         return 1.0
     if len(differences) > _MAX_EXACT:
         return float(wilcoxon(differences, alternative="greater", method="asymptotic").pvalue)
-    ranks = _whole_ranks(np.abs(differences))
+    ranks = _double_ranks(np.abs(differences))
     ways = np.zeros(int(ranks.sum()) + 1)
     ways[0] = 1.0
     for rank in ranks.tolist():
@@ -92,7 +92,7 @@ def _signed_rank_p(differences: Floats) -> float:
     return _upper_tail(ways, int(ranks[differences > 0].sum()))
 
 
-def _whole_ranks(values: Floats) -> NDArray[np.int64]:
+def _double_ranks(values: Floats) -> NDArray[np.int64]:
     """Return twice the ranks, which are whole numbers; rates that differ only by rounding are equal."""
     return np.asarray(np.rint(2 * rankdata(np.round(values, 12))), np.int64)
 

@@ -29,20 +29,25 @@ from deeprc.evaluation.motif_clusters import cluster_motifs
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
 from deeprc.interpretation.motifs.background import draw_compared, unique_rows
-from deeprc.interpretation.motifs.carriers import HeldOutDonors, carriers_by_class, cohort_counts, held_out_donors
+from deeprc.interpretation.motifs.carriers import (
+    HeldOutDonors,
+    compare_held_out_donors,
+    count_carrying_sequences,
+    tabulate_carriers,
+)
 from deeprc.interpretation.motifs.enrichment import odds_ratio
 from deeprc.interpretation.motifs.kernels import search_kernels
-from deeprc.interpretation.motifs.matching import erased
+from deeprc.interpretation.motifs.matching import erase_matches
 from deeprc.interpretation.motifs.matrices import (
     Composition,
     Matrix,
-    aligned,
+    align_windows,
     background_composition,
-    information_of,
-    windows_of,
+    compute_information,
+    find_windows,
 )
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
-from deeprc.interpretation.motifs.search import SIGNIFICANT, score_of, search_windows
+from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.training.model import Model
@@ -171,20 +176,20 @@ def find_all_motifs(
     for own in attributions:
         prepared = _evidence(dataset, own, background, seed)
         searched.append((prepared, [] if prepared is None else _search(model, dataset, *prepared, max_motifs)))
-    counts = cohort_counts(dataset, [one.masks for _, found in searched for one in found])
+    counts = count_carrying_sequences(dataset, [one.masks for _, found in searched for one in found])
     motifs, first = [], 0
     for own, sign, (prepared, found) in zip(attributions, signs or [1] * len(attributions), searched, strict=True):
         of_found = counts[:, first : first + len(found)]
         first += len(found)
-        carriers = carriers_by_class(model, dataset, of_found, output=own.output, group_by=group_by)
+        carriers = tabulate_carriers(model, dataset, of_found, output=own.output, group_by=group_by)
         donors = [_NOT_TESTED] * len(found)
         if held_out is not None:
-            donors = held_out_donors(
+            donors = compare_held_out_donors(
                 model, dataset, of_found, held_out, output=own.output, sign=sign, group_by=group_by
             )
         columns = zip(found, carriers, donors, strict=True)
         motifs.append([_motif(prepared[0], *each) for each in columns] if prepared else [])
-    return [sorted(own, key=_order) for own in _with_q_values(motifs)]
+    return [sorted(own, key=_order) for own in _add_q_values(motifs)]
 
 
 def _order(motif: AttendedMotif) -> tuple[float, float, float, str]:
@@ -193,7 +198,7 @@ def _order(motif: AttendedMotif) -> tuple[float, float, float, str]:
     return motif.p_donors if is_tested else 2.0, motif.enrichment_log10_p, -motif.enrichment, motif.pattern
 
 
-def _with_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
+def _add_q_values(motifs: Sequence[Sequence[AttendedMotif]]) -> list[list[AttendedMotif]]:
     """Return the motifs with false discovery rates, computed over the tested motifs of all sets together."""
     p_values = np.array([motif.p_donors for own in motifs for motif in own])
     is_tested = ~np.isnan(p_values)
@@ -232,7 +237,7 @@ def _search(
     samples, composition, residues = evidence
     spans = [member.network.embedding.span or _SPAN for member in model.members]
     windows = search_windows(samples, composition, residues, span=max(spans), max_patterns=_SEARCHED * max_motifs)
-    found = [_Found(each.masks, score_of(samples, each.masks), (Source(),), each.masks) for each in windows]
+    found = [_Found(each.masks, score_pattern(samples, each.masks), (Source(),), each.masks) for each in windows]
     first = 0
     for number, member in enumerate(model.members, start=1):
         stop = first + member.network.embedding.out_features
@@ -242,23 +247,25 @@ def _search(
             found.append(_Found(each.masks, each.score, (source,), each.masks))
         first = stop
     matrices = [_matrix(evidence, one.masks) for one in found]
-    found = [one._replace(shown=_shown(one.masks, *place)) for one, place in zip(found, matrices, strict=True)]
-    return _independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:max_motifs]
+    found = [
+        one._replace(shown=_extend_to_matrix(one.masks, *place)) for one, place in zip(found, matrices, strict=True)
+    ]
+    return _select_independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:max_motifs]
 
 
 def _matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
     """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
     samples, composition, residues = evidence
-    windows = windows_of(samples, masks, residues)
-    matrix = aligned(samples, composition, windows, _FLANK, len(masks) + _FLANK)
-    informative = information_of(matrix).sum(axis=1) >= _INFORMATIVE
+    windows = find_windows(samples, masks, residues)
+    matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
+    informative = compute_information(matrix).sum(axis=1) >= _INFORMATIVE
     informative[_FLANK : _FLANK + len(masks)] = True
     shown = np.flatnonzero(informative)
     part = slice(shown[0], shown[-1] + 1)
     return Matrix(matrix.counts[part], matrix.expected[part]), _FLANK - int(shown[0])
 
 
-def _shown(masks: Masks, matrix: Matrix, start: int) -> Masks:
+def _extend_to_matrix(masks: Masks, matrix: Matrix, start: int) -> Masks:
     """Return a pattern with all positions of its matrix; those beside the pattern accept any residue."""
     whole = np.full(len(matrix.counts), ANY, masks.dtype)
     whole[start : start + len(masks)] = masks
@@ -267,7 +274,7 @@ def _shown(masks: Masks, matrix: Matrix, start: int) -> Masks:
 
 def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> list[_Found]:
     """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
-    clusters = cluster_motifs([information_of(matrix) for matrix in matrices])
+    clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
     chosen = []
     for cluster in np.unique(clusters):
         members = [one for one, number in zip(found, clusters, strict=True) if number == cluster]
@@ -281,15 +288,15 @@ def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> lis
     return sorted(chosen, key=lambda one: (one.score, pattern_text(one.masks)))
 
 
-def _independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_Found]:
+def _select_independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_Found]:
     """Return the patterns that are significant, also after those before them are erased, and rare in the background."""
     kept = []
     for one in found:
-        significant = one.score <= SIGNIFICANT and score_of(samples, one.masks) <= SIGNIFICANT
+        significant = one.score <= SIGNIFICANT and score_pattern(samples, one.masks) <= SIGNIFICANT
         if significant and _is_special(samples, one.masks):
             kept.append(one)
             for masks in (one.shown, one.masks):  # positions beside a motif belong to it
-                samples = samples._replace(residues=erased(samples.residues, samples.offsets, masks))
+                samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
     return kept
 
 
@@ -309,7 +316,7 @@ def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame, donors: H
         counts=matrix.counts,
         expected=matrix.expected,
         frequencies=matrix.frequencies,
-        information=information_of(matrix),
+        information=compute_information(matrix),
         start=start,
         background=composition.overall,
         sources=found.sources,

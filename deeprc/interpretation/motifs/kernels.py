@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.interpretation.motifs.matrices import Composition, Windows, aligned, information_of
-from deeprc.interpretation.motifs.patterns import ANY, Masks, trimmed
-from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, described
+from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
+from deeprc.interpretation.motifs.patterns import ANY, Masks, trim_pattern
+from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, describe_windows
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
@@ -57,7 +57,7 @@ def search_kernels(
         if len(masks):
             best = climb(samples, masks)
             if best.score <= SIGNIFICANT:
-                found.append((kernel + 1, described(samples, composition, residues, best)))
+                found.append((kernel + 1, describe_windows(samples, composition, residues, best)))
     return found
 
 
@@ -75,9 +75,9 @@ def kernel_pattern(samples: ComparedSequences, composition: Composition, windows
     """
     pattern = np.full(width, ANY, np.uint32)
     for _ in range(_POSITIONS):
-        matrix = aligned(samples, composition, windows, 0, width)
+        matrix = align_windows(samples, composition, windows, 0, width)
         masks, _ = common_residues(matrix)
-        heights = np.where(masks[:, None] >> np.arange(20) & 1, information_of(matrix), 0.0)
+        heights = np.where(masks[:, None] >> np.arange(20) & 1, compute_information(matrix), 0.0)
         heights[(pattern != ANY) | (masks == ANY)] = 0.0
         position, residue = np.unravel_index(int(heights.argmax()), heights.shape)
         if heights[position, residue] <= 0:
@@ -87,7 +87,7 @@ def kernel_pattern(samples: ComparedSequences, composition: Composition, windows
         inside = at < samples.offsets[windows.rows + 1]
         has = inside & (samples.residues[np.where(inside, at, 0)] == residue)
         windows = Windows(windows.rows[has], windows.starts[has], windows.weights[has])
-    return trimmed(pattern)
+    return trim_pattern(pattern)
 
 
 def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -96,7 +96,7 @@ def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np
     A window may reach beyond the end of the sequence, as in the network.
     """
     starts = np.zeros((len(index), len(kernels)), np.int64)
-    for position, at in index.by_repertoire():
+    for position, at in index.group_by_repertoire():
         batch = inference.collator.take(position, index.rows[at])
         starts[at] = inference.network.embedding.best_windows(batch.sequences, kernels)
     return starts

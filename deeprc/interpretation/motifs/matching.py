@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import in_blocks, njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import INVALID
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.patterns import Masks
 
-__all__ = ["count_carriers", "erased", "find_carriers", "freed_residues", "prefix_counts", "residue_counts"]
+__all__ = ["count_carriers", "erase_matches", "find_carriers", "find_freed_residues", "prefix_counts", "residue_counts"]
 
 _WORD = 64
 _BLOCK = 16_384  # number of sequences that one thread reads at a time
@@ -88,12 +88,12 @@ def count_carriers(
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
     counts = np.zeros((-(-n // _BLOCK), len(patterns)), np.int64)
-    in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _automaton(patterns), counts)
+    run_in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _automaton(patterns), counts)
     return np.asarray(counts.sum(axis=0))
 
 
 @njit(nogil=True, inline="always")
-def _ends_seen(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
+def _match_patterns(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
     """Return the last bits of those patterns of one word that match anywhere in one sequence."""
     state, seen = np.uint64(0), np.uint64(0)
     for at in range(start, stop):
@@ -112,7 +112,7 @@ def _find(
     letters, first, last, bit, members = automaton
     for row in range(len(offsets) - 1):
         for w in range(len(first)):
-            seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            seen = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
             if seen:
                 for m in range(members[w], members[w + 1]):
                     if (seen >> bit[m]) & np.uint64(1):
@@ -132,14 +132,14 @@ def _count(
     own = counts[start // _BLOCK]
     for row in range(start, stop):
         for w in range(len(first)):
-            seen = _ends_seen(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
+            seen = _match_patterns(residues, offsets[row], offsets[row + 1], letters[w], first[w], last[w])
             if seen:
                 for m in range(members[w], members[w + 1]):
                     if (seen >> bit[m]) & np.uint64(1):
                         own[m] += 1
 
 
-def freed_residues(
+def find_freed_residues(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks, flank: int
 ) -> NDArray[np.uint32]:
     """Return the residues that a sequence has at each position in and around a pattern if all other positions match.
@@ -150,12 +150,12 @@ def freed_residues(
     every other position of the pattern matches.
     """
     bits = np.zeros((len(offsets) - 1, len(masks) + 2 * flank), np.uint32)
-    _free(residues, offsets, masks, flank, bits)
+    _mark_freed_residues(residues, offsets, masks, flank, bits)
     return bits
 
 
 @njit(nogil=True)
-def _free(
+def _mark_freed_residues(
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     masks: NDArray[np.uint32],
@@ -218,7 +218,7 @@ def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int6
     return counts
 
 
-def erased(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks) -> NDArray[np.uint8]:
+def erase_matches(residues: NDArray[np.uint8], offsets: NDArray[np.int64], masks: Masks) -> NDArray[np.uint8]:
     """Return the residues, (R,), with every window that matches a pattern replaced by `INVALID`."""
     remaining = np.array(residues)
     _erase(residues, offsets, masks, remaining)

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 
-__all__ = ["Composition", "Matrix", "Windows", "aligned", "background_composition", "information_of", "windows_of"]
+__all__ = [
+    "Composition",
+    "Matrix",
+    "Windows",
+    "align_windows",
+    "background_composition",
+    "compute_information",
+    "find_windows",
+]
 
 _N = 20
 _PRIOR = 20.0  # number of sequences with the overall frequencies that are added to the counts of each position
@@ -67,7 +75,7 @@ def background_composition(samples: ComparedSequences) -> Composition:
     return Composition(overall, by_place / by_place.sum(axis=2, keepdims=True))
 
 
-def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
+def find_windows(samples: ComparedSequences, masks: Masks, attributions: NDArray[np.float64]) -> Windows:
     """Return the window of each attended sequence that matches a pattern; of several, that with most attribution.
 
     Parameters
@@ -102,7 +110,9 @@ def windows_of(samples: ComparedSequences, masks: Masks, attributions: NDArray[n
     return Windows(np.array(rows, np.int64), np.array(starts, np.int64), weight if weight.any() else weight + 1.0)
 
 
-def aligned(samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int) -> Matrix:
+def align_windows(
+    samples: ComparedSequences, composition: Composition, windows: Windows, before: int, stop: int
+) -> Matrix:
     """Return the matrix of the positions from start - `before` to start + `stop` - 1 of each window.
 
     Positions outside a sequence, and erased residues, do not count.
@@ -124,7 +134,7 @@ def aligned(samples: ComparedSequences, composition: Composition, windows: Windo
     return Matrix(counts, expected / expected.sum(axis=1, keepdims=True))
 
 
-def information_of(matrix: Matrix) -> NDArray[np.float64]:
+def compute_information(matrix: Matrix) -> NDArray[np.float64]:
     """Return the heights of the letters in bits, (W, 20): frequency times the relative entropy of the position."""
     frequencies = matrix.frequencies
     entropy = (frequencies * np.log2(frequencies / matrix.expected)).sum(axis=1, keepdims=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_text", "trimmed"]
+__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_text", "trim_pattern"]
 
 Masks = NDArray[np.uint32]
 """A pattern: bits of the residues that each position accepts, (W,) uint32."""
@@ -42,7 +42,7 @@ def _position_text(mask: int) -> str:
     return f"[{letters}]"
 
 
-def trimmed(masks: Masks) -> Masks:
+def trim_pattern(masks: Masks) -> Masks:
     """Return a pattern without positions at its ends that accept any residue."""
     choosy = np.flatnonzero(masks != ANY)
     return masks[choosy[0] : choosy[-1] + 1] if len(choosy) else masks[:0]

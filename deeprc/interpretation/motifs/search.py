@@ -2,7 +2,7 @@
 
 The search is like DREME (Bailey 2011): the most enriched seed is generalised step by step, the matching windows are
 erased, and the search begins again. Here a step gives one position the set of residues that lowers the corrected
-p-value most. At the end, the pattern is changed to the residues that its windows share, see `described`.
+p-value most. At the end, the pattern is changed to the residues that its windows share, see `describe_windows`.
 
 Letters: W positions of a pattern, P positions that a step may change.
 """
@@ -16,12 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.enrichment import fisher_log_p
-from deeprc.interpretation.motifs.matching import erased, freed_residues, prefix_counts, residue_counts
-from deeprc.interpretation.motifs.matrices import Composition, Matrix, aligned, windows_of
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, pattern_cost, trimmed
+from deeprc.interpretation.motifs.matching import erase_matches, find_freed_residues, prefix_counts, residue_counts
+from deeprc.interpretation.motifs.matrices import Composition, Matrix, align_windows, find_windows
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, pattern_cost, trim_pattern
 from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
 
-__all__ = ["SIGNIFICANT", "Candidate", "climb", "common_residues", "described", "score_of", "search_windows"]
+__all__ = [
+    "SIGNIFICANT",
+    "Candidate",
+    "climb",
+    "common_residues",
+    "describe_windows",
+    "score_pattern",
+    "search_windows",
+]
 
 SIGNIFICANT = log(0.05)
 """Largest natural logarithm of a corrected p-value that is significant."""
@@ -72,23 +80,23 @@ def search_windows(
         best = min(climbed, key=lambda candidate: candidate.score, default=None)
         if best is None or best.score > SIGNIFICANT:
             break
-        found.append(described(samples, composition, attributions, best))
+        found.append(describe_windows(samples, composition, attributions, best))
         for masks in (found[-1].masks, best.masks):
-            samples = samples._replace(residues=erased(samples.residues, samples.offsets, masks))
+            samples = samples._replace(residues=erase_matches(samples.residues, samples.offsets, masks))
     return found
 
 
-def score_of(samples: ComparedSequences, masks: Masks) -> float:
+def score_pattern(samples: ComparedSequences, masks: Masks) -> float:
     """Return the natural logarithm of a pattern's corrected p-value, not capped at 0."""
     return float(samples.log_p([masks])[0]) + pattern_cost(masks)
 
 
 def climb(samples: ComparedSequences, masks: Masks) -> Candidate:
     """Change one position of a pattern after the other, inside or around it, as long as its corrected p-value falls."""
-    best = Candidate(masks, score_of(samples, masks))
+    best = Candidate(masks, score_pattern(samples, masks))
     while True:
-        for expected, changed in _steps(samples, best.masks)[:_TRIES]:
-            score = score_of(samples, changed) if expected < best.score - 1e-9 else np.inf
+        for expected, changed in _rank_steps(samples, best.masks)[:_TRIES]:
+            score = score_pattern(samples, changed) if expected < best.score - 1e-9 else np.inf
             if score < best.score - 1e-9:
                 best = Candidate(changed, score)
                 break
@@ -96,13 +104,13 @@ def climb(samples: ComparedSequences, masks: Masks) -> Candidate:
             return best
 
 
-def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
+def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]]:
     """Return the best change of each position with its expected score, best first.
 
     The residues of a position are sorted by their odds, and the first ones of this order are accepted. For two classes,
     the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
-    bits = freed_residues(samples.residues, samples.offsets, masks, _FLANK)
+    bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
     counts = residue_counts(bits, samples.n)  # (P, 20, 2)
     odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
@@ -118,7 +126,7 @@ def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]
         for place in [*range(most), len(accepted) - 1]:
             changed = padded.copy()
             changed[position] = accepted[place]
-            changed = trimmed(changed)
+            changed = trim_pattern(changed)
             if accepted[place] != padded[position] and 0 < len(changed) <= LONGEST:
                 options.append(Candidate(changed, float(log_p[position, place]) + pattern_cost(changed)))
         if options:
@@ -126,7 +134,7 @@ def _steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, Masks]
     return [(step.score, step.masks) for step in sorted(steps, key=lambda step: step.score)]
 
 
-def described(
+def describe_windows(
     samples: ComparedSequences, composition: Composition, attributions: NDArray[np.float64], candidate: Candidate
 ) -> Candidate:
     """Return the pattern of the residues that the windows of a pattern share, if it is about as significant.
@@ -137,23 +145,23 @@ def described(
     expected there if nearly all windows have them, and otherwise only if this lowers the corrected p-value.
     """
     masks = candidate.masks
-    windows = windows_of(samples, masks, attributions)
-    matrix = aligned(samples, composition, windows, _FLANK, len(masks) + _FLANK)
+    windows = find_windows(samples, masks, attributions)
+    matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
     common, share = common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
     inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
     required = np.where((share >= _COMMON) | inside, common, ANY).astype(np.uint32)
-    if not 0 < len(trimmed(required)) <= LONGEST:
+    if not 0 < len(trim_pattern(required)) <= LONGEST:
         required[~inside] = ANY
-    if len(trimmed(required)) == 0:
+    if len(trim_pattern(required)) == 0:
         return candidate
-    best = Candidate(trimmed(required), score_of(samples, trimmed(required)))
+    best = Candidate(trim_pattern(required), score_pattern(samples, trim_pattern(required)))
     for position in np.flatnonzero(inside & (share < _COMMON) & (required != ANY)):
         freed = required.copy()
         freed[position] = ANY
-        score = score_of(samples, trimmed(freed)) if len(trimmed(freed)) else np.inf
+        score = score_pattern(samples, trim_pattern(freed)) if len(trim_pattern(freed)) else np.inf
         if score < best.score:
-            required, best = freed, Candidate(trimmed(freed), score)
+            required, best = freed, Candidate(trim_pattern(freed), score)
     return best if best.score <= min(SIGNIFICANT, _EVIDENCE * candidate.score) else candidate
 
 

@@ -74,7 +74,7 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
     Patterns of 3 or 4 residues. At least 3 of the attended sequences that carry one, and at least a quarter of them,
     have their highest attributions on it.
     """
-    on = Counter(seed for row in range(samples.n) for seed in _seeds_of(samples, attended[row], row, span))
+    on = Counter(seed for row in range(samples.n) for seed in _make_seeds(samples, attended[row], row, span))
     patterns = [_masks(seed) for seed in sorted(seed for seed, n in on.items() if n >= _FEWEST)]
     n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
     if not patterns:
@@ -90,7 +90,7 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
 _Seed = tuple[tuple[int, int], ...]
 
 
-def _seeds_of(samples: ComparedSequences, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
+def _make_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], row: int, span: int) -> set[_Seed]:
     """Return the seeds of one sequence, each as pairs of position, relative to its first residue, and residue."""
     residues = samples.residues[samples.offsets[row] : samples.offsets[row + 1]].tolist()
     places = [at for at in np.flatnonzero(attended).tolist() if residues[at] != INVALID]

@@ -9,12 +9,12 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.trust import p_text
-from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, text
-from deeprc.interpretation.report.pictures import drawn_figure
+from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
+from deeprc.interpretation.report.pictures import render_figure
 from deeprc.interpretation.survey import Direction, Survey
 from deeprc.specificity import annotate_sequences
 
-__all__ = ["AntigenPage", "antigen_pages", "with_known_antigens"]
+__all__ = ["AntigenPage", "annotate_survey", "antigen_pages"]
 
 _MAX_ORGANISMS = 15
 
@@ -26,7 +26,7 @@ class AntigenPage:
     Attributes
     ----------
     direction, place
-        The direction, and the index of its class, see `class_places`.
+        The direction, and the index of its class, see `index_classes`.
     said
         Sentence that says how many sequences match.
     figures, table
@@ -40,7 +40,7 @@ class AntigenPage:
     table: Table | None
 
 
-def with_known_antigens(
+def annotate_survey(
     survey: Survey, known: pd.DataFrame | None, dataset: RepertoireDataset
 ) -> tuple[Survey, dict[str, pd.DataFrame]]:
     """Add the columns of `annotate_sequences` to the top sequences of a survey; return it and organisms by direction.
@@ -95,7 +95,7 @@ def _picture(organisms: pd.DataFrame, direction: Direction, place: int) -> Figur
         "Different sequences that match an entry with at most one substitution, by the organism of the antigen; the "
         "line is what clones of the cohort that as many repertoires carry match by chance."
     )
-    return drawn_figure(antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
+    return render_figure(antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
 
 
 def _table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
@@ -106,10 +106,10 @@ def _table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table |
         columns += [Column(name), Column("by chance"), Column("p"), Column("q")]
     rows = []
     for row in organisms.to_dict("records"):
-        cells = [text(row["antigen_organism"])]
+        cells = [make_text_cell(row["antigen_organism"])]
         for level in ("exact", "within_one"):
             p_value, q_value = float(row[f"p_{level}"]), float(row[f"q_{level}"])
-            cells += [number(row[f"n_{level}"], ",d"), number(row[f"expected_{level}"], ".1f")]
+            cells += [make_number_cell(row[f"n_{level}"], ",d"), make_number_cell(row[f"expected_{level}"], ".1f")]
             cells += [Cell(p_text(p_value), p_value), Cell(p_text(q_value), q_value)]
         rows.append(cells)
     caption = f"Organisms of the antigens that sequences for {direction.name} match; q is over all organisms"

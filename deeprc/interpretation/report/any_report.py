@@ -18,7 +18,7 @@ from deeprc.interpretation.report.written import Report
 from deeprc.jobs import Workers, check_scheduler
 from deeprc.runs.cross_plan import holds_cross_validation
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
-from deeprc.runs.fitted import FittedModel, with_labels
+from deeprc.runs.fitted import FittedModel, set_labels
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.training.estimator import DeepRCEstimator
@@ -82,10 +82,10 @@ def write_any_report(
     if isinstance(source, DeepRCEstimator | Run | RunEnsemble):
         if cohort is None:
             raise InputError("expected a cohort to report on, found None")
-        dataset = _dataset(cohort)
+        dataset = _open_cohort(cohort)
         predictor: Predictor = FittedModel.of(source, target) if isinstance(source, DeepRCEstimator) else source
         if labels is not None:
-            dataset = with_labels(dataset, target or "y", labels)
+            dataset = set_labels(dataset, target or "y", labels)
     else:
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
         whole = _find_whole(folders, cohort)
@@ -97,13 +97,13 @@ def write_any_report(
             return Report(Path(output))
         assert cohort is not None
         own_device = device if scheduler is None else "cpu"
-        predictor, dataset = load_ensemble(folders, device=own_device), _dataset(cohort)
+        predictor, dataset = load_ensemble(folders, device=own_device), _open_cohort(cohort)
     workers = None if scheduler is None else Workers(scheduler=scheduler)
     write_report(predictor, dataset, output, top=top, databases=databases, host=host, workers=workers, device=device)
     return Report(Path(output))
 
 
-def _dataset(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
+def _open_cohort(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
     return cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
 
 

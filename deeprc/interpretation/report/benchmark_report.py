@@ -31,7 +31,7 @@ from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.reliability import MEASURES
-from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.evaluation.scoring import Scoring, choose_scoring
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures
@@ -42,9 +42,9 @@ from deeprc.interpretation.report.page import (
     Column,
     Table,
     check_report_output,
-    number,
-    text,
-    today,
+    format_today,
+    make_number_cell,
+    make_text_cell,
     write_page,
 )
 
@@ -83,7 +83,7 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         "benchmark.html.j2",
         title=f"Benchmark: {_title(found)}",
         lead=_lead(found),
-        date=today(),
+        date=format_today(),
         contents=_CONTENTS,
         kind=found.scoring.kind,
         measure=VALIDATED[found.scoring.kind],
@@ -127,7 +127,7 @@ def _read(folder: Path) -> _Found:
     for name in ("comparison.tsv", "results.tsv", "predictions.tsv", "settings.tsv"):
         if not (folder / name).exists():
             raise InputError(f"{folder}: the benchmark has not ended (no {name})")
-    scoring = scoring_for(str(header.get("kind", "binary")), header.get("classes", ()))
+    scoring = choose_scoring(str(header.get("kind", "binary")), header.get("classes", ()))
     comparison = read_comparison(folder / "comparison.tsv", scoring)
     results = read_results(folder / "results.tsv")
     predictions = read_method_predictions(folder / "predictions.tsv", scoring)
@@ -170,11 +170,13 @@ def _comparison_table(found: _Found) -> Table:
         main, *others = (_estimate(estimates[metric].get(name)) for metric in found.scoring.headings)
         whole = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
         has_none = np.isnan(row["ci_low"])
-        interval = DASH if has_none else f"{number(row['ci_low']).text} to {number(row['ci_high']).text}"
+        interval = (
+            DASH if has_none else f"{make_number_cell(row['ci_low']).text} to {make_number_cell(row['ci_high']).text}"
+        )
         rows.append(
             [
-                text(label[name] + whole),
-                text(_KINDS.get(str(row["kind"]), str(row["kind"]))),
+                make_text_cell(label[name] + whole),
+                make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
                 main,
                 Cell(interval, None if has_none else float(row["ci_low"])),
                 _p_value(row["p_value"], is_best=bool(row["best"])),
@@ -203,9 +205,9 @@ def _comparison_table(found: _Found) -> Table:
 def _estimate(found: MetricEstimate | None) -> Cell:
     """Return a cell of a metric with its deviation over folds; it is bold if it is the best after rounding."""
     if found is None:
-        return number(None)
+        return make_number_cell(None)
     spread = "" if np.isnan(found.sd) else f" ± {found.sd:.3f}"
-    shown = number(found.value).text
+    shown = make_number_cell(found.value).text
     bold = Markup("<strong>{}</strong>{}").format(shown, spread)
     return Cell(bold if found.is_best else shown + spread, found.value)
 
@@ -213,7 +215,7 @@ def _estimate(found: MetricEstimate | None) -> Cell:
 def _p_value(value: float, *, is_best: bool) -> Cell:
     if is_best:
         return Cell("best", None)
-    return number(None) if np.isnan(value) else Cell(p_text(value), value)
+    return make_number_cell(None) if np.isnan(value) else Cell(p_text(value), value)
 
 
 def _probability_table(found: _Found) -> Table | None:
@@ -232,7 +234,11 @@ def _probability_table(found: _Found) -> Table | None:
         Column("Calibration error", note="root mean square difference of probabilities to the share that came true"),
     ]
     rows = [
-        [text(label[str(row["method"])]), text(_KINDS[str(row["kind"])]), *(number(row[name]) for name in MEASURES)]
+        [
+            make_text_cell(label[str(row["method"])]),
+            make_text_cell(_KINDS[str(row["kind"])]),
+            *(make_number_cell(row[name]) for name in MEASURES),
+        ]
         for row in judged.to_dict("records")
     ]
     return Table(
@@ -249,7 +255,12 @@ def _cost_table(found: _Found) -> Table:
             continue
         seconds = [float(own.loc[own["metric"] == name, "value"].sum()) for name in ("search_seconds", "final_seconds")]
         memory = own.loc[own["metric"] == "peak_memory_mb", "value"].max()
-        rows.append([text(each.label), *(number(value, ",.1f") for value in (*seconds, sum(seconds), memory))])
+        rows.append(
+            [
+                make_text_cell(each.label),
+                *(make_number_cell(value, ",.1f") for value in (*seconds, sum(seconds), memory)),
+            ]
+        )
     columns = [
         Column("Method", False),
         Column("Search, s", note="of all settings that were tried, in all folds"),

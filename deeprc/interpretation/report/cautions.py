@@ -19,13 +19,13 @@ from deeprc.runs.run import Run
 from deeprc.tasks import Task
 from deeprc.training.enrichment import LEVEL
 
-__all__ = ["cautions"]
+__all__ = ["collect_cautions"]
 
 _SILENT = 0.1  # share of the outputs' variance below which the attention explains little
 _BROAD, _VERY_BROAD = 1 / 8, 1 / 2  # shares of sequences with 90% of the attention: operating classes II and I
 
 
-def cautions(
+def collect_cautions(
     predictor: Predictor, assessment: Assessment, *, heads: pd.DataFrame, relabelled: bool = False
 ) -> list[Caution]:
     """Return all warnings and notes, most important first.
@@ -42,34 +42,34 @@ def cautions(
     performance = assessment.performance
     found = [
         *assessment.cautions,
-        *([] if relabelled else _stored(predictor.runs, assessment.cautions)),
-        *(caution for run in predictor.runs for caution in _doubtful(run.seeds())),
-        *_strangers(predictor.runs, performance),
-        *(_silent(assessment) or _broad(heads, performance, predictor.model.tasks)),
-        *(caution for run in predictor.runs for caution in _unfinished(run, run.history())),
+        *([] if relabelled else _collect_stored_cautions(predictor.runs, assessment.cautions)),
+        *(caution for run in predictor.runs for caution in _warn_of_doubtful_seeds(run.seeds())),
+        *_warn_of_new_repertoires(predictor.runs, performance),
+        *(_note_silent_attention(assessment) or _warn_of_broad_attention(heads, performance, predictor.model.tasks)),
+        *(caution for run in predictor.runs for caution in _warn_of_unfinished_training(run, run.history())),
     ]
     return list({each.text: each for each in found}.values())  # several runs may have the same warning
 
 
-def _stored(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
+def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
     """Return stored warnings about cohort and split of the trainings that are not also found in this cohort."""
     texts = {each.text for each in known}
     every = [each for run in runs for each in read_cautions(run.path)]
     return [each for each in every if each.section == "setup" and each.text not in texts]
 
 
-def _doubtful(seeds: pd.DataFrame) -> Iterator[Caution]:
+def _warn_of_doubtful_seeds(seeds: pd.DataFrame) -> Iterator[Caution]:
     names = seeds.loc[seeds["p_value"] > LEVEL, "motif"].tolist() if "p_value" in seeds else []
     if names:
         text = (
-            f"Training started from {len(names):,} {_plural(len(names), 'motif')} that did not stand out clearly in "
+            f"Training started from {len(names):,} {_pluralise(len(names), 'motif')} that did not stand out clearly in "
             f"the training repertoires, but held in the validation repertoires: {', '.join(names)}. The figures of the "
             "latter are better than they would be for new repertoires."
         )
         yield Caution("note", text, "performance")
 
 
-def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Caution]:
+def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> Iterator[Caution]:
     new = performance.rows(NEW)
     n = int(new.sum())
     if n == 0:
@@ -85,7 +85,7 @@ def _strangers(runs: Sequence[Run], performance: Performance) -> Iterator[Cautio
     yield Caution("warning" if changed else "note", text, "setup")
 
 
-def _silent(assessment: Assessment) -> list[Caution]:
+def _note_silent_attention(assessment: Assessment) -> list[Caution]:
     """Return a note if almost nothing of any output comes through the attention."""
     shares = [each.shares[ATTENTION] for each in assessment.variation]
     if not shares or max(shares) >= _SILENT:
@@ -98,7 +98,7 @@ def _silent(assessment: Assessment) -> list[Caution]:
     return [Caution("note", text, "readings")]
 
 
-def _broad(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:
+def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, tasks: Sequence[Task]) -> Iterator[Caution]:
     """Yield warnings if attention is broad in repertoires in which it should be narrow.
 
     For a binary target these are the positive repertoires: they have the sequences on which attention can concentrate,
@@ -149,7 +149,7 @@ def _shares_text(shares: Mapping[str, float]) -> str:
     )
 
 
-def _unfinished(run: Run, history: pd.DataFrame) -> Iterator[Caution]:
+def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Caution]:
     n_updates = run.settings.config.training.n_updates
     if history.empty or "validation_loss" not in history or int(history["update"].iloc[-1]) < n_updates:
         return
@@ -161,5 +161,5 @@ def _unfinished(run: Run, history: pd.DataFrame) -> Iterator[Caution]:
         yield Caution("note", text, "history")
 
 
-def _plural(n: int, word: str) -> str:
+def _pluralise(n: int, word: str) -> str:
     return word if n == 1 else f"{word}s"

@@ -17,7 +17,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
-from deeprc.evaluation.scoring import Scoring, scoring_for
+from deeprc.evaluation.scoring import Scoring, choose_scoring
 from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import Relation, p_text
@@ -29,12 +29,12 @@ from deeprc.interpretation.report.page import (
     Figure,
     Table,
     check_report_output,
-    number,
-    text,
-    today,
+    format_today,
+    make_number_cell,
+    make_text_cell,
     write_page,
 )
-from deeprc.interpretation.report.pictures import drawn_figure
+from deeprc.interpretation.report.pictures import render_figure
 from deeprc.runs.controls import LABELS
 from deeprc.runs.cross_plan import Header, holds_cross_validation, read_header
 
@@ -150,10 +150,10 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         "cv.html.j2",
         title=f"Cross-validation: {', '.join(names)} of {Path(found.header.cohort).name or 'a cohort'}",
         lead=_lead(found),
-        date=today(),
+        date=format_today(),
         contents=_CONTENTS,
         cautions=found.cautions,
-        answers=[_answer(name, found.metrics[name]) for name in names],
+        answers=[_describe_performance(name, found.metrics[name]) for name in names],
         n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
         metrics=[_metrics_table(found, name, place) for place, name in enumerate(names)],
         controls=[each for each in (_within_table(found), *_control_tables(found)) if each is not None],
@@ -193,7 +193,7 @@ def _check_fit(found: _Found, name: str, metrics: _Metrics, folder: Path) -> Non
     own = found.folds[found.folds["target"] == name]
     _check_repeats(own, name, metrics, folder / "folds.tsv")
     file = folder / "predictions.tsv"
-    targets = [name, *(f"{name}={each}" for each in _classes(found.predictions, name))]
+    targets = [name, *(f"{name}={each}" for each in _list_classes(found.predictions, name))]
     parts = [found.predictions[found.predictions["target"] == each] for each in targets]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -229,30 +229,30 @@ def _lead(found: _Found) -> str:
     return f"{what}, which {together} predicted that had not seen it.{times}"
 
 
-def _answer(name: str, found: _Metrics) -> str:
+def _describe_performance(name: str, found: _Metrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
         return f"{name}: no figure, because no test fold has repertoires of several classes."
     interval = "" if limits is None else f", 95% interval {_limits(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
-    return f"{name}: {what} {number(value).text}{interval}, on {found.n:,} repertoires{positive}."
+    return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
 
 
 def _limits(limits: Sequence[float] | None) -> Cell:
     if limits is None:
-        return number(None)
+        return make_number_cell(None)
     low, high = limits
-    return Cell(f"{number(low).text} to {number(high).text}", low)
+    return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", low)
 
 
 def _metrics_table(found: _Found, name: str, place: int) -> Table:
     own = found.metrics[name]
-    columns, cells = [Column("Target", False)], [text(name)]
+    columns, cells = [Column("Target", False)], [make_text_cell(name)]
     if found.has_numbers(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
-            cells += [number(getattr(own, measure)), _limits(getattr(own, f"{measure}_ci"))]
+            cells += [make_number_cell(getattr(own, measure)), _limits(getattr(own, f"{measure}_ci"))]
     else:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
@@ -260,8 +260,8 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
             Column("sd over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]
-        cells += [number(own.auc), _limits(own.auc_ci), number(own.auc_sd)]
-        cells += [number(getattr(own, measure)) for measure in MEASURES]
+        cells += [make_number_cell(own.auc), _limits(own.auc_ci), make_number_cell(own.auc_sd)]
+        cells += [make_number_cell(getattr(own, measure)) for measure in MEASURES]
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
 
 
@@ -283,9 +283,9 @@ def _control_tables(found: _Found) -> Iterator[Table]:
         rows = []
         for each in metrics.controls:
             value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
-            p_value = number(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
-            cells = [number(value), _limits(limits), number(each.difference, "+.3f"), p_value]
-            rows.append([text(LABELS.get(each.control, each.control)), *cells])
+            p_value = make_number_cell(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
+            cells = [make_number_cell(value), _limits(limits), make_number_cell(each.difference, "+.3f"), p_value]
+            rows.append([make_text_cell(LABELS.get(each.control, each.control)), *cells])
         if rows:
             yield Table(
                 f"controls-{place}", f"Controls of {name}, on the test folds of the first repeat", columns, rows
@@ -298,7 +298,7 @@ def _folds_table(found: _Found, name: str, place: int) -> Table:
     wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
     shown = {measure: heading for measure, heading in (counts | wanted).items() if measure in table}
     rows = [
-        [number(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
+        [make_number_cell(row[measure], ",.0f" if measure in counts else ",.3f") for measure in shown]
         for row in table.to_dict("records")
     ]
     columns = [Column(heading) for heading in shown.values()]
@@ -318,12 +318,12 @@ def _motifs_table(found: pd.DataFrame) -> Table:
     ]
     rows = [
         [
-            text(row["motif"]),
-            text(row["output"]),
+            make_text_cell(row["motif"]),
+            make_text_cell(row["output"]),
             *(_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
-            number(row["correlation"], "+.2f"),
+            make_number_cell(row["correlation"], "+.2f"),
             Cell(p_text(row["max_p_value"]), row["max_p_value"]),
-            text(" ".join(row["forms"].split()[1:])),
+            make_text_cell(" ".join(row["forms"].split()[1:])),
         ]
         for row in found.to_dict("records")
     ]
@@ -341,11 +341,11 @@ def _pictures(found: _Found, name: str) -> list[Figure]:
 
     if found.metrics[name].n == 0:
         return []
-    scoring, table = _as_compared(found, name)
+    scoring, table = _convert_to_comparison(found, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
         says = "Predicted (upwards) against true values, of the first repeat: a point is a repertoire."
-        return [drawn_figure(curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
+        return [render_figure(curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
     figures = []
     try:
         drawn = curves_figure(table, [_METHOD], scoring)
@@ -354,41 +354,41 @@ def _pictures(found: _Found, name: str) -> list[Figure]:
             raise
     else:
         says = "ROC curve (left), and precision against recall (right), averaged over all test folds."
-        figures.append(drawn_figure(drawn, f"Curves of {name}", says, says))
+        figures.append(render_figure(drawn, f"Curves of {name}", says, says))
     says = (
         "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of the "
         "repertoires of the first repeat; bars are 95% intervals. On the dashed line, probabilities can be taken at "
         "their word."
     )
-    figures.append(drawn_figure(reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says))
+    figures.append(render_figure(reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says))
     return figures
 
 
-def _as_compared(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
+def _convert_to_comparison(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = found.predictions
     own = table[table["target"] == name]
-    classes = _classes(table, name)
+    classes = _list_classes(table, name)
     if len(own):
         kind = "regression" if found.has_numbers(name) else "binary"
-        scoring = scoring_for(kind, ())
+        scoring = choose_scoring(kind, ())
         values = {"prediction": own["prediction"]} if kind == "regression" else {"score": own["log_odds"]}
         compared = own[["repertoire_id", "repeat", "fold", "label", "probability"]].assign(**values)
     else:
-        scoring, compared = scoring_for("multiclass", classes), _side_by_side(table, name, classes)
+        scoring, compared = choose_scoring("multiclass", classes), _pivot_classes(table, name, classes)
     compared = compared[compared["label"].notna()]
     fold = compared["repeat"] * (int(table["fold"].max()) + 1) + compared["fold"]
     ids = compared["repertoire_id"].astype(str) + " (" + compared["repeat"].astype(str) + ")"
     return scoring, compared.assign(method=_METHOD.name, fold=fold, repertoire_id=ids)
 
 
-def _classes(predictions: pd.DataFrame, name: str) -> list[str]:
+def _list_classes(predictions: pd.DataFrame, name: str) -> list[str]:
     """Return the classes of a target with several classes, in the order of the predictions; else an empty list."""
     given, targets = predictions["positive_class"].dropna().unique(), set(predictions["target"])
     return [str(each) for each in given if f"{name}={each}" in targets]
 
 
-def _side_by_side(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
+def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
     """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
     place, parts = ["repertoire_id", "repeat", "fold"], []
     for each in classes:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.evaluation.trust import p_in_words, p_text
-from deeprc.interpretation.figures.classes import class_places
+from deeprc.interpretation.figures.classes import index_classes
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
-from deeprc.interpretation.report.page import Cell, Column, Figure, Table, number, swatch, text
+from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_swatch, make_text_cell
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Direction, Survey, TopSequences
 from deeprc.runs.predictor import Predictor
@@ -62,7 +62,7 @@ class DirectionPage:
     kernels
         Figures of the contributions of the kernels.
     place
-        Index of the direction's class among all classes, see `class_places`, modulo the number of colours.
+        Index of the direction's class among all classes, see `index_classes`, modulo the number of colours.
     """
 
     direction: Direction
@@ -132,10 +132,10 @@ def direction_pages(
     """
     from deeprc.interpretation.figures import logo_top
 
-    every = _explained(predictor, dataset, survey, shared, held_out)
+    every = _explain_directions(predictor, dataset, survey, shared, held_out)
     drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
     logo_height = logo_top(drawn) if drawn else 0.0
-    places = class_places(predictor.model.tasks)
+    places = index_classes(predictor.model.tasks)
     members = _members(predictor.model)
     return [
         _direction_page(
@@ -150,7 +150,7 @@ def direction_pages(
     ]
 
 
-def _explained(
+def _explain_directions(
     predictor: Predictor,
     dataset: RepertoireDataset,
     survey: Survey,
@@ -220,7 +220,7 @@ def _direction_page(
         sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
         [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
         _motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
-        _first(motifs[0], genes[0], direction) if motifs else "",
+        _describe_first_motif(motifs[0], genes[0], direction) if motifs else "",
         pictures.kernel_pictures(found.attributions.kernels, members, direction, place) if found.attributions else [],
         place,
     )
@@ -239,7 +239,7 @@ def _heading(tasks: Sequence[Task], direction: Direction) -> str:
     return task.column if task.kind == "regression" else "Class"
 
 
-def _first(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
+def _describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
     text = (
         f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that "
         f"contribute to it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
@@ -292,7 +292,7 @@ def _motif_table(
     note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next columns"
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
-        mark = swatch(places[name]) if name in places else ""
+        mark = make_swatch(places[name]) if name in places else ""
         sizes = f"so many of {n:,} carry it, also of those the network was trained with"
         if "n_people" in row:
             sizes += f", and in brackets the people they come from, of {int(row['n_people']):,}"
@@ -328,7 +328,7 @@ def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[st
     columns = []
     for row in motif.donors.to_dict("records"):
         name, n = row["class"], int(row["n_donors"])
-        mark = swatch(places[name]) if name in places else ""
+        mark = make_swatch(places[name]) if name in places else ""
         note = f"mean share of a donor's sequences; in brackets the carriers, of {_donors(n)} not seen in training"
         columns.append(Column(mark + f"{name}: rate", note=note))
     of_whom = direction.label if len(columns) > 1 else f"{direction.label} numbers"
@@ -345,30 +345,32 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, 
         for row in motif.donors.to_dict("records"):
             share, n_with = float(row["mean_rate"]), int(row["n_donors_with"])
             known = row["n_donors"] > 0
-            cells.append(_lines(f"{share:.3%}", f"({n_with:,})", share) if known else number(None))
+            cells.append(
+                _make_two_part_cell(f"{share:.3%}", f"({n_with:,})", share) if known else make_number_cell(None)
+            )
         cells += [_p_cell(motif.p_donors), _p_cell(motif.q_donors)]
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         n_with = int(row["n_repertoires_with"])
         people = f" ({int(row['n_people_with']):,})" if "n_people_with" in row else ""
         cells.append(Cell(f"{n_with:,}{people}", n_with))
-        cells.append(_lines(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
+        cells.append(_make_two_part_cell(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
     return [
         *cells,
         *genes,
-        _share(motif.n_attended_with, motif.n_attended),
-        _share(motif.n_background_with, motif.n_background),
+        _make_share_cell(motif.n_attended_with, motif.n_attended),
+        _make_share_cell(motif.n_background_with, motif.n_background),
         _odds(motif.enrichment),
-        *([number(motif.n_models, ",")] if has_several else []),
-        text(_sources(motif.sources)),
+        *([make_number_cell(motif.n_models, ",")] if has_several else []),
+        make_text_cell(_format_sources(motif.sources)),
     ]
 
 
 def _p_cell(p_value: float) -> Cell:
-    return number(None) if np.isnan(p_value) else Cell(_p_text(p_value), p_value)
+    return make_number_cell(None) if np.isnan(p_value) else Cell(_p_text(p_value), p_value)
 
 
-def _sources(sources: Sequence[Source]) -> str:
+def _format_sources(sources: Sequence[Source]) -> str:
     """Return a short text that says where a motif was found: windows, kernels 3, 7."""
     parts = ["windows"] if any(source.kernel == 0 for source in sources) else []
     for member in sorted({source.member for source in sources if source.kernel}):
@@ -378,11 +380,11 @@ def _sources(sources: Sequence[Source]) -> str:
     return ", ".join(parts)
 
 
-def _share(part: int, whole: int) -> Cell:
-    return _lines(f"{part:,}", f"({_percent(part, whole)})", part / max(whole, 1))
+def _make_share_cell(part: int, whole: int) -> Cell:
+    return _make_two_part_cell(f"{part:,}", f"({_percent(part, whole)})", part / max(whole, 1))
 
 
-def _lines(first: str, second: str, value: float) -> Cell:
+def _make_two_part_cell(first: str, second: str, value: float) -> Cell:
     """Return a cell of two texts that may have a line break only between them."""
     return Cell(Markup('<span class="line">{}</span> <span class="line">{}</span>').format(first, second), value)
 
@@ -390,7 +392,7 @@ def _lines(first: str, second: str, value: float) -> Cell:
 def _odds(ratio: float) -> Cell:
     if not np.isfinite(ratio):
         return Cell("∞", 1e300)
-    return number(ratio, ",.0f" if ratio >= 100 else ".3g")
+    return make_number_cell(ratio, ",.0f" if ratio >= 100 else ".3g")
 
 
 def _p_text(p_value: float) -> str:

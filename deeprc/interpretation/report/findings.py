@@ -18,8 +18,8 @@ from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest,
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import NEW, people
-from deeprc.interpretation.report.page import Column, Table, number, text
+from deeprc.evaluation.splits import NEW, index_people
+from deeprc.interpretation.report.page import Column, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
 from deeprc.progress import track
@@ -29,12 +29,12 @@ from deeprc.runs.predictor import Predictor
 __all__ = [
     "Group",
     "SharedBy",
-    "cautions_of_checks",
-    "checks_of",
+    "find_sharing_repertoires",
     "flagged_groups",
     "group_table",
     "is_relabelled",
-    "shared_by",
+    "load_or_run_checks",
+    "make_check_cautions",
     "shortcut_table",
 ]
 
@@ -83,7 +83,7 @@ class SharedBy:
     n_in_group: int = 0
 
 
-def checks_of(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> RunChecks:
+def load_or_run_checks(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> RunChecks:
     """Return the stored checks of the run; if there are none, or if the cohort has changed, check the cohort now.
 
     Raises
@@ -117,7 +117,7 @@ def flagged_groups(checks: RunChecks) -> list[Group]:
     return [Group(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
 
 
-def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy]]) -> Iterator[Caution]:
+def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy]]) -> Iterator[Caution]:
     """Yield the warnings of a check, and a warning if top sequences are shared within a group that it found.
 
     Parameters
@@ -132,7 +132,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
         marked = [each for each in first if each.group is not None]
         if marked:
             groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
-            named = "; ".join(f"{group.name} ({_names(group.members)})" for group in groups[:_SHOWN])
+            named = "; ".join(f"{group.name} ({_format_names(group.members)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             said = (
                 f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
@@ -145,7 +145,7 @@ def cautions_of_checks(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy
         yield Caution("warning", f"{message.rstrip('.')}. What to do: {finding.advice}.", "cohort-check")
 
 
-def _names(members: Sequence[str]) -> str:
+def _format_names(members: Sequence[str]) -> str:
     more = f" and {len(members) - _SHOWN:,} more" if len(members) > _SHOWN else ""
     return ", ".join(members[:_SHOWN]) + more
 
@@ -168,11 +168,16 @@ def group_table(
         for name in group.members[:_ROWS]:
             if name not in split:
                 continue
-            cells = [text(name), text(group.name), number(len(group.members), ",d"), text(what[group.code])]
+            cells = [
+                make_text_cell(name),
+                make_text_cell(group.name),
+                make_number_cell(len(group.members), ",d"),
+                make_text_cell(what[group.code]),
+            ]
             if column is not None:
                 value = person[row_of[name]]
-                cells.append(text(None if pd.isna(value) else value))
-            rows.append([*cells, text(split[name])])
+                cells.append(make_text_cell(None if pd.isna(value) else value))
+            rows.append([*cells, make_text_cell(split[name])])
     caption = "Repertoires that have far more in common than chance"
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
@@ -187,13 +192,18 @@ def shortcut_table(checks: RunChecks) -> Table | None:
     rows = []
     for each in checks.shortcuts:
         interval = None if each.interval is None else f"{each.interval[0]:.2f} to {each.interval[1]:.2f}"
-        cells = [text(each.property), text(each.label), text(measures[each.measure]), number(each.value, ".2f")]
-        rows.append([*cells, text(interval), text("yes" if each.verdict else "no")])
+        cells = [
+            make_text_cell(each.property),
+            make_text_cell(each.label),
+            make_text_cell(measures[each.measure]),
+            make_number_cell(each.value, ".2f"),
+        ]
+        rows.append([*cells, make_text_cell(interval), make_text_cell("yes" if each.verdict else "no")])
     caption = "How well the label is told without reading a receptor, over all labelled repertoires"
     return Table("shortcuts", caption, columns, rows, sortable=True)
 
 
-def shared_by(
+def find_sharing_repertoires(
     dataset: RepertoireDataset,
     top: Mapping[str, TopSequences],
     groups: Sequence[Group],
@@ -214,8 +224,8 @@ def shared_by(
     """
     hashes = {direction: _hashes(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
-    carriers = _carriers(dataset, wanted)
-    person = people(dataset.metadata, column)
+    carriers = _find_carriers(dataset, wanted)
+    person = index_people(dataset.metadata, column)
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
 
@@ -235,10 +245,10 @@ def shared_by(
 
 def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each sequence with its genes, (n,), as `repertoire_hashes` computes it."""
-    return hash_sequences(dataset.container.take(index.in_container(dataset)))
+    return hash_sequences(dataset.container.take(index.to_container_rows(dataset)))
 
 
-def _carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
+def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
     """Return the repertoires that have each of some hashes, which must be sorted."""
     found: list[list[int]] = [[] for _ in wanted]
 

@@ -77,7 +77,9 @@ def common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -
 
 def gene_cell(genes: Sequence[CommonGene]) -> Cell:
     """Return the genes as a cell of a table: TRBJ2-6 in 98% (2% of all)."""
-    parts = [(f"{gene.name} in {_share(gene.share)}", f"({_share(gene.of_all)} of all)") for gene in genes]
+    parts = [
+        (f"{gene.name} in {_format_share(gene.share)}", f"({_format_share(gene.of_all)} of all)") for gene in genes
+    ]
     line = Markup('<span class="line">{}</span> <span class="line">{}</span>')
     shown = Markup(",<br>").join(line.format(*part) for part in parts)
     return Cell(shown, ", ".join(" ".join(part) for part in parts))
@@ -86,14 +88,15 @@ def gene_cell(genes: Sequence[CommonGene]) -> Cell:
 def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
     """Return a text about the genes that stand out among n carriers, to put after a sentence; "" if none does."""
     return "".join(
-        f" {_share(gene.share)} of the {n:,} use {gene.name}, which {_share(gene.of_all)} of all sequences do: it may "
+        f" {_format_share(gene.share)} of the {n:,} use {gene.name}, "
+        f"which {_format_share(gene.of_all)} of all sequences do: it may "
         "be a piece of that gene."
         for gene in genes
         if gene.stands_out
     )
 
 
-def _share(share: float) -> str:
+def _format_share(share: float) -> str:
     if 0 < share < 0.001:
         return "<0.1%"
     if 0.995 <= share < 1:

@@ -10,7 +10,15 @@ import pandas as pd
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import p_text
-from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, percent, text
+from deeprc.interpretation.report.page import (
+    DASH,
+    Cell,
+    Column,
+    Table,
+    make_number_cell,
+    make_percent_cell,
+    make_text_cell,
+)
 from deeprc.interpretation.survey import Direction
 from deeprc.runs.controls import LABELS, Controls
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
@@ -62,14 +70,14 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
     columns += [Column(heading, note=MEASURE_NOTES[name]) for name, heading in MEASURES.items()]
     rows = []
-    for split, found in _splits(performance, task):
-        cells = [text(SPLIT_NAMES[split]), number(found["n"], ",d")]
+    for split, found in _list_splits(performance, task):
+        cells = [make_text_cell(SPLIT_NAMES[split]), make_number_cell(found["n"], ",d")]
         for each in contrasts:
             auc = each.auc(performance.rows(split))
-            cells.append(number(auc and auc.value))
+            cells.append(make_number_cell(auc and auc.value))
             known = auc if split in HELD_OUT else None
-            cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else number(None))
-        rows.append([*cells, *(number(found.get(name)) for name in MEASURES)])
+            cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else make_number_cell(None))
+        rows.append([*cells, *(make_number_cell(found.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
         called = f"; {task.positive} is called from a probability of {task.calibration.min_probability:.3f}"
@@ -89,23 +97,23 @@ def _regression(performance: Performance, task: Task, place: int) -> Table:
     ]
     rows = [
         [
-            text(SPLIT_NAMES[split]),
-            number(found["n"], ",d"),
-            *_with_interval(found, "r2", ".3f"),
-            *_with_interval(found, "spearman", ".3f"),
-            *_with_interval(found, "mae", ",.3g"),
+            make_text_cell(SPLIT_NAMES[split]),
+            make_number_cell(found["n"], ",d"),
+            *_make_interval_cells(found, "r2", ".3f"),
+            *_make_interval_cells(found, "spearman", ".3f"),
+            *_make_interval_cells(found, "mae", ",.3g"),
         ]
-        for split, found in _splits(performance, task)
+        for split, found in _list_splits(performance, task)
     ]
     return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
 
 
-def _with_interval(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
+def _make_interval_cells(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
     limits = found.get(f"{name}_ci")
     if limits is None:
-        return [number(found.get(name), form), number(None)]
-    low, high = (number(limit, form).text for limit in limits)
-    return [number(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
+        return [make_number_cell(found.get(name), form), make_number_cell(None)]
+    low, high = (make_number_cell(limit, form).text for limit in limits)
+    return [make_number_cell(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
 
 
 def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
@@ -115,12 +123,12 @@ def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     columns += [Column("Repertoires", note="with a value that both classes have"), Column("Values")]
     rows = [
         [
-            text(each.column),
-            *([text(target)] if len(within) > 1 else []),
-            number(each.auc),
+            make_text_cell(each.column),
+            *([make_text_cell(target)] if len(within) > 1 else []),
+            make_number_cell(each.auc),
             _interval(each.low, each.high),
-            number(each.n, ",d"),
-            number(each.n_strata, ",d"),
+            make_number_cell(each.n, ",d"),
+            make_number_cell(each.n_strata, ",d"),
         ]
         for target, strata in within.items()
         for each in strata
@@ -128,7 +136,7 @@ def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 
 
-def _splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
+def _list_splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
     found = [(split, performance.metrics.get(split, {}).get(task.name, {})) for split in _ORDER]
     return [(split, metrics) for split, metrics in found if metrics.get("n")]
 
@@ -154,12 +162,14 @@ def control_table(controls: Controls, place: int) -> Table:
         own = row["method"] == "network"
         rows.append(
             [
-                text(LABELS[str(row["method"])]),
-                number(row[scoring.estimate]),
+                make_text_cell(LABELS[str(row["method"])]),
+                make_number_cell(row[scoring.estimate]),
                 _interval(row["ci_low"], row["ci_high"]),
-                number(None) if own else number(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
-                number(None) if own else Cell(p_text(row["p_value"]), float(row["p_value"])),
-                text("" if own else row["test"]),
+                make_number_cell(None)
+                if own
+                else make_number_cell(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
+                make_number_cell(None) if own else Cell(p_text(row["p_value"]), float(row["p_value"])),
+                make_text_cell("" if own else row["test"]),
             ]
         )
     if isinstance(contrast, Numbers):
@@ -175,8 +185,8 @@ def control_table(controls: Controls, place: int) -> Table:
 
 def _interval(low: float, high: float) -> Cell:
     if low != low:  # NaN: there is no interval
-        return number(None)
-    return Cell(f"{number(low).text} to {number(high).text}", float(low))
+        return make_number_cell(None)
+    return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", float(low))
 
 
 def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
@@ -202,15 +212,15 @@ def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
     ]
     rows = [
         [
-            text(row["score"]),
-            text(DASH if row["score"] == "attention" else direction.name),
-            number(int(row["n_sequences"]), ",d"),
-            number(int(row["n_witnesses"]), ",d"),
-            number(row["auc"]),
-            number(row["average_precision"]),
-            percent(row["precision_at_100"]),
-            percent(row["precision_at_1000"]),
-            percent(row["recall_at_1000"]),
+            make_text_cell(row["score"]),
+            make_text_cell(DASH if row["score"] == "attention" else direction.name),
+            make_number_cell(int(row["n_sequences"]), ",d"),
+            make_number_cell(int(row["n_witnesses"]), ",d"),
+            make_number_cell(row["auc"]),
+            make_number_cell(row["average_precision"]),
+            make_percent_cell(row["precision_at_100"]),
+            make_percent_cell(row["precision_at_1000"]),
+            make_percent_cell(row["recall_at_1000"]),
         ]
         for place, (direction, ranking) in enumerate(rankings)
         for row in ranking.to_dict("records")

@@ -17,10 +17,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
-from deeprc.interpretation.report.page import DASH, Cell, Column, Table, number, swatch, text
+from deeprc.interpretation.report.page import DASH, Cell, Column, Table, make_number_cell, make_swatch, make_text_cell
 from deeprc.runs.performance import SPLIT_NAMES, Performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run import Run, environment
+from deeprc.runs.run import Run, describe_environment
 from deeprc.runs.run_settings import RunSettings
 from deeprc.settings import setting_text
 from deeprc.tasks import Task
@@ -49,7 +49,7 @@ def reproduce(
     runs = predictor.runs
     several = len(runs) > 1
     members = predictor.model.members
-    now = environment(members[0].device)
+    now = describe_environment(members[0].device)
     return {
         "settings": [
             table
@@ -126,7 +126,7 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
     """
     default = Config()
     rows = [
-        [text(name_), text(setting_text(own)), text(setting_text(default.value(name_)))]
+        [make_text_cell(name_), make_text_cell(setting_text(own)), make_text_cell(setting_text(default.value(name_)))]
         for name_, own in config.changes().items()
     ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
@@ -143,7 +143,7 @@ def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),
         ("Repertoires", f"{len(dataset):,}"),
-        ("Sequences", f"{int(n.sum()):,}" + _spread(n)),
+        ("Sequences", f"{int(n.sum()):,}" + _describe_spread(n)),
         ("Genes", f"{' and '.join(genes)} genes of the sequences are known" if genes else "not known"),
     ]
     if container.simulation is not None:
@@ -151,7 +151,7 @@ def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     return facts
 
 
-def _spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
+def _describe_spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     if len(n) == 0:
         return ""
     return f"; per repertoire {int(n.min()):,} to {int(n.max()):,}, median {float(np.median(n)):,.0f}"
@@ -163,7 +163,7 @@ def split_table(
     n_sequences: np.ndarray[Any, np.dtype[np.int64]],
     places: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    """Return the table of repertoires by class, and of sequences, by split; for `places` see `class_places`."""
+    """Return the table of repertoires by class, and of sequences, by split; for `places` see `index_classes`."""
     columns = [Column("Side", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
@@ -173,7 +173,7 @@ def split_table(
             columns.append(Column(f"{prefix}with a value"))
             counted.append(~np.isnan(performance.labels[:, i]))
             continue
-        columns += [Column(swatch(places[task.name][name]) + (prefix + name)) for name in task.class_names]
+        columns += [Column(make_swatch(places[task.name][name]) + (prefix + name)) for name in task.class_names]
         counted += [performance.labels[:, i] == c for c in range(len(task.class_names))]
         columns.append(Column(f"{prefix}no label"))
         counted.append(np.isnan(performance.labels[:, i]))
@@ -181,12 +181,12 @@ def split_table(
     for split in (*SPLITS, NEW):
         on = performance.rows(split)
         if on.any() or split != NEW:
-            counts: list[Cell] = [number(int((on & which).sum()), ",d") for which in counted]
+            counts: list[Cell] = [make_number_cell(int((on & which).sum()), ",d") for which in counted]
             rows.append(
                 [
-                    text(SPLIT_NAMES[split]),
-                    number(int(on.sum()), ",d"),
-                    number(int(n_sequences[on].sum()), ",d"),
+                    make_text_cell(SPLIT_NAMES[split]),
+                    make_number_cell(int(on.sum()), ",d"),
+                    make_number_cell(int(n_sequences[on].sum()), ",d"),
                     *counts,
                 ]
             )
@@ -205,7 +205,7 @@ def read_environment(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Environment:
-    """The content of `environment.json`, see `deeprc.runs.run.environment`."""
+    """The content of `environment.json`, see `deeprc.runs.run.describe_environment`."""
 
     python: str
     platform: str
@@ -222,11 +222,11 @@ def versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -
         for each in (*trained.values(), now)
     ]
     names = list(dict.fromkeys(name for each in flat for name in each))
-    rows = [[text(name), *(text(_shown(each.get(name))) for each in flat)] for name in names]
+    rows = [[make_text_cell(name), *(make_text_cell(_format_fact(each.get(name))) for each in flat)] for name in names]
     of_runs = [f"Training of {name}" if len(trained) > 1 else "Training" for name in trained]
     columns = [Column("What", False), *(Column(heading, False) for heading in (*of_runs, "This report"))]
     return Table("versions", "Versions and machine", columns, rows)
 
 
-def _shown(value: Any) -> str:
+def _format_fact(value: Any) -> str:
     return DASH if value is None or (isinstance(value, float) and pd.isna(value)) else str(value)

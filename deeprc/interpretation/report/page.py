@@ -28,12 +28,12 @@ __all__ = [
     "Table",
     "check_report_output",
     "download",
-    "number",
-    "percent",
+    "format_today",
+    "make_number_cell",
+    "make_percent_cell",
+    "make_swatch",
+    "make_text_cell",
     "render",
-    "swatch",
-    "text",
-    "today",
     "write_page",
 ]
 
@@ -107,29 +107,29 @@ class Figure:
     caption: str
 
 
-def swatch(place: int) -> Markup:
-    """Return a small square in the colour of a class, for its index see `class_places`, to put before its name."""
+def make_swatch(place: int) -> Markup:
+    """Return a small square in the colour of a class, for its index see `index_classes`, to put before its name."""
     return Markup('<span class="swatch class-{}" aria-hidden="true"></span>').format(place % len(CLASS_COLOURS))
 
 
-def text(value: object) -> Cell:
+def make_text_cell(value: object) -> Cell:
     """Return a cell of text, which is sorted by this text; None gives an empty cell."""
     return Cell("", None) if value is None else Cell(str(value), str(value))
 
 
-def number(value: Any, form: str = ",.3f") -> Cell:
+def make_number_cell(value: Any, form: str = ",.3f") -> Cell:
     """Return a cell of a number in this format; None and NaN give a dash."""
     if value is None or math.isnan(value):
         return Cell(DASH, None)
     return Cell(f"{value:{form}}".replace("-", "\N{MINUS SIGN}"), float(value))
 
 
-def percent(value: Any, digits: int = 1) -> Cell:
+def make_percent_cell(value: Any, digits: int = 1) -> Cell:
     """Return a cell of a share as a percentage; None and NaN give a dash."""
-    return number(value, f".{digits}%")
+    return make_number_cell(value, f".{digits}%")
 
 
-def today() -> str:
+def format_today() -> str:
     """Return the date in UTC, in the form for a sentence."""
     now = datetime.now(timezone.utc)
     return f"{now.day} {now:%B %Y}"
@@ -168,20 +168,20 @@ def render(template: str, **content: Any) -> str:
     A `Content-Security-Policy` allows only the script of this page, by its hash, and no loading from elsewhere.
     """
     environment = Environment(
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(_read_source),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["show_parameters"] = show_parameters
-    script = _source("table.js")
+    script = _read_source("table.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     return environment.get_template(template).render(
         generator=f"deeprc {package_version('deeprc')}",
         policy=policy,
-        style=Markup(_source("style.css") + _class_styles()),
+        style=Markup(_read_source("style.css") + _class_styles()),
         script=Markup(script),
         **content,
     )
@@ -192,7 +192,7 @@ def _class_styles() -> str:
     return "".join(f".class-{place} {{ --class: {colour}; }}\n" for place, colour in enumerate(CLASS_COLOURS))
 
 
-def _source(name: str) -> str:
+def _read_source(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 

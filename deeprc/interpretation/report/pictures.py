@@ -26,27 +26,27 @@ __all__ = [
     "attention_pictures",
     "contrast_pictures",
     "curves_picture",
-    "drawn_figure",
     "gene_pictures",
     "history_picture",
     "kernel_pictures",
     "logo",
     "number_picture",
     "reliability_picture",
+    "render_figure",
 ]
 
 
-def drawn_figure(drawn: Drawn, name: str, description: str, caption: str) -> Figure:
+def render_figure(drawn: Drawn, name: str, description: str, caption: str) -> Figure:
     """Return a drawn figure for a page, with a name, a description for screen readers, and a caption."""
-    from deeprc.interpretation.figures import svg
+    from deeprc.interpretation.figures import render_svg
 
-    return Figure(svg(drawn, name=name, description=description), caption)
+    return Figure(render_svg(drawn, name=name, description=description), caption)
 
 
 def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
     """Return the figures of ROC, precision-recall and calibration of a contrast, as far as they exist.
 
-    `places` has the index of each class of its target, see `class_places`.
+    `places` has the index of each class of its target, see `index_classes`.
     """
     from deeprc.interpretation.figures import calibration_figure, precision_recall_figure, roc_figure
 
@@ -62,14 +62,14 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
             "how many false alarms (to the right). The bold curve counts; the training curve is always too good."
         )
         drawn = roc_figure(table, target=contrast.key, donors=performance.donors)
-        figures.append(drawn_figure(drawn, f"ROC curve, {what}", says, caption))
+        figures.append(render_figure(drawn, f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (
             f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are "
             "(upwards), against how many of all are found (to the right)."
         )
         drawn = precision_recall_figure(table, target=contrast.key)
-        figures.append(drawn_figure(drawn, f"Precision and recall, {what}", says, caption))
+        figures.append(render_figure(drawn, f"Precision and recall, {what}", says, caption))
     judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
     if judging.any():
         says = (
@@ -83,7 +83,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
         )
         classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
         drawn = calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
-        figures.append(drawn_figure(drawn, f"Calibration, {what}", says, caption))
+        figures.append(render_figure(drawn, f"Calibration, {what}", says, caption))
     return figures
 
 
@@ -104,7 +104,7 @@ def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
     says = f"Predicted against true {numbers.target}, a point for each repertoire."
     caption = f"Each point is a repertoire; on the dashed line, the predicted {numbers.target} is the true one."
     drawn = regression_figure(performance.predictions, target=numbers.target)
-    return [drawn_figure(drawn, f"Prediction of {numbers.target}", says, caption)]
+    return [render_figure(drawn, f"Prediction of {numbers.target}", says, caption)]
 
 
 def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
@@ -128,7 +128,7 @@ def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
         "validation loss that rises while the training loss falls is overfitting."
     )
     drawn = history_figure(history)
-    return [drawn_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
+    return [render_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
 
 
 def attention_pictures(
@@ -148,7 +148,7 @@ def attention_pictures(
     classes
         Class of each repertoire, by its id.
     places
-        Index of each class, see `drawn_places`.
+        Index of each class, see `index_drawn_classes`.
     target
         Name of the target of the classes, if there are several.
     by
@@ -167,14 +167,14 @@ def attention_pictures(
         "looks for particular sequences. Most of the repertoire: it averages."
     )
     figures = [
-        drawn_figure(metastable_figure(heads, classes, places), f"Size of the attended part{named}", says, caption)
+        render_figure(metastable_figure(heads, classes, places), f"Size of the attended part{named}", says, caption)
     ]
     says = f"Share of the attention that the most attended sequences hold, {by}: median and quartiles."
     caption = (
         f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: "
         "middle half of the repertoires). The dotted line is attention that makes no difference between sequences."
     )
-    figures.append(drawn_figure(attention_figure(curves, classes, places), f"Attention curves{named}", says, caption))
+    figures.append(render_figure(attention_figure(curves, classes, places), f"Attention curves{named}", says, caption))
     return figures
 
 
@@ -195,7 +195,7 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
                 f"{name} genes of the attended sequences (diamonds) and of all (rings), in the mean over repertoires; "
                 "those that differ most."
             )
-            figures.append(drawn_figure(gene_figure(genes, field), f"Usage of {name} genes", says, caption))
+            figures.append(render_figure(gene_figure(genes, field), f"Usage of {name} genes", says, caption))
     return figures
 
 
@@ -204,7 +204,9 @@ def logo(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Fig
     from deeprc.interpretation.figures import logo_figure
 
     says = f"Sequence logo of the motif {motif.pattern}."
-    return drawn_figure(logo_figure(motif, top=top), f"Logo {index} for {direction}", says, f"{index}. {motif.pattern}")
+    return render_figure(
+        logo_figure(motif, top=top), f"Logo {index} for {direction}", says, f"{index}. {motif.pattern}"
+    )
 
 
 def kernel_pictures(
@@ -221,7 +223,7 @@ def kernel_pictures(
     direction
         Direction of an output.
     place
-        Index of the direction's class, see `class_places`.
+        Index of the direction's class, see `index_classes`.
     """
     from deeprc.interpretation.figures import kernels_figure
 
@@ -240,7 +242,7 @@ def kernel_pictures(
             f"{direction.name}, in the mean over the sequences that contribute most to it."
         )
         drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
-        figures.append(drawn_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
+        figures.append(render_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
     return figures
 
 
@@ -259,7 +261,7 @@ def reliability_picture(
         "repertoires; bars are 95% intervals. On the dashed line, probabilities can be taken at their word. Controls "
         "are grey."
     )
-    return [drawn_figure(drawn, "Reliability of all methods", says, caption)]
+    return [render_figure(drawn, "Reliability of all methods", says, caption)]
 
 
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
@@ -278,7 +280,7 @@ def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], sco
             "Predicted (upwards) against true values: a point is a repertoire, predicted by the model of its test "
             "fold; on the dashed line the prediction is right. Grey: controls. Points on the border lie outside."
         )
-        return [drawn_figure(drawn, "Predictions of all methods", says, caption)]
+        return [render_figure(drawn, "Predictions of all methods", says, caption)]
     says = "Mean ROC and precision-recall curves of all methods; their areas are the AUC and average precision."
     caption = "ROC (left) and precision against recall (right), averaged over the test folds; the best is on top."
-    return [drawn_figure(drawn, "Curves of all methods", says, caption)]
+    return [render_figure(drawn, "Curves of all methods", says, caption)]

@@ -9,7 +9,15 @@ import pandas as pd
 from markupsafe import Markup
 
 from deeprc.evaluation.comparison import p_text
-from deeprc.interpretation.report.page import Cell, Column, Table, download, number, percent, text
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Table,
+    download,
+    make_number_cell,
+    make_percent_cell,
+    make_text_cell,
+)
 from deeprc.nn.contributions import ATTENTION
 from deeprc.outputs import output_names
 from deeprc.readings.clones import CloneReading
@@ -45,9 +53,9 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
     columns += [Column(f"Share{f' for {each.output}' * (len(variation) > 1)}") for each in variation]
     rows = [
         [
-            text(source),
-            text(_READS[source]),
-            *(percent(_rounded(each.shares.get(source, 0.0)), 0) for each in variation),
+            make_text_cell(source),
+            make_text_cell(_READS[source]),
+            *(make_percent_cell(_round_percent(each.shares.get(source, 0.0)), 0) for each in variation),
         ]
         for source in sources
     ]
@@ -57,11 +65,11 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
 def variation_sentence(varied: Variation, split: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{_rounded(share):.0%} through {source}" for source, share in ordered)
+    shares = ", ".join(f"{_round_percent(share):.0%} through {source}" for source, share in ordered)
     return f"Of the variance of the output between the {split} repertoires comes {shares}."
 
 
-def _rounded(share: float) -> float:
+def _round_percent(share: float) -> float:
     """Return a share in whole per cent; 0 is never -0."""
     return round(share, 2) + 0.0
 
@@ -138,10 +146,10 @@ def _clone_row(
     junction = str(row["junction_aa"])
     return [
         Cell(Markup('<span class="residues">{}</span>').format(junction), junction),
-        *(text(row[name] or None) for name in genes),
-        text(directions[row["output"], row["direction"]]),
-        text(row["match"]),
-        *(number(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
+        *(make_text_cell(row[name] or None) for name in genes),
+        make_text_cell(directions[row["output"], row["direction"]]),
+        make_text_cell(row["match"]),
+        *(make_number_cell(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
         _p_cell(row["p_value"]),
         _p_cell(row["q_value"]),
     ]

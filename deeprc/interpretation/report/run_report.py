@@ -22,26 +22,26 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
-from deeprc.interpretation.figures.classes import class_places, class_texts, drawn_classes, drawn_places
+from deeprc.interpretation.figures.classes import choose_drawn_classes, class_texts, index_classes, index_drawn_classes
 from deeprc.interpretation.report import origin, pictures
-from deeprc.interpretation.report.antigens import AntigenPage, antigen_pages, with_known_antigens
-from deeprc.interpretation.report.cautions import cautions
+from deeprc.interpretation.report.antigens import AntigenPage, annotate_survey, antigen_pages
+from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.directions import DirectionPage, direction_pages
 from deeprc.interpretation.report.findings import (
     Group,
-    cautions_of_checks,
-    checks_of,
+    find_sharing_repertoires,
     flagged_groups,
     group_table,
     is_relabelled,
-    shared_by,
+    load_or_run_checks,
+    make_check_cautions,
     shortcut_table,
 )
 from deeprc.interpretation.report.number_tables import control_table, metrics_table, within_table, witness_table
-from deeprc.interpretation.report.page import Figure, Table, check_report_output, today, write_page
+from deeprc.interpretation.report.page import Figure, Table, check_report_output, format_today, write_page
 from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_alone, variation_table
-from deeprc.interpretation.report.sequences import legend
-from deeprc.interpretation.report.summary import summary
+from deeprc.interpretation.report.sequences import make_legend
+from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey
 from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import Workers
@@ -50,7 +50,7 @@ from deeprc.readings.clones import CloneReading
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import Controls
 from deeprc.runs.ensemble import RunEnsemble
-from deeprc.runs.performance import SPLIT_NAMES, Performance, held_out_split
+from deeprc.runs.performance import SPLIT_NAMES, Performance, choose_held_out_split
 from deeprc.runs.predictor import Predictor
 from deeprc.specificity import read_databases
 from deeprc.tasks import Task
@@ -192,7 +192,7 @@ def _find(
     model = predictor.model
     logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
-    witnesses_among = _witnesses_among(dataset, splits, model.labels(dataset))
+    witnesses_among = _select_witness_repertoires(dataset, splits, model.labels(dataset))
     found = read(top=top, splits=splits, witnesses_among=witnesses_among)
     logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, found.outputs)
@@ -201,16 +201,16 @@ def _find(
         task.name: dict(zip(performance.ids, class_texts(task, performance.labels[:, i]), strict=True))
         for i, task in enumerate(model.tasks)
     }
-    checks = checks_of(predictor, dataset, performance)
+    checks = load_or_run_checks(predictor, dataset, performance)
     groups = flagged_groups(checks)
-    shared = shared_by(dataset, found.top, groups, checks.subject_column)
+    shared = find_sharing_repertoires(dataset, found.top, groups, checks.subject_column)
     held_out = None if performance.held_out is None else performance.rows(performance.held_out)
     add_q_values(found, predictor, dataset, splits)
-    found, organisms = with_known_antigens(found, known, dataset)
-    antigens = antigen_pages(found, organisms, class_places(model.tasks))
+    found, organisms = annotate_survey(found, known, dataset)
+    antigens = antigen_pages(found, organisms, index_classes(model.tasks))
     directions = direction_pages(predictor, dataset, found, classes, shared, held_out)
-    told = cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
-    told += cautions_of_checks(checks, shared)
+    told = collect_cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
+    told += make_check_cautions(checks, shared)
     told.sort(key=lambda each: each.level != "warning")
     return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
 
@@ -225,16 +225,16 @@ def _content(found: _Findings) -> dict[str, Any]:
         "title": f"DeepRC: {', '.join(task.title for task in found.tasks)}",
         "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
         "receptor sequences.",
-        "date": today(),
+        "date": format_today(),
         "contents": [
             (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
             if is_there.get(name, True)
         ],
         "cautions": found.cautions,
-        "summary": summary(found.tasks, dataset, found.assessment, found.directions),
+        "summary": summarise_report(found.tasks, dataset, found.assessment, found.directions),
         "facts": origin.cohort_facts(dataset),
-        "split": origin.split_table(performance, found.tasks, dataset.n_sequences, class_places(found.tasks)),
+        "split": origin.split_table(performance, found.tasks, dataset.n_sequences, index_classes(found.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
         "groups": group_table(found.groups, dataset, performance, checks.subject_column),
@@ -245,7 +245,7 @@ def _content(found: _Findings) -> dict[str, Any]:
         "genes": pictures.gene_pictures(found.survey.genes),
         "directions": found.directions,
         "antigens": found.antigens,
-        "legend": legend(),
+        "legend": make_legend(),
         "witnesses": witnesses,
     }
 
@@ -263,7 +263,7 @@ def _readings(found: _Findings) -> dict[str, Any]:
 
 def _performance_parts(found: _Findings) -> dict[str, Any]:
     """Return the content of the sections about performance, training and controls."""
-    performance, places = found.performance, class_places(found.tasks)
+    performance, places = found.performance, index_classes(found.tasks)
     curves = [
         *(
             picture
@@ -277,7 +277,7 @@ def _performance_parts(found: _Findings) -> dict[str, Any]:
     return {
         "has_classes": bool(performance.contrasts),
         "has_numbers": bool(performance.numbers),
-        "auc_of": _auc_of(performance),
+        "auc_of": _describe_auc(performance),
         "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
         "metrics": [metrics_table(performance, task, place) for place, task in enumerate(found.tasks, start=1)],
         "curves": curves,
@@ -291,7 +291,7 @@ def _performance_parts(found: _Findings) -> dict[str, Any]:
     }
 
 
-def _auc_of(performance: Performance) -> str:
+def _describe_auc(performance: Performance) -> str:
     """Return a text that explains the AUC as a probability, with the names of the classes."""
     if len(performance.contrasts) == 1:
         (contrast,) = performance.contrasts
@@ -305,9 +305,9 @@ def _attention(tasks: Sequence[Task], performance: Performance, found: Survey) -
     """Return the figures of the attention by class, for each target."""
     figures = []
     for i, task in enumerate(tasks):
-        classes = drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
+        classes = choose_drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
         named = task.name if len(tasks) > 1 else ""
-        places = drawn_places(tasks, task, performance.labels[:, i])
+        places = index_drawn_classes(tasks, task, performance.labels[:, i])
         by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
         figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named, by)
     return figures
@@ -317,12 +317,14 @@ def _control_table(controls: Controls, place: int) -> Table | None:
     return None if controls.comparison.empty else control_table(controls, place)
 
 
-def _witnesses_among(dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]) -> list[int]:
+def _select_witness_repertoires(
+    dataset: RepertoireDataset, splits: Sequence[str], labels: NDArray[np.float64]
+) -> list[int]:
     """Return the held-out repertoires of a simulated cohort, or all; empty if its witnesses are not known."""
     if not dataset.container.has_witness:
         return []
     parts = np.array(splits, dtype=object)
-    held_out = held_out_split(parts, labels)
+    held_out = choose_held_out_split(parts, labels)
     chosen = np.flatnonzero(parts == held_out) if held_out else np.arange(len(dataset))
     return chosen.tolist()
 

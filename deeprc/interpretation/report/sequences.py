@@ -11,12 +11,20 @@ from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from deeprc.interpretation.report.findings import SharedBy
-from deeprc.interpretation.report.page import Cell, Column, Table, download, number, swatch, text
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Table,
+    download,
+    make_number_cell,
+    make_swatch,
+    make_text_cell,
+)
 from deeprc.interpretation.report.reading_tables import main_source
 from deeprc.interpretation.survey import Direction
 from deeprc.readings.clones import CloneReading
 
-__all__ = ["SHOWN", "coloured", "legend", "sequence_table"]
+__all__ = ["SHOWN", "make_legend", "sequence_table", "shade_residues"]
 
 SHOWN = 200
 """Number of sequences of a direction in the table; all are in the file that can be saved."""
@@ -46,13 +54,13 @@ _LEGEND = (
 )
 
 
-def legend() -> list[tuple[Markup, str]]:
-    """Return a letter in each style of `coloured`, and its meaning."""
+def make_legend() -> list[tuple[Markup, str]]:
+    """Return a letter in each style of `shade_residues`, and its meaning."""
     letter = Markup('<span class="residues"><span class="{}">A</span></span>')
     return [(letter.format(name), meaning) for name, meaning in _LEGEND]
 
 
-def coloured(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
+def shade_residues(junction_aa: str, residues: NDArray[np.float64] | None) -> Markup:
     """Return a sequence with its residues shaded by their contributions, relative to the strongest of them.
 
     Parameters
@@ -101,7 +109,7 @@ def sequence_table(
     shared
         Carriers of each sequence.
     places
-        Index of each class of the target, see `class_places`.
+        Index of each class of the target, see `index_classes`.
     heading
         Heading of the column with these labels: the name of the target if it is a number.
     """
@@ -128,7 +136,7 @@ def sequence_table(
         columns.append(Column("Mainly within", False, "repertoires that have far more in common than chance"))
     if "witness" in top:
         columns.append(Column("Implanted", False, "whether the simulation put the signal into it"))
-    digits = _digits(top["contribution"][:shown])
+    digits = _choose_digits(top["contribution"][:shown])
     rows = []
     for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
         own = None if residues is None else residues[row]
@@ -143,16 +151,16 @@ def sequence_table(
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
-        download=_all(direction, top, classes, shared),
+        download=_export_sequences(direction, top, classes, shared),
     )
 
 
 def _class_cell(label: str, places: Mapping[str, int]) -> Cell:
     """Return a cell of a class with its colour; a number has no colour."""
-    return Cell(swatch(places[label]) + label, label) if label in places else text(label or None)
+    return Cell(make_swatch(places[label]) + label, label) if label in places else make_text_cell(label or None)
 
 
-def _digits(contributions: pd.Series[float]) -> int:
+def _choose_digits(contributions: pd.Series[float]) -> int:
     """Return the number of decimals that shows three digits of the lowest shown contribution."""
     lowest = float(contributions.abs().min()) if len(contributions) else 1.0
     return int(np.clip(2 - np.floor(np.log10(max(lowest, 1e-9))), 2, 6))
@@ -172,28 +180,28 @@ def _row(
     if source is not None and source[0] == CloneReading.name:
         residues = None  # a stored clone counts as a whole
     cells = [
-        Cell(coloured(junction, residues), junction),
-        number(sign * float(str(one["contribution"])), f",.{digits}f"),
-        *([] if source is None else [text(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
+        Cell(shade_residues(junction, residues), junction),
+        make_number_cell(sign * float(str(one["contribution"])), f",.{digits}f"),
+        *([] if source is None else [make_text_cell(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
         *([_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
-        number(sign * float(str(one["response"])), ",.2f"),
-        *(text(one[name] or None) for name in genes),
+        make_number_cell(sign * float(str(one["response"])), ",.2f"),
+        *(make_text_cell(one[name] or None) for name in genes),
         *([_antigen_cell(one)] if "specificity_match" in one else []),
-        text(one["repertoire_id"]),
+        make_text_cell(one["repertoire_id"]),
         label,
-        text(one["split"]),
-        number(float(str(one["attention_weight"])), ".2%"),
-        number(int(str(one["duplicate_count"])), ",d"),
+        make_text_cell(one["split"]),
+        make_number_cell(float(str(one["attention_weight"])), ".2%"),
+        make_number_cell(int(str(one["duplicate_count"])), ",d"),
         *shared,
     ]
     if "witness" in one:
-        cells.append(text("yes" if one["witness"] else "no"))
+        cells.append(make_text_cell("yes" if one["witness"] else "no"))
     return cells
 
 
 def _q_cell(q_value: float) -> Cell:
     """Return a cell of a false discovery rate; a dash if it is not known."""
-    return text(None) if np.isnan(q_value) else number(q_value, ".2f")
+    return make_text_cell(None) if np.isnan(q_value) else make_number_cell(q_value, ".2f")
 
 
 def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
@@ -201,7 +209,7 @@ def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     match = str(row["specificity_match"])
     every = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
     named = ", ".join(names.split("; ")[0] for names in every if names)
-    return text(f"{named} ({match})" if match else None)
+    return make_text_cell(f"{named} ({match})" if match else None)
 
 
 def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
@@ -212,11 +220,11 @@ def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
     cells = [Cell(f"{shared.n_repertoires:,}{people}", shared.n_repertoires)]
     if has_groups:
         within = shared.group and f"{shared.group.name}: {shared.n_in_group:,} of {shared.n_repertoires:,}"
-        cells.append(text(within))
+        cells.append(make_text_cell(within))
     return cells
 
 
-def _all(
+def _export_sequences(
     direction: Direction, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]
 ) -> tuple[str, str, str]:
     described = top.assign(

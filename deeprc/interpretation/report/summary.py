@@ -15,12 +15,12 @@ from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["summary"]
+__all__ = ["summarise_report"]
 
 _FEW_PEOPLE = " These repertoires are of too few people to say more."
 
 
-def summary(
+def summarise_report(
     tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionPage]
 ) -> list[tuple[str, str]]:
     """Return the summary of a report as pairs of a term and sentences."""
@@ -35,21 +35,21 @@ def summary(
             f"{len(dataset):,} repertoires of {name} with {int(dataset.n_sequences.sum()):,} sequences: {sizes}.",
         )
     )
-    lines += [(f"Answer{contrast.named}", _answer(contrast, performance)) for contrast in performance.contrasts]
-    lines += [(f"Answer{numbers.named}", _number_answer(numbers, performance)) for numbers in performance.numbers]
+    lines += [(f"Answer{contrast.named}", _describe_auc(contrast, performance)) for contrast in performance.contrasts]
+    lines += [(f"Answer{numbers.named}", _describe_r2(numbers, performance)) for numbers in performance.numbers]
     shown = [each for each in assessment.controls if not (each.comparison.empty or each.is_of_class)]
-    lines += [(f"Controls{each.contrast.named}", _compared(each)) for each in shown]
+    lines += [(f"Controls{each.contrast.named}", _describe_controls(each)) for each in shown]
     split = SPLIT_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
         (f"Evidence{f' for {each.output}' * several}", variation_sentence(each, split)) for each in assessment.variation
     ]
     for page in directions:
-        lines.append((f"First motif for {page.direction.name}", page.first or _no_motif(page)))
+        lines.append((f"First motif for {page.direction.name}", page.first or _explain_no_motif(page)))
     return lines
 
 
-def _no_motif(page: DirectionPage) -> str:
+def _explain_no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
         return f"None: no sequence contributes to it{' by its residues' * (page.table is not None)}."
     return f"None is more frequent among the {page.n_sequences:,} sequences that contribute most to it than elsewhere."
@@ -64,7 +64,7 @@ def _question(task: Task) -> str:
     return f"Do receptor sequences tell whether “{task.column}” is {positive} rather than {negative}?"
 
 
-def _answer(contrast: Contrast, performance: Performance) -> str:
+def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     auc = contrast.auc(performance.rows(performance.held_out))
     if auc is None:
         return "Not known: there are no repertoires of both classes that the network has not seen."
@@ -79,7 +79,7 @@ def _answer(contrast: Contrast, performance: Performance) -> str:
     )
 
 
-def _number_answer(numbers: Numbers, performance: Performance) -> str:
+def _describe_r2(numbers: Numbers, performance: Performance) -> str:
     found = numbers.r2(performance.rows(performance.held_out))
     if found is None:
         return "Not known: there are no repertoires with different values that the network has not seen."
@@ -98,7 +98,7 @@ def _number_answer(numbers: Numbers, performance: Performance) -> str:
     )
 
 
-def _compared(controls: Controls) -> str:
+def _describe_controls(controls: Controls) -> str:
     what = controls.scoring.heading
     named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not named:

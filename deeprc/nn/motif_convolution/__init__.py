@@ -14,7 +14,7 @@ from deeprc.device import has_triton
 from deeprc.nn.motif_convolution import reference
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution", "rounded"]
+__all__ = ["Implementation", "Precision", "has_compiled_form", "motif_convolution", "round_weight"]
 
 Implementation = Literal["auto", "reference", "compiled"]
 Precision = Literal["float32", "bfloat16"]
@@ -55,7 +55,7 @@ def motif_convolution(
     ValueError
         If `compiled` is asked for on a device that has no such form.
     """
-    weight = rounded(weight, precision)
+    weight = round_weight(weight, precision)
     device = sequences.device.type
     if implementation == "reference" or (implementation == "auto" and not has_compiled_form(device)):
         return reference.forward(sequences, weight, bias)
@@ -71,7 +71,7 @@ def motif_convolution(
     return result
 
 
-def rounded(weight: Tensor, precision: Precision) -> Tensor:
+def round_weight(weight: Tensor, precision: Precision) -> Tensor:
     """Return the weight rounded to the precision, in its own type; its gradient is that of the unrounded weight."""
     return weight.bfloat16().to(weight.dtype) if precision == "bfloat16" else weight
 

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution.tables import kernel_gradient, position_table, rows_in_use, window_dtype
+from deeprc.nn.motif_convolution.tables import find_rows_in_use, kernel_gradient, position_table, window_dtype
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "forward",
     "gradient_buffers",
     "scale_gradients",
-    "sum_of_buffers",
+    "sum_buffers",
     "weight_gradient",
 ]
 
@@ -84,7 +84,7 @@ def forward(
     tables = convolution_tables(sequences, weight, bias)
     maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
     window = torch.empty(maximum.shape, dtype=window_dtype(sequences))
-    _forward(sequences.with_scales_like(weight).arrays(), tables, maximum.numpy(), window.numpy())
+    _forward(sequences.convert_scales(weight).arrays(), tables, maximum.numpy(), window.numpy())
     if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
     return maximum, window
@@ -106,7 +106,7 @@ def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -
             raise ValueError(f"lengths: expected 1 to {max_length} (max_length) residues, found {found}")
     padded = functional.pad(weight.detach(), (0, 0, 0, 0, 0, -len(weight) % TILE))  # (T * TILE, 23, K)
     tiles = padded.view(-1, TILE, *weight.shape[1:])[:, :, :N_AMINO_ACIDS].permute(0, 3, 2, 1)  # (T, K, 20, TILE)
-    rows, first_row = rows_in_use(lengths, max_length)
+    rows, first_row = find_rows_in_use(lengths, max_length)
     positional = position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
     padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
     return ConvolutionTables(*(_numpy(tensor) for tensor in (tiles, positional, first_row, padded_bias)))
@@ -114,11 +114,11 @@ def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -
 
 def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the gradient of the maxima, (N, D)."""
-    rows, first_row = rows_in_use(sequences.lengths, sequences.max_length)
+    rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
     buffers = gradient_buffers(weight, rows)
-    arrays = sequences.with_scales_like(weight).arrays()
+    arrays = sequences.convert_scales(weight).arrays()
     _backward(arrays, _numpy(window), _numpy(gradient), first_row.numpy(), *(buffer.numpy() for buffer in buffers))
-    return sum_of_buffers(*buffers, sequences.max_length, rows)
+    return sum_buffers(*buffers, sequences.max_length, rows)
 
 
 def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, len(rows), D))
 
 
-def sum_of_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
+def sum_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
     of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
     return kernel_gradient(of_residues, position_gradient.sum(0), max_length, rows)
@@ -140,7 +140,7 @@ def scale_gradients(
     of_residues, of_positions = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
     positions = position_table(weight, sequences.max_length)
     arrays = (_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
-    _scale_gradients(sequences.with_scales_like(weight).arrays(), *arrays)
+    _scale_gradients(sequences.convert_scales(weight).arrays(), *arrays)
     return of_residues, of_positions
 
 

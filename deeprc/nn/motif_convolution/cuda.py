@@ -53,11 +53,11 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
     if N == 0:
         return maximum, window
     narrow = precision == "bfloat16"
-    block_n, block_d = _tile(D, 2 if narrow else weight.itemsize)
+    block_n, block_d = _choose_tile(D, 2 if narrow else weight.itemsize)
     table, positions = _tables(weight, sequences.max_length, block_d)
     if narrow:  # exact, because the weight is rounded already; passed as bits, because not every GPU has bfloat16
         table = table.bfloat16().view(torch.int16)
-    own = sequences.with_scales_like(weight).tensors()
+    own = sequences.convert_scales(weight).tensors()
     arrays = (*own, *(t.contiguous() for t in (table, positions, bias)))
     grid = (triton.cdiv(N, block_n), triton.cdiv(D, block_d))  # neighbouring programs share a tile of kernels
     with torch.cuda.device_of(weight):
@@ -75,7 +75,7 @@ def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gr
     max_length = sequences.max_length
     position_gradient = weight.new_zeros((max_length * (max_length + 1) // 2, D))
     if N > 0:
-        own = sequences.with_scales_like(weight).tensors()
+        own = sequences.convert_scales(weight).tensors()
         arrays = (*own, window.contiguous(), gradient.contiguous())
         gradients = (residue_gradient, position_gradient)
         with torch.cuda.device_of(weight):
@@ -93,7 +93,7 @@ def scale_gradients(
     results = (torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale))
     if N == 0:
         return results
-    block_n, block_d = _tile(D, weight.itemsize)
+    block_n, block_d = _choose_tile(D, weight.itemsize)
     where = (sequences.residues, sequences.starts, sequences.lengths)
     arrays = [t.contiguous() for t in (*where, *_tables(weight, sequences.max_length, block_d), window, gradient)]
     with torch.cuda.device_of(weight):
@@ -101,7 +101,7 @@ def scale_gradients(
     return results
 
 
-def _tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
+def _choose_tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
     """Return the number of sequences and of kernels per program; numbers of the residue table have `itemsize` bytes."""
     block_d = min(max(triton.next_power_of_2(n_kernels), 8), _MAX_TILE)
     return min(_THREADS * _BYTES // (itemsize * block_d), _MAX_SEQUENCES), block_d

@@ -18,12 +18,12 @@ from torch import Tensor
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["kernel_gradient", "position_table", "rows_in_use", "window_dtype"]
+__all__ = ["find_rows_in_use", "kernel_gradient", "position_table", "window_dtype"]
 
 _SHORT = 40
 
 
-def rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+def find_rows_in_use(lengths: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
     """Return the rows of P that these lengths need, (n,), and the index of each length's first one, (max_length + 1,).
 
     One long sequence makes the table long, although most of its rows are never read. A short table is used whole. Both

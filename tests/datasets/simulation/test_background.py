@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
-from deeprc.datasets.counters import key_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
+from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import RESIDUE_WEIGHTS, IndependentBackground
 from deeprc.errors import InputError
@@ -17,12 +17,12 @@ ROWS = np.arange(50_000)
 
 
 def texts(drawn: Sequences) -> list[str]:
-    return decode_many(drawn.residues, offsets_of(drawn.lengths))
+    return decode_many(drawn.residues, compute_offsets(drawn.lengths))
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Sequences:
-    return IndependentBackground().draw(key_of(7), ROWS)
+    return IndependentBackground().draw(derive_key(7), ROWS)
 
 
 def assert_distributed(counts: np.ndarray, probabilities: np.ndarray) -> None:
@@ -54,7 +54,7 @@ def test_residues_have_their_frequencies(drawn: Sequences) -> None:
 
 def test_residues_have_their_frequencies_at_every_position(drawn: Sequences) -> None:
     weights = np.array([RESIDUE_WEIGHTS[letter] for letter in AMINO_ACIDS]) / 65_536
-    starts = offsets_of(drawn.lengths)[:-1]
+    starts = compute_offsets(drawn.lengths)[:-1]
     for position in range(16):
         long = drawn.lengths > position
         assert_distributed(np.bincount(drawn.residues[starts[long] + position], minlength=20), weights)
@@ -74,17 +74,17 @@ def test_residues_are_independent_of_their_neighbours(drawn: Sequences, distance
 def test_lengths_are_rounded_normal(mean: float, sd: float) -> None:
     background = IndependentBackground(mean, sd)
     assert background.length_probabilities == pytest.approx(normal_lengths(mean, sd), abs=1e-12)
-    lengths = background.draw(key_of(3), ROWS).lengths
+    lengths = background.draw(derive_key(3), ROWS).lengths
     assert_distributed(np.bincount(lengths, minlength=65), normal_lengths(mean, sd))
 
 
 @pytest.mark.parametrize(("mean", "length"), [(14.5, 15), (14.4, 14), (1, 1), (64, 64), (63.6, 64)])
 def test_without_a_deviation_all_have_the_mean_length(mean: float, length: int) -> None:
-    assert set(IndependentBackground(mean, 0).draw(key_of(1), ROWS[:1000]).lengths.tolist()) == {length}
+    assert set(IndependentBackground(mean, 0).draw(derive_key(1), ROWS[:1000]).lengths.tolist()) == {length}
 
 
 def test_lengths_say_nothing_about_residues_or_the_next_length(drawn: Sequences) -> None:
-    first = drawn.residues[offsets_of(drawn.lengths)[:-1]]
+    first = drawn.residues[compute_offsets(drawn.lengths)[:-1]]
     odd = drawn.lengths % 2
     table = np.array([np.bincount(first[odd == each], minlength=20) for each in (0, 1)])
     assert stats.chi2_contingency(table).pvalue > 1e-6
@@ -96,15 +96,15 @@ def test_lengths_say_nothing_about_residues_or_the_next_length(drawn: Sequences)
 @settings(deadline=None, max_examples=30)
 def test_rows_drawn_alone_are_those_drawn_together(rows: list[int]) -> None:
     background = IndependentBackground()
-    everything = texts(background.draw(key_of(7), ROWS[: max(rows, default=0) + 1]))
-    assert texts(background.draw(key_of(7), np.array(rows, np.int64))) == [everything[row] for row in rows]
+    everything = texts(background.draw(derive_key(7), ROWS[: max(rows, default=0) + 1]))
+    assert texts(background.draw(derive_key(7), np.array(rows, np.int64))) == [everything[row] for row in rows]
 
 
 def test_any_number_of_threads_draws_the_same(drawn: Sequences) -> None:
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
-        alone = IndependentBackground().draw(key_of(7), ROWS)
+        alone = IndependentBackground().draw(derive_key(7), ROWS)
     finally:
         numba.set_num_threads(before)
     assert (alone.residues == drawn.residues).all()
@@ -112,13 +112,13 @@ def test_any_number_of_threads_draws_the_same(drawn: Sequences) -> None:
 
 
 def test_another_key_draws_others(drawn: Sequences) -> None:
-    other = texts(IndependentBackground().draw(key_of(8), ROWS[:1000]))
+    other = texts(IndependentBackground().draw(derive_key(8), ROWS[:1000]))
     assert not set(other) & set(texts(drawn))
 
 
 def test_weights_of_ones_own() -> None:
     background = IndependentBackground(10, 0, {"A": 16_384, "W": 49_152})
-    residues = background.draw(key_of(1), ROWS).residues
+    residues = background.draw(derive_key(1), ROWS).residues
     counts = np.bincount(residues, minlength=20)
     expected = np.zeros(20)
     expected[[AMINO_ACIDS.index("A"), AMINO_ACIDS.index("W")]] = 0.25, 0.75
@@ -126,7 +126,7 @@ def test_weights_of_ones_own() -> None:
 
 
 def test_no_rows_are_no_sequences() -> None:
-    drawn = IndependentBackground().draw(key_of(1), ROWS[:0])
+    drawn = IndependentBackground().draw(derive_key(1), ROWS[:0])
     assert len(drawn.residues) == len(drawn.lengths) == 0
     assert drawn.v_call is None
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from scipy import stats
 
 from deeprc.cli.simulate import simulate
-from deeprc.datasets.alphabet import decode_many, encode_many, offsets_of
+from deeprc.datasets.alphabet import compute_offsets, decode_many, encode_many
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.provenance import read_simulation
 from deeprc.datasets.sequences import Sequences
@@ -45,7 +45,7 @@ SMALL = Cohort(60, Sizes(200, 30, 100), LOOPS, (POOL,), seed=2)
 def receptors(table: Sequences) -> list[tuple[str, str, str]]:
     assert table.v_call is not None
     assert table.j_call is not None
-    junctions = decode_many(table.residues, offsets_of(table.lengths))
+    junctions = decode_many(table.residues, compute_offsets(table.lengths))
     return list(zip(junctions, table.v_call.names(), table.j_call.names(), strict=True))
 
 
@@ -72,10 +72,10 @@ def test_burdens_are_those_of_the_classes() -> None:
     cohort = replace(SMALL, n_repertoires=2000, sizes=Sizes(60))
     carried = {True: [], False: []}
     for index in range(2000):
-        carries = cohort.carried(index)
+        carries = cohort.find_carried_signals(index)
         assert carries == [cohort.is_positive(index)]
         assert cohort.clone_pools is not None
-        carried[carries[0]].append(len(cohort.clone_pools.carried(index, 60, carries).rows))
+        carried[carries[0]].append(len(cohort.clone_pools.draw_clones(index, 60, carries).rows))
     for carries, burden in ((True, 6), (False, 1)):
         assert stats.ttest_1samp(carried[carries], burden).pvalue > 1e-6
     assert np.var(carried[True]) > 1.3 * np.mean(carried[True])  # donors differ, more than by chance
@@ -85,7 +85,7 @@ def test_incidence_is_skewed_as_asked() -> None:
     counts = {}
     for sd in (0.0, 1.0):
         signal = CloneSignal(100, burden=10, incidence_sd=sd, burden_sd=0.0)
-        found = [signal.carried(7, index, True) for index in range(3000)]
+        found = [signal.draw_clones(7, index, True) for index in range(3000)]
         counts[sd] = np.bincount(np.concatenate(found), minlength=100)
     assert stats.chisquare(counts[0.0]).pvalue > 1e-6
     assert 0.7 < np.log(counts[1.0]).std() < 1.3
@@ -100,7 +100,7 @@ def test_any_rows_alone_are_those_of_the_whole() -> None:
         assert receptors(some) == [receptors(whole)[row] for row in rows]
         assert of_some.signal.tolist() == truth.signal[rows].tolist()
         assert of_some.motif.tolist() == truth.motif[rows].tolist()
-        lengths, _ = SMALL.lengths_and_counts(index)
+        lengths, _ = SMALL.draw_lengths_and_counts(index)
         assert lengths.tolist() == whole.lengths.tolist()
 
 
@@ -139,8 +139,8 @@ def test_a_variant_has_one_substitution_between_the_ends() -> None:
 def test_a_junction_without_an_inside_has_no_variant(tmp_path: Path) -> None:
     (tmp_path / "table.tsv").write_text("sample\tstatus\tuniques\tV|CF|J\tV|CAF|J\na\t1\t5\t1\t1\n")
     table = CarrierTable(tmp_path / "table.tsv", minimum=1, variant_rate=1.0)
-    carried = ClonePools([table], IndependentBackground(), [0]).carried(0, 5, [True])
-    first, second = decode_many(carried.sequences.residues, offsets_of(carried.sequences.lengths))
+    carried = ClonePools([table], IndependentBackground(), [0]).draw_clones(0, 5, [True])
+    first, second = decode_many(carried.sequences.residues, compute_offsets(carried.sequences.lengths))
     assert first == "CF"
     assert second[::2] == "CF"
     assert second != "CAF"
@@ -200,7 +200,7 @@ def test_the_test_part_has_its_own_burden() -> None:
     found: dict[tuple[str, str], list[int]] = {}
     for index, row in cohort.metadata().iterrows():
         is_test = row["part"] == "test"
-        carried = cohort.clone_pools.carried(index, 210, cohort.carried(index), is_test=is_test)
+        carried = cohort.clone_pools.draw_clones(index, 210, cohort.find_carried_signals(index), is_test=is_test)
         found.setdefault((row["part"], row["status"]), []).append(len(carried.rows))
     assert {place: len(numbers) for place, numbers in found.items()} == dict.fromkeys(found, 300)
     expected = {
@@ -225,7 +225,7 @@ def test_another_burden_in_the_test_part_changes_no_training_repertoire() -> Non
     assert differ["train"] == 0
     assert differ["test"] >= 7
     first = cohort.draw(0)[1].signal.sum()  # what is drawn agrees with the sheet
-    assert first == len(cohort.clone_pools.carried(0, cohort.size(0), cohort.carried(0)).rows)  # type: ignore[union-attr]
+    assert first == len(cohort.clone_pools.draw_clones(0, cohort.size(0), cohort.find_carried_signals(0)).rows)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_exclusive_signals() -> None:
         MotifSignal((Motif("MMM"),), 0.1, status="negative", prevalence=0.5, name="c"),
     )
     cohort = Cohort(4000, Sizes(50), LOOPS, signals, exclusive=True)
-    found = np.array([cohort.carried(i) for i in range(4000)])
+    found = np.array([cohort.find_carried_signals(i) for i in range(4000)])
     positive = np.array([cohort.is_positive(i) for i in range(4000)])
     assert (found[positive][:, :2].sum(axis=1) <= 1).all()
     assert not found[positive][:, 2].any()
@@ -298,7 +298,7 @@ def test_a_table_says_class_size_name_and_clones(table: CarrierTable) -> None:
 def test_a_table_where_the_background_has_no_genes(table: CarrierTable) -> None:
     drawn, truth = Cohort(4, background=IndependentBackground(), signals=(table,)).draw(2)
     assert drawn.v_call is None
-    junctions = decode_many(drawn.residues, offsets_of(drawn.lengths))
+    junctions = decode_many(drawn.residues, compute_offsets(drawn.lengths))
     assert {junctions[row] for row in np.flatnonzero(truth.signal)} == {"CASSLAF", "CASSWWF"}
 
 
@@ -357,7 +357,7 @@ def test_the_real_table(real_data: Path) -> None:
     drawn, truth = cohort.draw(index)
     row = raw.iloc[index, 3:]
     expected = sorted(name.split("|")[1] for name in row.index[row == 1])
-    junctions = decode_many(drawn.residues, offsets_of(drawn.lengths))
+    junctions = decode_many(drawn.residues, compute_offsets(drawn.lengths))
     assert sorted(junctions[i] for i in np.flatnonzero(truth.signal)) == expected
 
 

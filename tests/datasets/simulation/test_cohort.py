@@ -470,6 +470,6 @@ def test_lengths_and_counts_are_those_of_the_sequences(background: Background, s
     cohort = Cohort(4, Sizes(50, 10), background, (signal,), Counts(2.0), gene_shift=shift)
     for number in range(4):
         table, _ = cohort.draw(number)
-        lengths, counts = cohort.lengths_and_counts(number)
+        lengths, counts = cohort.draw_lengths_and_counts(number)
         assert lengths.tolist() == table.lengths.tolist()
         assert counts.tolist() == table.counts.tolist()

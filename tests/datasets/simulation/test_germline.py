@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
-from deeprc.datasets.counters import key_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
+from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.germline import GermlineBackground
 from deeprc.errors import InputError
@@ -15,7 +15,7 @@ J = {"TRBJ1-1": "NTEAFF", "TRBJ1-2": "YGYTF", "TRBJ2-1": "NEQFF", "TRBJ2-3": "DT
 
 
 def texts(drawn: Sequences) -> list[str]:
-    return decode_many(drawn.residues, offsets_of(drawn.lengths))
+    return decode_many(drawn.residues, compute_offsets(drawn.lengths))
 
 
 def genes(drawn: Sequences) -> tuple[list[str], list[str]]:
@@ -26,7 +26,7 @@ def genes(drawn: Sequences) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def drawn() -> Sequences:
-    return GermlineBackground().draw(key_of(5), np.arange(20_000))
+    return GermlineBackground().draw(derive_key(5), np.arange(20_000))
 
 
 def loops(drawn: Sequences) -> list[str]:
@@ -70,7 +70,7 @@ def test_genes_are_used_equally_and_independently(drawn: Sequences) -> None:
 
 def test_genes_are_used_as_often_as_asked_for() -> None:
     background = GermlineBackground(v_genes={"TRBV28": 3, "TRBV19": 0, "TRBV5-1": 1}, j_genes={"TRBJ2-7": 0.5})
-    v, j = genes(background.draw(key_of(1), np.arange(20_000)))
+    v, j = genes(background.draw(derive_key(1), np.arange(20_000)))
     assert set(j) == {"TRBJ2-7"}
     assert v.count("TRBV19") == 0
     assert stats.binomtest(v.count("TRBV28"), 20_000, 0.75).pvalue > 1e-6
@@ -78,7 +78,7 @@ def test_genes_are_used_as_often_as_asked_for() -> None:
 
 def test_rows_drawn_alone_are_those_drawn_together(drawn: Sequences) -> None:
     rows = np.array([17, 3, 19_999, 3, 0])
-    some = GermlineBackground().draw(key_of(5), rows)
+    some = GermlineBackground().draw(derive_key(5), rows)
     everything = texts(drawn)
     assert texts(some) == [everything[row] for row in rows]
     for each, of_all in zip(genes(some), genes(drawn), strict=True):
@@ -86,8 +86,8 @@ def test_rows_drawn_alone_are_those_drawn_together(drawn: Sequences) -> None:
 
 
 def test_a_loop_of_one_length_and_of_none() -> None:
-    assert {len(loop) for loop in loops(GermlineBackground(7, 7).draw(key_of(1), np.arange(500)))} == {7}
-    assert set(loops(GermlineBackground(0, 0).draw(key_of(1), np.arange(500)))) == {""}
+    assert {len(loop) for loop in loops(GermlineBackground(7, 7).draw(derive_key(1), np.arange(500)))} == {7}
+    assert set(loops(GermlineBackground(0, 0).draw(derive_key(1), np.arange(500)))) == {""}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from deeprc.datasets.simulation.imgt import imgt_index, imgt_positions
+from deeprc.datasets.simulation.imgt import find_imgt_index, list_imgt_positions
 
 # The CDR3 of a junction by its length: IMGT's tables of gaps and of additional positions, written out.
 CDR3 = {
@@ -29,18 +29,18 @@ GAPS = ["111", "112", "110", "113", "109", "114", "108", "115", "107", "116", "1
 
 @pytest.mark.parametrize("length", CDR3)
 def test_the_published_tables(length: int) -> None:
-    assert imgt_positions(length) == ["104", *CDR3[length].split(), "118"]
+    assert list_imgt_positions(length) == ["104", *CDR3[length].split(), "118"]
 
 
 def test_shorter_ones_lack_positions_in_the_published_order() -> None:
     for n_gaps in range(len(GAPS) + 1):
         expected = [str(position) for position in range(104, 119) if str(position) not in GAPS[:n_gaps]]
-        assert imgt_positions(15 - n_gaps) == expected
+        assert list_imgt_positions(15 - n_gaps) == expected
 
 
 def test_longer_ones_have_one_more_position_each() -> None:
     for length in range(15, 80):
-        shorter, longer = imgt_positions(length), imgt_positions(length + 1)
+        shorter, longer = list_imgt_positions(length), list_imgt_positions(length + 1)
         (new,) = set(longer) - set(shorter)
         assert [position for position in longer if position != new] == shorter
         place = (length - 15) // 2 + 1
@@ -48,21 +48,21 @@ def test_longer_ones_have_one_more_position_each() -> None:
 
 
 def test_the_index_is_the_inverse() -> None:
-    every = set(imgt_positions(60))
+    every = set(list_imgt_positions(60))
     for length in range(2, 61):
-        positions = imgt_positions(length)
+        positions = list_imgt_positions(length)
         assert len(set(positions)) == length
-        assert [imgt_index(position, length) for position in positions] == list(range(length))
-        assert all(imgt_index(position, length) is None for position in every - set(positions))
+        assert [find_imgt_index(position, length) for position in positions] == list(range(length))
+        assert all(find_imgt_index(position, length) is None for position in every - set(positions))
 
 
 def test_what_is_no_position_is_nowhere() -> None:
-    assert [imgt_index(text, 15) for text in ("103", "119", "111.1", "112.0", "", "CDR3")] == [None] * 6
+    assert [find_imgt_index(text, 15) for text in ("103", "119", "111.1", "112.0", "", "CDR3")] == [None] * 6
 
 
 @pytest.mark.parametrize("length", [1, 0, -3])
 def test_a_junction_has_two_conserved_residues(length: int) -> None:
     with pytest.raises(ValueError, match=f"at least 2 residues, found {length}"):
-        imgt_positions(length)
+        list_imgt_positions(length)
     with pytest.raises(ValueError, match="at least 2 residues"):
-        imgt_index("105", length)
+        find_imgt_index("105", length)

@@ -31,7 +31,7 @@ from deeprc.datasets.simulation import (
     Signal,
     SimulatedDataset,
     Sizes,
-    imgt_positions,
+    list_imgt_positions,
     write_container,
 )
 from deeprc.datasets.simulation.likelihood import RecipeLikelihood, _start_probabilities
@@ -270,7 +270,7 @@ def test_imgt_positions_are_what_the_simulator_draws() -> None:
     cohort = Cohort(2, Sizes(4000), IndependentBackground(11, 0), (signal,))
     index = 0 if cohort.is_positive(0) else 1
     _, implants = cohort.draw(index)
-    names = imgt_positions(11)
+    names = list_imgt_positions(11)
     shares = np.bincount(implants.start, minlength=11) / 4000
     expected = _start_probabilities(signal, 3)[11, :11]
     assert expected[names.index("107")] == pytest.approx(0.3)

@@ -17,10 +17,10 @@ import torch
 from safetensors.numpy import save_file
 from scipy import stats
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
-from deeprc.datasets.counters import key_of, uniforms, words
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
+from deeprc.datasets.counters import derive_key, draw_uniforms, draw_words
 from deeprc.datasets.simulation import lstm_kernel
-from deeprc.datasets.simulation.lstm import LstmBackground, _weights_of
+from deeprc.datasets.simulation.lstm import LstmBackground, _arrange_weights
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, LstmModel, load_model, save_model
 from deeprc.datasets.simulation.lstm_training import NextResidue, train_lstm
 from deeprc.errors import InputError
@@ -50,7 +50,7 @@ def background_of(model: LstmModel, folder, **options) -> LstmBackground:
 
 
 def texts(drawn) -> list[str]:
-    return decode_many(drawn.residues, offsets_of(drawn.lengths))
+    return decode_many(drawn.residues, compute_offsets(drawn.lengths))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def weights_by_step(model: LstmModel, tokens: np.ndarray) -> np.ndarray:
     cumulated = np.zeros((1, lstm_kernel.LOGITS), f32)
     steps = []
     for token in tokens:
-        lstm_kernel.advance(_weights_of(model), np.array([token]), states, cells, cumulated)
+        lstm_kernel.advance(_arrange_weights(model), np.array([token]), states, cells, cumulated)
         steps.append(cumulated[0, : BOUNDARY + 1].copy())
     return np.stack(steps)
 
@@ -86,7 +86,7 @@ def test_probabilities_equal_torchs_in_float64_step_by_step(hidden, scale):
 
 def test_the_bits_are_those_of_numpys_float32_one_rounded_operation_after_the_other():
     model = random_model(16)
-    weights, H = _weights_of(model), 16
+    weights, H = _arrange_weights(model), 16
     tanh, exp = np.vectorize(lstm_kernel._tanh.py_func), np.vectorize(lstm_kernel._exp.py_func)
     recurrent = weights.recurrent.transpose(1, 0, 2).reshape(H, 4 * H)
     outputs = weights.outputs.transpose(1, 0, 2).reshape(H, -1)
@@ -164,11 +164,11 @@ def test_a_drawn_token_is_that_of_the_uniform_number(background):
     """The first residue by hand: words of the key of the row, cumulated weights in the order of the tokens."""
     rows = np.arange(500)
     weights = weights_by_step(background.model, np.array([BOUNDARY]))[0, :BOUNDARY].astype(np.float64)
-    own = words(words(11, rows), np.zeros(500, np.int64))
+    own = draw_words(draw_words(11, rows), np.zeros(500, np.int64))
     marks = (own >> np.uint64(40)) * 2.0**-24 * weights[-1]
     expected = np.searchsorted(weights, marks, side="right")
     drawn = background.draw(11, rows)
-    np.testing.assert_array_equal(drawn.residues[offsets_of(drawn.lengths)[:-1]], expected)
+    np.testing.assert_array_equal(drawn.residues[compute_offsets(drawn.lengths)[:-1]], expected)
 
 
 def test_a_copy_in_another_process_is_the_path(background):
@@ -185,7 +185,7 @@ def memoryless_model(bias: np.ndarray) -> LstmModel:
 
 def test_a_model_without_memory_draws_independent_residues_and_geometric_lengths(tmp_path):
     probabilities = np.random.default_rng(1).dirichlet(np.full(21, 5.0))
-    drawn = background_of(memoryless_model(np.log(probabilities)), tmp_path).draw(key_of(0, 4), np.arange(200_000))
+    drawn = background_of(memoryless_model(np.log(probabilities)), tmp_path).draw(derive_key(0, 4), np.arange(200_000))
     residues = np.bincount(drawn.residues, minlength=20)
     expected = probabilities[:20] / probabilities[:20].sum() * len(drawn.residues)
     assert stats.chisquare(residues, expected).pvalue > 1e-3
@@ -205,10 +205,10 @@ def test_a_model_that_remembers_one_residue_is_the_markov_chain_that_it_should_b
     outputs = np.zeros((H, 21), f32)
     outputs[:21] = rng.normal(0, 1, (21, 21))
     model = LstmModel(inputs.reshape(21, 4 * H), np.zeros((H, 4 * H), f32), outputs, np.zeros(21, f32))
-    drawn = background_of(model, tmp_path).draw(key_of(0, 5), np.arange(100_000))
+    drawn = background_of(model, tmp_path).draw(derive_key(0, 5), np.arange(100_000))
     logits = math.tanh(1) * outputs[:21].astype(np.float64)
     next_one = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    offsets = offsets_of(drawn.lengths)
+    offsets = compute_offsets(drawn.lengths)
     first = np.bincount(drawn.residues[offsets[:-1]], minlength=20)
     start = next_one[BOUNDARY, :20] / next_one[BOUNDARY, :20].sum()
     assert stats.chisquare(first, start * first.sum()).pvalue > 1e-3
@@ -244,7 +244,7 @@ def test_the_generator_needs_no_torch():
 
 
 def test_the_model_of_the_package_writes_the_same_junctions_everywhere():
-    drawn = LstmBackground().draw(key_of(0), np.arange(4))
+    drawn = LstmBackground().draw(derive_key(0), np.arange(4))
     assert texts(drawn) == ["CASSSGTGGPMDEQYF", "CASRLLEGNEQFF", "CASSDSIREQYF", "CASSFYRVATNEQFF"]
     assert load_model().about["source"] == "trb_cdr3_unique.tsv.gz"
 
@@ -422,7 +422,7 @@ def test_other_vectors_give_the_same_bits(tmp_path):
 
 @pytest.mark.slow
 def test_uniform_numbers_of_the_steps_are_uniform():
-    own = words(key_of(0), np.arange(100_000))
+    own = draw_words(derive_key(0), np.arange(100_000))
     for place in (0, 7, 39):
-        numbers = uniforms(own, np.full(100_000, place))
+        numbers = draw_uniforms(own, np.full(100_000, place))
         assert stats.kstest(numbers, "uniform").pvalue > 1e-3

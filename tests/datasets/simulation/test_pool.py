@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.counters import key_of
+from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.pool import SequencePool
 from deeprc.errors import InputError
@@ -22,7 +22,7 @@ DISTINCT = ["".join(letters) for letters in product(AMINO_ACIDS, repeat=3)]
 
 
 def texts(drawn: Sequences) -> list[str]:
-    return decode_many(drawn.residues, offsets_of(drawn.lengths))
+    return decode_many(drawn.residues, compute_offsets(drawn.lengths))
 
 
 def write_list(path: Path, sequences: list[str]) -> SequencePool:
@@ -34,7 +34,7 @@ def write_list(path: Path, sequences: list[str]) -> SequencePool:
 def test_every_sequence_is_drawn_once_before_any_is_drawn_again(tmp_path: Path, n: int) -> None:
     pool = write_list(tmp_path / "list.txt", DISTINCT[:n])
     assert len(pool) == n
-    drawn = texts(pool.draw(key_of(3), np.arange(3 * n)))
+    drawn = texts(pool.draw(derive_key(3), np.arange(3 * n)))
     shuffles = [drawn[start : start + n] for start in (0, n, 2 * n)]
     assert all(sorted(shuffle) == sorted(DISTINCT[:n]) for shuffle in shuffles)
     if n > 60:
@@ -43,7 +43,7 @@ def test_every_sequence_is_drawn_once_before_any_is_drawn_again(tmp_path: Path, 
 
 def test_all_orders_are_equally_likely(tmp_path: Path) -> None:
     pool = write_list(tmp_path / "list.txt", ["A", "C", "D"])
-    found = ["".join(texts(pool.draw(key_of(key), np.arange(3)))) for key in range(3000)]
+    found = ["".join(texts(pool.draw(derive_key(key), np.arange(3)))) for key in range(3000)]
     counts = [found.count("".join(order)) for order in permutations("ACD")]
     assert sum(counts) == 3000
     assert stats.chisquare(counts).pvalue > 1e-6
@@ -54,7 +54,7 @@ def test_all_pairs_of_neighbours_are_equally_likely(tmp_path: Path, n: int) -> N
     pool = write_list(tmp_path / "list.txt", list(AMINO_ACIDS[:n]))
     counts = np.zeros((n, n))
     for key in range(4000):
-        first, second = pool.draw(key_of(1, key), np.arange(2)).residues
+        first, second = pool.draw(derive_key(1, key), np.arange(2)).residues
         counts[first, second] += 1
     assert not counts.diagonal().any()
     assert stats.chisquare(counts[~np.eye(n, dtype=bool)]).pvalue > 1e-6
@@ -63,7 +63,7 @@ def test_all_pairs_of_neighbours_are_equally_likely(tmp_path: Path, n: int) -> N
 def test_shuffles_of_one_repertoire_are_independent(tmp_path: Path) -> None:
     pool = write_list(tmp_path / "list.txt", DISTINCT)
     places = {text: place for place, text in enumerate(DISTINCT)}
-    drawn = np.array([places[text] for text in texts(pool.draw(key_of(1), np.arange(2 * len(DISTINCT))))])
+    drawn = np.array([places[text] for text in texts(pool.draw(derive_key(1), np.arange(2 * len(DISTINCT))))])
     shuffles = drawn.reshape(2, -1)
     table = np.histogram2d(*shuffles, bins=10)[0]
     assert stats.chisquare(table.ravel()).pvalue > 1e-6
@@ -75,8 +75,8 @@ def test_shuffles_of_one_repertoire_are_independent(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=20)
 def test_rows_drawn_alone_are_those_drawn_together(tmp_path_factory: pytest.TempPathFactory, rows: list[int]) -> None:
     pool = write_list(tmp_path_factory.mktemp("pool") / "list.txt", DISTINCT[:100])
-    together = texts(pool.draw(key_of(4), np.array(rows, np.int64)))
-    assert together == [texts(pool.draw(key_of(4), np.array([row])))[0] for row in rows]
+    together = texts(pool.draw(derive_key(4), np.array(rows, np.int64)))
+    assert together == [texts(pool.draw(derive_key(4), np.array([row])))[0] for row in rows]
 
 
 def test_a_container_is_pooled_with_its_genes(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_container_is_pooled_with_its_genes(tmp_path: Path) -> None:
             counts = np.full(len(sequences), 9, np.uint32)
             writer.append(f"r{number}", Sequences(residues, offsets, counts, Categorical(codes, vocabulary), None))
         writer.finish(pd.DataFrame({"repertoire_id": ["r0", "r1"]}), source="")
-    drawn = SequencePool(path).draw(key_of(2), np.arange(12))
+    drawn = SequencePool(path).draw(derive_key(2), np.arange(12))
     assert sorted(texts(drawn)) == sorted([*of] * 3)  # what is longer than 40 residues is left out
     assert drawn.v_call is not None
     assert drawn.v_call.names().tolist() == [of[text] for text in texts(drawn)]
@@ -108,7 +108,7 @@ def test_of_a_table_the_productive_rows_are_taken(tmp_path: Path) -> None:
     table = pd.DataFrame(rows, columns=["junction_aa", "productive", "v_call", "j_call"])
     table.insert(0, "sequence_id", [f"s{row}" for row in range(len(table))])
     table.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
-    drawn = SequencePool(tmp_path / "a.tsv").draw(key_of(2), np.arange(3))
+    drawn = SequencePool(tmp_path / "a.tsv").draw(derive_key(2), np.arange(3))
     assert sorted(texts(drawn)) == ["CASSF", "CASSF", "CAWF"]
     assert drawn.v_call is not None
     assert drawn.j_call is not None
@@ -122,7 +122,7 @@ def test_a_list_without_a_header(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / "list.txt.gz" if packed else tmp_path / "list.txt"
     content = b"CASSF\ncawf\nCAR\n"
     path.write_bytes(gzip.compress(content) if packed else content)
-    drawn = SequencePool(path).draw(key_of(2), np.arange(3))
+    drawn = SequencePool(path).draw(derive_key(2), np.arange(3))
     assert sorted(texts(drawn)) == ["CAR", "CASSF", "CAWF"]
     assert drawn.v_call is drawn.j_call is None
 
@@ -130,7 +130,7 @@ def test_a_list_without_a_header(tmp_path: Path, packed: bool) -> None:
 def test_the_first_and_the_last_line_of_a_list_count(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("CAF\r\nCASSF\r\nCW")
     assert sorted(texts(SequencePool(tmp_path / "list.txt").sequences)) == ["CAF", "CASSF", "CW"]
-    assert texts(write_list(tmp_path / "one.txt", ["CASSF"]).draw(key_of(1), np.arange(2))) == ["CASSF"] * 2
+    assert texts(write_list(tmp_path / "one.txt", ["CASSF"]).draw(derive_key(1), np.arange(2))) == ["CASSF"] * 2
 
 
 def test_longer_ones_of_a_list_are_left_out(tmp_path: Path) -> None:

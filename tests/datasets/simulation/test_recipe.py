@@ -12,7 +12,7 @@ from deeprc.datasets.simulation.lstm import LstmBackground
 from deeprc.datasets.simulation.lstm_model import SHIPPED
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.pool import SequencePool
-from deeprc.datasets.simulation.recipe import cohort_from_mapping, load_recipe, recipes
+from deeprc.datasets.simulation.recipe import cohort_from_mapping, list_recipes, load_recipe
 from deeprc.datasets.simulation.signal import MotifSignal
 from deeprc.errors import InputError
 
@@ -42,11 +42,11 @@ def load(name: str, *overrides: str, **options: object) -> Cohort:
 
 
 def test_all_of_the_papers_cohorts_are_there_in_order() -> None:
-    assert set(recipes()) == {*NAMES, *FURTHER, "quickstart"}
+    assert set(list_recipes()) == {*NAMES, *FURTHER, "quickstart"}
     for family in ("lstm", "simulated"):
-        names = [name for name in recipes() if name.startswith(family)]
+        names = [name for name in list_recipes() if name.startswith(family)]
         assert names == [f"{family}-{number}" for number in range(len(names))]
-    for name, what in recipes().items():
+    for name, what in list_recipes().items():
         assert what, name
         assert "\n" not in what
         assert not what.startswith("#")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deeprc.datasets.alphabet import decode_many, offsets_of
+from deeprc.datasets.alphabet import compute_offsets, decode_many
 from deeprc.datasets.simulation import RecombinationBackground
 from deeprc.errors import InputError
 
@@ -37,7 +37,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def texts(background: RecombinationBackground, key: int, rows: list[int]) -> list[str]:
     drawn = background.draw(key, np.array(rows))
-    return decode_many(drawn.residues, offsets_of(drawn.lengths))
+    return decode_many(drawn.residues, compute_offsets(drawn.lengths))
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -73,7 +73,7 @@ def test_a_model_that_there_is_not() -> None:
 def test_righor_makes_junctions() -> None:
     pytest.importorskip("righor")
     drawn = RecombinationBackground().draw(1, np.arange(1000))
-    found = decode_many(drawn.residues, offsets_of(drawn.lengths))
+    found = decode_many(drawn.residues, compute_offsets(drawn.lengths))
     assert sum(text[0] == "C" and text[-1] in "FW" for text in found) > 950
     assert drawn.v_call is not None
     assert all(name.startswith("TRBV") for name in drawn.v_call.vocabulary)

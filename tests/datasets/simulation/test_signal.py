@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, encode_many
-from deeprc.datasets.counters import key_of
-from deeprc.datasets.simulation.imgt import imgt_index
+from deeprc.datasets.counters import derive_key
+from deeprc.datasets.simulation.imgt import find_imgt_index
 from deeprc.datasets.simulation.motif import Motif
 from deeprc.datasets.simulation.signal import Implanter, Implants, MotifSignal
 from deeprc.errors import InputError
@@ -31,7 +31,7 @@ def implanted(
     residues = residues.copy()
     rows = np.arange(len(sequences)) if rows is None else rows
     carried = [True] * len(signals) if carried is None else carried
-    found = Implanter(signals).implant(key_of(key), rows, residues, np.diff(offsets), carried)
+    found = Implanter(signals).implant(derive_key(key), rows, residues, np.diff(offsets), carried)
     return decode_many(residues, offsets), found
 
 
@@ -178,7 +178,7 @@ def test_anywhere_a_motif_as_long_as_the_sequence_fits_once() -> None:
     ],
 )
 def test_imgt_positions_by_their_probabilities(length: int, inside: dict[str, int]) -> None:
-    assert {position: imgt_index(position, length) for position in IMGT} == inside
+    assert {position: find_imgt_index(position, length) for position in IMGT} == inside
     texts, found = implanted(always("LDR", position="imgt", imgt_positions=IMGT), ["A" * length] * 20_000)
     assert all(text[start : start + 3] == "LDR" for text, start in zip(texts, found.start.tolist(), strict=True))
     others = set(range(1, length - 1 - 3 + 1)) - set(inside.values())
@@ -188,8 +188,8 @@ def test_imgt_positions_by_their_probabilities(length: int, inside: dict[str, in
 
 def test_where_an_imgt_position_is_missing_or_has_no_room_it_is_another() -> None:
     """In 10 residues 109 is missing; LDRW does not fit behind 114, index 6 or later."""
-    assert imgt_index("109", 10) is None
-    assert imgt_index("114", 10) == 5
+    assert find_imgt_index("109", 10) is None
+    assert find_imgt_index("114", 10) == 5
     _, found = implanted(always("LDRW", position="imgt", imgt_positions=IMGT), ["A" * 10] * 20_000)
     # starts 1 to 5 have room; 107 is at 3, 114 at 5: the others share 0.35 + 0.15
     expected = {3: 0.3, 5: 0.2} | dict.fromkeys([1, 2, 4], 0.5 / 3)
@@ -238,7 +238,7 @@ def test_the_number_of_witnesses_is_binomial(rate: float) -> None:
     signal = MotifSignal((Motif("W"),), rate)
     implanter, residues, lengths = Implanter([signal]), np.zeros(20_000, np.uint8), np.ones(20_000, np.int64)
     counts = [
-        int(implanter.implant(key_of(0, number), np.arange(20_000), residues.copy(), lengths, [True]).signal.sum())
+        int(implanter.implant(derive_key(0, number), np.arange(20_000), residues.copy(), lengths, [True]).signal.sum())
         for number in range(50)
     ]
     assert_share(sum(counts), 50 * 20_000, rate)

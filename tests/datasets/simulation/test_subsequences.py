@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.datasets.simulation import LstmBackground, MotifSignal, Sizes, imgt_index, load_recipe
+from deeprc.datasets.simulation import LstmBackground, MotifSignal, Sizes, find_imgt_index, load_recipe
 from deeprc.datasets.simulation.cohort import Cohort
 
 RATES = [0.0002, 0.0008, 0.004]
@@ -58,7 +58,7 @@ def test_a_witness_holds_a_motif_of_its_group_between_the_conserved_ends() -> No
     n_looked_at = off_imgt = 0
     for index in range(60):
         table, truth = cohort.draw(index)
-        own = cohort.carried(index)
+        own = cohort.find_carried_signals(index)
         before, after = background.draw(index)[0].decode(), table.decode()
         for row in np.flatnonzero(truth.signal):
             assert own[truth.signal[row] - 1]
@@ -68,7 +68,7 @@ def test_a_witness_holds_a_motif_of_its_group_between_the_conserved_ends() -> No
             assert 1 <= start <= len(after[row]) - 1 - size  # the first and the last residue are never changed
             expected = [b if p == "." else p for b, p in zip(before[row][start : start + size], pattern, strict=True)]
             assert after[row] == before[row][:start] + "".join(expected) + before[row][start + size :]
-            off_imgt += start not in {imgt_index(name, len(after[row])) for name in ("107", "108", "109", "110")}
+            off_imgt += start not in {find_imgt_index(name, len(after[row])) for name in ("107", "108", "109", "110")}
             numbers[pattern] += 1
         n_looked_at += len(table) * any(own)
         assert [a for a, s in zip(after, truth.signal, strict=True) if not s] == [

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, decode_many, offsets_of
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, decode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import Cohort, DiffuseSignal, GermlineBackground, IndependentBackground, Sizes
 from deeprc.datasets.simulation.cohort import Stream
 from deeprc.datasets.simulation.recipe import cohort_from_mapping, cohort_to_mapping, load_recipe
-from deeprc.datasets.simulation.tilt import Tilt, second_draws
+from deeprc.datasets.simulation.tilt import Tilt, choose_second_draws
 from deeprc.errors import InputError
 
 SIGNAL = DiffuseSignal(0.5, 0.3)
@@ -25,7 +25,7 @@ def drawn_from(*sequences: str) -> Sequences:
 
 def receptors(table: Sequences) -> list[tuple[str, str]]:
     assert table.v_call is not None
-    return list(zip(decode_many(table.residues, offsets_of(table.lengths)), table.v_call.names(), strict=True))
+    return list(zip(decode_many(table.residues, compute_offsets(table.lengths)), table.v_call.names(), strict=True))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -35,7 +35,7 @@ def test_a_score_is_the_sum_of_its_kmers_weights_over_the_root_of_their_number(k
     kmers = ["".join(letters) for letters in product(AMINO_ACIDS, repeat=k)]
     weight = dict(zip(kmers, tilt._weights, strict=True))
     assert abs(np.mean(tilt._weights)) < 5 / np.sqrt(len(kmers))
-    for sequence, score in zip(sequences, tilt.scores(drawn_from(*sequences)), strict=True):
+    for sequence, score in zip(sequences, tilt.score_sequences(drawn_from(*sequences)), strict=True):
         found = [weight[sequence[i : i + k]] for i in range(len(sequence) - k + 1)]
         assert score == pytest.approx(2.0 * sum(found) / np.sqrt(max(len(found), 1)))
 
@@ -46,9 +46,9 @@ def test_genes_have_their_share_of_the_score() -> None:
     sequences = Sequences.encode(["CASSLF"] * 2000)
     one_gene = sequences.with_genes({"v_call": calls})
     for share in (0.0, 0.5, 1.0):
-        assert Tilt(5, 2.0, 3, share).scores(one_gene).var() == pytest.approx(4 * share, rel=0.15, abs=1e-12)
+        assert Tilt(5, 2.0, 3, share).score_sequences(one_gene).var() == pytest.approx(4 * share, rel=0.15, abs=1e-12)
     shuffled = sequences.with_genes({"v_call": Categorical(calls.codes[::-1].copy(), names)})
-    scores = [Tilt(5, 2.0, 3, 1.0).scores(each) for each in (one_gene, shuffled)]
+    scores = [Tilt(5, 2.0, 3, 1.0).score_sequences(each) for each in (one_gene, shuffled)]
     assert np.array_equal(scores[0], scores[1][::-1])
 
 
@@ -56,8 +56,8 @@ def test_the_second_is_taken_by_its_advantage() -> None:
     n = 20_000
     tilt = Tilt(5, 1.5, 2, 0.0)
     first, second = (drawn_from(*[text] * n) for text in ("CASF", "CWYF"))
-    advantage = tilt.scores(second)[0] - tilt.scores(first)[0]
-    chosen = second_draws(first, second, [tilt], 9, np.arange(n))
+    advantage = tilt.score_sequences(second)[0] - tilt.score_sequences(first)[0]
+    chosen = choose_second_draws(first, second, [tilt], 9, np.arange(n))
     expected = 1 / (1 + np.exp(-advantage))
     assert len(chosen) / n == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / n))
     assert 0.05 < expected < 0.95
@@ -74,10 +74,10 @@ def test_positive_repertoires_have_higher_scores() -> None:
             tilts.append(table)
         else:
             assert receptors(table) == receptors(plain.draw(index)[0])
-    weights = Tilt(cohort._key(Stream.DIFFUSE, 0), 1.0, 3, 0.5)
-    of_plain = weights.scores(plain.draw(0)[0])
+    weights = Tilt(cohort._derive_key(Stream.DIFFUSE, 0), 1.0, 3, 0.5)
+    of_plain = weights.score_sequences(plain.draw(0)[0])
     for table in tilts:
-        scores = weights.scores(table)
+        scores = weights.score_sequences(table)
         # E[f(y)] under the tilt is E[f] + strength / 2 var(f) to the first order
         assert scores.mean() - of_plain.mean() == pytest.approx(0.25 * of_plain.var(), rel=0.35)
 
@@ -98,7 +98,7 @@ def test_any_rows_alone_are_those_of_the_whole() -> None:
         whole = receptors(COHORT.draw(index)[0])
         rows = np.array([250, 7, 7, 0])
         assert receptors(COHORT.draw(index, rows)[0]) == [whole[row] for row in rows]
-        assert COHORT.lengths_and_counts(index)[0].tolist() == [len(junction) for junction, _ in whole]
+        assert COHORT.draw_lengths_and_counts(index)[0].tolist() == [len(junction) for junction, _ in whole]
     assert receptors(replace(COHORT, n_repertoires=2).draw(1)[0]) == receptors(COHORT.draw(1)[0])
 
 
@@ -136,6 +136,6 @@ def test_recipes() -> None:
     cohort, _ = load_recipe("mixed")
     assert cohort.exclusive
     positive = [i for i in range(300) if cohort.is_positive(i)]
-    carried = np.array([cohort.carried(i) for i in positive])
+    carried = np.array([cohort.find_carried_signals(i) for i in positive])
     assert (carried.sum(axis=1) == 1).all()
     assert carried.mean(axis=0) == pytest.approx([1 / 3] * 3, abs=0.12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.interpretation.motifs.donor_tests import donor_rates, goes_with_class, goes_with_number
+from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_number_p_value, donor_rates
 
 
 def numbered(rates: list[float], first: int = 0) -> dict[int, float]:
@@ -25,10 +25,10 @@ def test_mann_and_whitneys_test_is_that_of_scipy() -> None:
     for n, m, shift in ((4, 6, 0.5), (12, 9, 1.0), (25, 30, 0.3)):
         own, other = rng.normal(shift, size=n), rng.normal(size=m)
         expected = stats.mannwhitneyu(own, other, alternative="greater", method="exact").pvalue
-        assert goes_with_class(numbered(own.tolist()), numbered(other.tolist(), n)) == pytest.approx(expected)
+        assert compute_class_p_value(numbered(own.tolist()), numbered(other.tolist(), n)) == pytest.approx(expected)
     own, other = rng.normal(0.3, size=60), rng.normal(size=50)
     expected = stats.mannwhitneyu(own, other, alternative="greater").pvalue
-    assert goes_with_class(numbered(own.tolist()), numbered(other.tolist(), 60)) == pytest.approx(expected)
+    assert compute_class_p_value(numbered(own.tolist()), numbered(other.tolist(), 60)) == pytest.approx(expected)
 
 
 def test_ties_are_exact() -> None:
@@ -37,8 +37,8 @@ def test_ties_are_exact() -> None:
     ranks = stats.rankdata(own + other)
     sums = np.array([ranks[list(chosen)].sum() for chosen in combinations(range(9), 4)])
     expected = (sums >= ranks[:4].sum() - 1e-9).mean()
-    assert goes_with_class(numbered(own), numbered(other, 4)) == pytest.approx(expected)
-    assert goes_with_class(numbered([0.0] * 4), numbered([0.0] * 5, 4)) == 1.0
+    assert compute_class_p_value(numbered(own), numbered(other, 4)) == pytest.approx(expected)
+    assert compute_class_p_value(numbered([0.0] * 4), numbered([0.0] * 5, 4)) == 1.0
 
 
 def test_donors_of_both_classes_are_compared_with_themselves() -> None:
@@ -47,24 +47,24 @@ def test_donors_of_both_classes_are_compared_with_themselves() -> None:
     signs = np.array([1, 1, 0, 1])
     sums = np.array([ranks @ np.array(each) for each in product([0, 1], repeat=4)])
     expected = (sums >= ranks @ signs - 1e-9).mean()
-    assert goes_with_class(numbered(own), numbered(other)) == pytest.approx(expected)
+    assert compute_class_p_value(numbered(own), numbered(other)) == pytest.approx(expected)
     differences = np.random.default_rng(1).normal(0.2, size=80)
     expected = stats.wilcoxon(differences, alternative="greater", method="asymptotic").pvalue
-    assert goes_with_class(numbered(differences.tolist()), numbered([0.0] * 80)) == pytest.approx(expected)
+    assert compute_class_p_value(numbered(differences.tolist()), numbered([0.0] * 80)) == pytest.approx(expected)
 
 
 def test_nobody_to_compare() -> None:
-    assert np.isnan(goes_with_class({1: 0.1}, {}))
-    assert np.isnan(goes_with_class({}, {}))
+    assert np.isnan(compute_class_p_value({1: 0.1}, {}))
+    assert np.isnan(compute_class_p_value({}, {}))
 
 
 def test_numbers_by_spearman() -> None:
     rates, values = np.array([0.1, 0.2, 0.2, 0.5, 0.4]), np.array([1.0, 2.0, 3.0, 5.0, 4.0])
     expected = stats.spearmanr(rates, values, alternative="greater").pvalue
-    assert goes_with_number(rates, values) == pytest.approx(expected)
-    assert goes_with_number(rates, -values) > 0.9
-    assert goes_with_number(np.zeros(5), values) == 1.0
-    assert np.isnan(goes_with_number(np.zeros(0), np.zeros(0)))
+    assert compute_number_p_value(rates, values) == pytest.approx(expected)
+    assert compute_number_p_value(rates, -values) > 0.9
+    assert compute_number_p_value(np.zeros(5), values) == 1.0
+    assert np.isnan(compute_number_p_value(np.zeros(0), np.zeros(0)))
 
 
 @pytest.mark.parametrize("is_paired", [False, True])
@@ -74,5 +74,5 @@ def test_without_a_difference_five_in_a_hundred_are_below_5_percent(is_paired: b
     p_values = []
     for _ in range(400):
         own, other = (numbered((rng.poisson(0.7, 14) / rng.integers(500, 5000, 14)).tolist()) for _ in range(2))
-        p_values.append(goes_with_class(own, other if is_paired else numbered(list(other.values()), 14)))
+        p_values.append(compute_class_p_value(own, other if is_paired else numbered(list(other.values()), 14)))
     assert 0.01 < np.mean(np.array(p_values) <= 0.05) < 0.08

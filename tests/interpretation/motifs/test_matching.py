@@ -13,13 +13,13 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, encode_many
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.matching import (
     count_carriers,
-    erased,
+    erase_matches,
     find_carriers,
-    freed_residues,
+    find_freed_residues,
     prefix_counts,
     residue_counts,
 )
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_text, trimmed
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_text, trim_pattern
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -37,8 +37,8 @@ def test_a_pattern_is_read_as_it_is_written(text: str) -> None:
 
 def test_masks_by_hand() -> None:
     assert pattern_of("A[CD].[^A]").tolist() == [1, 0b110, ANY, ANY - 1]
-    assert pattern_text(trimmed(pattern_of("..L.R."))) == "L.R"
-    assert pattern_text(trimmed(pattern_of("..."))) == ""
+    assert pattern_text(trim_pattern(pattern_of("..L.R."))) == "L.R"
+    assert pattern_text(trim_pattern(pattern_of("..."))) == ""
 
 
 def test_the_cost_by_hand_and_that_all_patterns_share_at_most_one() -> None:
@@ -82,7 +82,7 @@ def test_nothing_to_match() -> None:
 def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> None:
     residues, offsets = encode_many(sequences())
     masks, flank = pattern_of("[LA][DEFG]."), 2
-    bits = freed_residues(residues, offsets, masks, flank)
+    bits = find_freed_residues(residues, offsets, masks, flank)
     for row, sequence in enumerate(sequences()):
         for position in range(len(masks) + 2 * flank):
             found = set()
@@ -106,7 +106,7 @@ def test_rows_by_residue_and_by_the_first_residues_of_an_order() -> None:
 
 def test_all_windows_that_match_are_erased() -> None:
     residues, offsets = encode_many(["LDRDR", "LRLDD", "DR"])
-    remaining = erased(residues, offsets, pattern_of("[LR]D"))
+    remaining = erase_matches(residues, offsets, pattern_of("[LR]D"))
     left = "".join("-" if r == INVALID else decode(np.array([r], np.uint8)) for r in remaining)
     assert left == "----R" + "LR--D" + "DR"
     assert decode(residues) == "LDRDRLRLDDDR"

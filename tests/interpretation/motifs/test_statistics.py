@@ -12,15 +12,15 @@ from scipy.stats import fisher_exact
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
-from deeprc.interpretation.motifs.background import draw_background, matched, unique_rows
+from deeprc.interpretation.motifs.background import draw_background, match_lengths, unique_rows
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, odds_ratio
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
     Windows,
-    aligned,
+    align_windows,
     background_composition,
-    information_of,
-    windows_of,
+    compute_information,
+    find_windows,
 )
 from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
 from tests.conftest import random_sequences
@@ -60,7 +60,7 @@ def samples_of(attended: list[str], others: list[str]) -> ComparedSequences:
 def test_the_window_with_most_attribution_is_taken_and_weighs_its_share() -> None:
     samples = samples_of(["ALDALD", "WW", "LDK"], ["CC"])
     attributions = np.array([[1, 0, 1, 2, 3, 1], [1, 1, *[np.nan] * 4], [-5, 1, 3, *[np.nan] * 3]])
-    windows = windows_of(samples, pattern_of("LD"), attributions)
+    windows = find_windows(samples, pattern_of("LD"), attributions)
     assert windows.rows.tolist() == [0, 2]
     assert windows.starts.tolist() == [4, 0]
     np.testing.assert_allclose(windows.weights, [4 / 8, 1 / 4])
@@ -72,7 +72,7 @@ def test_a_matrix_by_hand() -> None:
     composition = background_composition(samples)
     assert composition.overall[1] == 61 / 80
     assert composition.overall[0] == 1 / 80
-    matrix = aligned(samples, composition, windows, 1, 3)  # one place before, the two of LD, one behind
+    matrix = align_windows(samples, composition, windows, 1, 3)  # one place before, the two of LD, one behind
     letters = [{AMINO_ACIDS[r]: matrix.counts[j, r] for r in np.flatnonzero(matrix.counts[j])} for j in range(4)]
     assert letters == [{"A": 1.0}, {"L": 1.5}, {"D": 1.5}, {"K": 0.5}]
     at_a_place = (20 + 20 * 61 / 80) / 40  # 20 of C, and 20 like the whole
@@ -85,11 +85,11 @@ def test_information_by_hand() -> None:
     expected = np.full((1, 20), 0.05)
     counts = np.zeros((1, 20))
     counts[0, :2] = 9.5
-    heights = information_of(Matrix(counts, expected))[0]
+    heights = compute_information(Matrix(counts, expected))[0]
     frequencies = np.array([9.55 / 20] * 2 + [0.05 / 20] * 18)
     entropy = 2 * 9.55 / 20 * np.log2(9.55) + 18 * 0.05 / 20 * np.log2(0.05)
     np.testing.assert_allclose(heights, frequencies * entropy)
-    assert not information_of(Matrix(np.zeros((1, 20)), expected)).any()
+    assert not compute_information(Matrix(np.zeros((1, 20)), expected)).any()
 
 
 def heights_of(pattern: str) -> np.ndarray:
@@ -127,15 +127,17 @@ def test_rows_of_equal_junctions_count_once() -> None:
 def test_lengths_are_matched() -> None:
     rng = np.random.default_rng(0)
     available = np.repeat([10, 11, 12, 13], [100, 1000, 1000, 5])
-    rows = matched(np.repeat([10, 11], [10, 30]), available, max_rows=200, rng=rng)
+    rows = match_lengths(np.repeat([10, 11], [10, 30]), available, max_rows=200, rng=rng)
     assert np.bincount(available[rows], minlength=14)[10:].tolist() == [50, 150, 0, 0]
-    rows = matched(np.repeat([10, 11], [10, 30]), available, max_rows=4000, rng=rng)  # of length 10 there are 100
+    rows = match_lengths(np.repeat([10, 11], [10, 30]), available, max_rows=4000, rng=rng)  # of length 10 there are 100
     assert np.bincount(available[rows], minlength=14)[10:].tolist() == [100, 300, 0, 0]
-    rows = matched(np.repeat([10, 13], [10, 40]), available, max_rows=5000, rng=rng)  # 105 have these lengths, not 500
+    rows = match_lengths(
+        np.repeat([10, 13], [10, 40]), available, max_rows=5000, rng=rng
+    )  # 105 have these lengths, not 500
     found = np.bincount(available[rows], minlength=14)[10:]
     assert (found[0], found[1] + found[2], found[3]) == (100, 395, 5)
-    assert available[matched(np.array([30]), available, max_rows=3, rng=rng)].tolist() == [13, 13, 13]
-    assert matched(np.array([10]), np.zeros(0, np.int64), max_rows=10, rng=rng).shape == (0,)
+    assert available[match_lengths(np.array([30]), available, max_rows=3, rng=rng)].tolist() == [13, 13, 13]
+    assert match_lengths(np.array([10]), np.zeros(0, np.int64), max_rows=10, rng=rng).shape == (0,)
 
 
 def test_the_background_is_of_the_cohort_without_the_attended_sequences(
