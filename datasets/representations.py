@@ -96,15 +96,17 @@ def _count_repertoire_kmers(repertoire: Repertoire, kmer_offsets: Sequence[int],
 
 def _count_dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
+    n_parts = count_parts()
+    if n_parts == 1 or dataset.n_sequences.sum() < _MIN_DIVIDED * len(dataset):
+        for row, repertoire in zip(counts, track(dataset, "counting k-mers", len(dataset)), strict=True):
+            row[:] = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
+        return {"counts": counts}
     work = partial(_count_part, kmer_offsets=tuple(kmer_offsets), weighted=weighted)
-    n_parts = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
     with open_step("counting k-mers", len(dataset)) as step:
         for start in range(0, len(dataset), _AT_ONCE * n_parts):
             some = dataset[start : start + _AT_ONCE * n_parts]
             rows = split_by_size(some.n_sequences, n_parts)
-            parts = [some[own] for own in rows]
-            counted = [work(some)] if n_parts == 1 else compute_parts(work, parts)
-            for own, of_part in zip(rows, counted, strict=True):
+            for own, of_part in zip(rows, compute_parts(work, [some[own] for own in rows]), strict=True):
                 counts[start:][own] = of_part
             step.advance(len(some))
     return {"counts": counts}

@@ -284,6 +284,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
     built: dict[str, Any] = {}
     invalid: set[str] = set()  # keys whose value cannot be used, in whose place `config` has the default
     unknown = sorted(settings.keys() - SECTIONS.keys())
+    may_be_misspelt = bool(problems or unknown)  # then `config` has a default where a value may be meant
     problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
     for name, section in SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):
@@ -296,6 +297,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
         for key, value in settings.get(name, {}).items():
             if key not in known:
                 problems.append(_unknown_key(f"{name}.{key}"))
+                may_be_misspelt = True
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:
@@ -305,7 +307,8 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
                 values[key] = converted
         built[name] = values
     config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
-    problems += [message for keys, message in _contradictions(config) if not invalid.intersection(keys)]
+    if not may_be_misspelt:
+        problems += [message for keys, message in _contradictions(config) if not invalid.intersection(keys)]
     if not problems:
         return config
     raise InputError(f"configuration {source}: " + "; ".join(problems))

@@ -52,8 +52,8 @@ _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 _Answer = tuple[Any, Exception | None]  # the result of a function, or an error
 
-_MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `compute_once` waits without a limit
-_LOOK_SECONDS = 0.02  # pause between two checks whether rank 0 has sent a message in `compute_once`
+_MAX_WAIT = timedelta(minutes=30)  # limit of torch for messages between ranks; `_wait_for_keys` has none
+_LOOK_SECONDS = 0.02  # pause between two checks of the store in `_wait_for_keys`
 _CALL, _END = b"call", b"end"  # the kinds of these messages
 
 
@@ -216,45 +216,61 @@ def _follow(group: _Group, shared: Sequence[object]) -> _Answer:
     while True:
         key = group.next_key()
         with _translate_lost_ranks():
-            while not group.store.check([key]):  # in Python, so that signals work, and without torch's time limit
-                time.sleep(_LOOK_SECONDS)
+            _wait_for_keys(group, [key])
             if group.store.get(key) == _END:
                 found: list[Any] = [None]
                 dist.broadcast_object_list(found, src=0)
                 return found[0][0], found[0][1]
-        _take_part(group, shared, None)
+        _take_part(group, shared, key)
 
 
 def _call(group: _Group, shared: Sequence[object], function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:
     """Call a function on all ranks, with a part for each; return the results, or raise the first error."""
-    messages = [_dumps((function, part), shared) for part in parts]
+    work, own = _dumps(function, shared), [_dumps(part, shared) for part in parts]
+    key = group.next_key()
     with _rejoin(group), calling(None, 1):
         with _translate_lost_ranks():
-            group.store.set(group.next_key(), _CALL)
-        answers = _take_part(group, shared, messages)
+            group.store.set(key, _CALL)
+        answers = _take_part(group, shared, key, work, own)
     for _, error in answers:
         if error is not None:
             raise error
-    return [result for result, _ in answers]
+    return [pickle.loads(result) for result, _ in answers]
 
 
-def _take_part(group: _Group, shared: Sequence[object], messages: list[bytes] | None) -> list[_Answer]:
-    """Receive a function and a part from rank 0, compute, and send the answer; rank 0 gets the answers of all ranks."""
-    received: list[Any] = [None]
+def _take_part(
+    group: _Group, shared: Sequence[object], key: str, work: bytes | None = None, parts: list[bytes] | None = None
+) -> list[_Answer]:
+    """Receive a function and a part from rank 0, compute, and send the answer; rank 0 gets the answers of all ranks.
+
+    Rank 0 gives the pickled function and parts. `key` announced the call. Results are sent as bytes, so that an error
+    of pickling is an answer, too, and all ranks still send and receive the same messages.
+    """
+    sent, received = [work], [None]
     with _translate_lost_ranks():
-        dist.scatter_object_list(received, messages, src=0)
-    function, part = _Unpickler(received[0], shared).load()
-    answer = _answer(partial(function, part))
+        dist.broadcast_object_list(sent, src=0)
+        dist.scatter_object_list(received, parts, src=0)
+    answer = _answer(lambda: pickle.dumps(_load(sent[0], shared)(_load(received[0], shared))))
     answers: list[Any] | None = [None] * group.launch.size if is_main() else None
     with _translate_lost_ranks():
+        group.store.set(f"{key}/{group.launch.rank}", b"done")
+        _wait_for_keys(group, [f"{key}/{rank}" for rank in range(group.launch.size)])
         dist.gather_object(answer, answers, dst=0)
     return answers or []
+
+
+def _wait_for_keys(group: _Group, keys: list[str]) -> None:
+    """Wait until other ranks have set keys in the store: in Python, so that signals work, and without a time limit."""
+    while not group.store.check(keys):
+        time.sleep(_LOOK_SECONDS)
 
 
 def _answer(function: Callable[[], Any]) -> _Answer:
     """Return the result of a function and None, or None and an error that every rank reports in the same way."""
     try:
         return function(), None
+    except LostRank:
+        raise  # the others get no answer any more; they notice that this process ends
     except (InputError, OSError, MemoryError) as error:
         return None, error
 
@@ -285,6 +301,12 @@ def _dumps(value: object, shared: Sequence[object]) -> bytes:
     file = io.BytesIO()
     _Pickler(file, shared).dump(value)
     return file.getvalue()
+
+
+def _load(message: bytes | None, shared: Sequence[object]) -> Any:
+    """Return the object that a message of `_dumps` holds."""
+    assert message is not None
+    return _Unpickler(message, shared).load()
 
 
 @contextmanager

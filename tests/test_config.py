@@ -111,6 +111,15 @@ def test_all_errors_are_reported_at_once() -> None:
         assert part in message
 
 
+def test_a_misspelt_key_is_no_contradiction(tmp_path: Path) -> None:
+    """The default that stands for `n_kernel` must not be compared with what was meant."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("network: {n_kernel: 64, n_key_layers: 0, key_units: 64}\n")
+    with pytest.raises(InputError) as error:
+        load_config(str(path))
+    assert str(error.value).endswith("unknown key 'network.n_kernel'; did you mean 'n_kernels'?")
+
+
 def test_a_file_and_its_round_trip(tmp_path: Path) -> None:
     config = load_config("paper", ["n_heads=2"])
     path = tmp_path / "mine.yaml"

@@ -31,9 +31,8 @@ __all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 Floats = NDArray[np.float64]
 
 _CONSTANT = 1e-12  # a column with a smaller length is constant
-_MEMORY = (
-    400_000_000  # bytes of the sums of products in one pass, on one machine; the peak of memory is about twice that
-)
+# bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about twice that
+_MEMORY_OF_MACHINE = 400_000_000
 
 
 class KmerStatistics(NamedTuple):
@@ -80,7 +79,7 @@ def correlate(
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in patterns]
-    passes = _plan_passes(sizes, _MEMORY // (4 * n_columns * ranks.count_local()))
+    passes = _plan_passes(sizes, _MEMORY_OF_MACHINE // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"

@@ -140,7 +140,7 @@ def test_only_runs_are_sent_to_workers(
         write_any_report(run, cohort, output=tmp_path / "r.html", scheduler="tcp://host:1")
     (tmp_path / "cv").mkdir()
     (tmp_path / "cv" / "cv.yaml").write_text("format: deeprc-cv\n")
-    with pytest.raises(InputError, match="only the report of a run takes it; leave out `scheduler`"):
+    with pytest.raises(InputError, match="`scheduler` is only for the report of a run; leave it out"):
         write_any_report(tmp_path / "cv", output=tmp_path / "r.html", scheduler="tcp://host:1")
     assert [path.name for path in tmp_path.iterdir()] == ["cv"]
 

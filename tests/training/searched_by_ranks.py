@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +53,12 @@ def find_motifs(dataset: RepertoireDataset) -> list[Any]:
 
 def find_common_motifs(dataset: RepertoireDataset) -> list[Any]:
     """Return the motifs if all are too common to be compared, and if each pass counts one pattern."""
-    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY
-    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY = 10, 1
+    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE
+    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE = 10, 1
     try:
         return find_motifs(dataset)
     finally:
-        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY = before
+        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE = before
 
 
 def count(dataset: RepertoireDataset) -> Found:
@@ -113,6 +113,41 @@ def fail_on_some(index: int) -> int:
     return index
 
 
+class UnreadableByMain:
+    """A part of the work that rank 0 cannot read, as if it had no memory for it."""
+
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return read_unless_main, ()
+
+
+def read_unless_main() -> object:
+    """Return a part; raise an error on rank 0."""
+    if ranks.is_main():
+        raise MemoryError("no room on rank 0")
+    return None
+
+
+class Unsendable:
+    """A result that cannot be sent, as if there were no memory for it."""
+
+    def __reduce__(self) -> str:
+        raise MemoryError("no room for the result")
+
+
+def return_unsendable(index: int) -> object:
+    """Return what cannot be sent on the last rank."""
+    return Unsendable() if index == ranks.count() - 1 else index
+
+
+def catch_error(call: Callable[[], object]) -> str:
+    """Return the message of a call's error, after which the ranks still answer the next call."""
+    try:
+        ranks.compute_once(call)
+    except (InputError, MemoryError) as error:
+        return str(error)
+    return "no error"
+
+
 def is_same(parts: Sequence[object]) -> list[bool]:
     """Return whether the dataset of each part shows the container that its rank has open."""
     return compute_parts(shows_open_container, parts)
@@ -137,11 +172,12 @@ def main(container: str, output: str) -> None:
         flags = [PackedFlags(np.arange(11) == n) for n in range(n)]
         found["processes"] = ranks.compute_once(lambda: compute_parts(name_process, flags))
         found["is open"] = ranks.compute_once(lambda: is_same([dataset[:1]] * n), shared=shared)
-        try:
-            ranks.compute_once(lambda: compute_parts(fail_on_some, range(n)))
-        except InputError as error:
-            found["error"] = str(error)
-        found["errors"] = ranks.gather([found.get("error")])
+        calls = [
+            lambda: compute_parts(fail_on_some, range(n)),
+            lambda: compute_parts(type, [UnreadableByMain() for _ in range(n)]),
+            lambda: compute_parts(return_unsendable, range(n)),
+        ]
+        found["errors"] = ranks.gather([[catch_error(call) for call in calls]])
         if ranks.is_main():
             Path(output).write_text(json.dumps(found))
 

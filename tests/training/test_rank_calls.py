@@ -75,7 +75,7 @@ def test_ranks_find_what_one_process_finds(n: int, cohort: RepertoireDataset, al
     assert [len(flags) for flags in given] == [11] * n
     assert list(parts) == [1] * n  # a part of the work is not divided again
     assert found["is open"] == [True] * n
-    assert found["errors"] == ["part 1 is damaged"] * n
+    assert found["errors"] == [["part 1 is damaged", "no room on rank 0", "no room for the result"]] * n
 
 
 def test_one_process_computes_the_only_part(cohort: RepertoireDataset) -> None:

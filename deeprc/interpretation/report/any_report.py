@@ -92,7 +92,7 @@ def write_any_report(
         if whole is not None:
             for name, given in (("database", databases), ("scheduler", scheduler)):
                 if given:
-                    raise InputError(f"{folders[0]}: only the report of a run takes it; leave out `{name}`")
+                    raise InputError(f"{folders[0]}: `{name}` is only for the report of a run; leave it out")
             whole(folders[0], output)
             return Report(Path(output))
         assert cohort is not None
