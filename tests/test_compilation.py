@@ -19,11 +19,11 @@ NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no
 
 PROGRAM = """
 import os
-from deeprc.datasets.counters import word
+from deeprc.datasets.counters import draw_word
 from numba import uint64
-word(uint64(1), uint64(2))
-print(word._cache.cache_path and os.path.dirname(word._cache.cache_path))
-print(sum(word.stats.cache_hits.values()))
+draw_word(uint64(1), uint64(2))
+print(draw_word._cache.cache_path and os.path.dirname(draw_word._cache.cache_path))
+print(sum(draw_word.stats.cache_hits.values()))
 """
 
 
@@ -71,7 +71,7 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
 
 def test_compilation_is_announced_once(installed: Path) -> None:
     logging = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
-    program = f"{logging}{PROGRAM}from deeprc.datasets.counters import uniform; uniform(uint64(1), uint64(2))"
+    program = f"{logging}{PROGRAM}from deeprc.datasets.counters import draw_uniform; draw_uniform(uint64(1), uint64(2))"
     said = "compiling functions for this processor, up to a minute in all; later runs find them compiled\n"
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
 

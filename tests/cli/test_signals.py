@@ -52,7 +52,7 @@ def go_on_for_ever():
 """
 
 LIGHT = """
-with ending_by_signals():
+with handle_signals():
     try: go_on_for_ever()
     finally: print("cleaned up")
 """

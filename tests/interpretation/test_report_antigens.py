@@ -41,5 +41,5 @@ def test_known_antigens(
 
 def test_only_runs_are_compared_with_databases(tmp_path: Path) -> None:
     (tmp_path / "benchmark.yaml").write_text("format: deeprc-benchmark\n")
-    with pytest.raises(InputError, match="takes databases"):
+    with pytest.raises(InputError, match="`database` is only for the report of a run; leave it out"):
         deeprc.report(tmp_path, output=tmp_path / "a.html", databases=["b.tsv"])

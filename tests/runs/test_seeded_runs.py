@@ -18,8 +18,7 @@ from deeprc.runs.experiment import train_run
 from deeprc.runs.run import load_run
 from deeprc.runs.run_settings import read_settings
 from deeprc.tasks import parse_tasks
-from deeprc.training import motif_start
-from deeprc.training import trainer as trainer_module
+from deeprc.training import confirmation, motif_start
 from tests.conftest import motif, random_sequences, write_cohort
 
 CONFIG = load_config("deeprc", ["n_updates=4", "evaluate_every=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"])
@@ -83,7 +82,7 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
 
 def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     doubtful = motif("WWHW", p_value=0.2)
-    monkeypatch.setattr(trainer_module, "find_start_motifs", lambda *args, **options: [doubtful])
+    monkeypatch.setattr(confirmation, "find_start_motifs", lambda *args, **options: [doubtful])
     output = tmp_path / "run"
     settings = ["n_updates=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
     path = written(tmp_path / "a", None)
