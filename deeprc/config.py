@@ -242,6 +242,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
     """
     settings = _read_yaml(name)
     problems: list[str] = []
+    doubtful: set[str] = set()
     if not isinstance(overrides, Mapping):
         problems += [f"{text!r}: expected key=value" for text in overrides if "=" not in text]
         pairs = (text.split("=", 1) for text in overrides if "=" in text)
@@ -250,9 +251,10 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
         section, _, bare = key.rpartition(".")
         if _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
             problems.append(_unknown_key(key))
+            doubtful.update(_find_similar_key(key))
         else:
             settings.setdefault(_SECTION_OF[bare], {})[bare] = value
-    return _build(settings, problems, source=str(name))
+    return _build(settings, problems, doubtful, source=str(name))
 
 
 def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
@@ -262,7 +264,7 @@ def config_from_mapping(settings: Mapping[str, Any], *, source: str) -> Config:
     """
     given = {name: part for name, part in settings.items() if isinstance(part, Mapping)}
     complete = {name: {**_BEFORE[name], **part} for name, part in given.items() if name in _BEFORE}
-    return _build({**settings, **complete}, [], source=source)
+    return _build({**settings, **complete}, [], set(), source=source)
 
 
 def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
@@ -280,11 +282,14 @@ def _read_yaml(name: str | Path) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> Config:
+def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str], *, source: str) -> Config:
+    """Return the configuration; raise an InputError with all problems.
+
+    `doubtful` are the keys whose value is invalid or may be meant by a misspelt key. They get the default, which is not
+    compared with other values.
+    """
     built: dict[str, Any] = {}
-    invalid: set[str] = set()  # keys whose value cannot be used, in whose place `config` has the default
     unknown = sorted(settings.keys() - SECTIONS.keys())
-    may_be_misspelt = bool(problems or unknown)  # then `config` has a default where a value may be meant
     problems += [f"unknown section {name!r}; expected {', '.join(SECTIONS)}" for name in unknown]
     for name, section in SECTIONS.items():
         if not isinstance(settings.get(name, {}), Mapping):
@@ -297,18 +302,18 @@ def _build(settings: Mapping[str, Any], problems: list[str], *, source: str) -> 
         for key, value in settings.get(name, {}).items():
             if key not in known:
                 problems.append(_unknown_key(f"{name}.{key}"))
-                may_be_misspelt = True
+                doubtful.update(_find_similar_key(key))
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:
                 problems.append(f"{name}.{key}: {problem}, found {abbreviate(value)}")
-                invalid.add(key)
+                doubtful.add(key)
             else:
                 values[key] = converted
         built[name] = values
     config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
-    if not may_be_misspelt:
-        problems += [message for keys, message in _contradictions(config) if not invalid.intersection(keys)]
+    if not unknown:
+        problems += [message for keys, message in _contradictions(config) if not doubtful.intersection(keys)]
     if not problems:
         return config
     raise InputError(f"configuration {source}: " + "; ".join(problems))
@@ -345,8 +350,13 @@ def _override_value(text: str) -> Any:
     return text if ":" in text else value
 
 
+def _find_similar_key(key: str) -> list[str]:
+    """Return the known key that is most similar to an unknown one, or nothing if none is similar."""
+    return difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
+
+
 def _unknown_key(key: str) -> str:
-    near = difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
+    near = _find_similar_key(key)
     return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
