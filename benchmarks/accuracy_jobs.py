@@ -191,7 +191,7 @@ class Job:
     index
         Index among the jobs of the caller.
     entry, source, fold
-        What is measured.
+        Method, cohort and index of the test fold.
     device
         Name of the device.
     container

@@ -24,7 +24,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import track
-from deeprc.rank_calls import compute_parts, count_parts, split_by_size
+from deeprc.rank_calls import compute_parts, divide_repertoires
 
 __all__ = ["count_distinct", "count_distinct_in_all", "has_merged_clones", "sum_clone_abundances"]
 
@@ -60,8 +60,8 @@ def count_distinct(repertoire: Repertoire, fields: Collection[str], hashes: NDAr
 
 def count_distinct_in_all(dataset: RepertoireDataset, fields: Collection[str]) -> dict[str, NDArray[np.int64]]:
     """Return the number of different clones in each repertoire, (B,), as `counts`; ranks divide the repertoires."""
-    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
-    return {"counts": np.concatenate(compute_parts(partial(_count_part, fields=fields), parts))}
+    found = compute_parts(partial(_count_part, fields=fields), divide_repertoires(dataset))
+    return {"counts": np.concatenate(found)}
 
 
 def _count_part(dataset: RepertoireDataset, fields: Collection[str]) -> NDArray[np.int64]:

@@ -17,12 +17,12 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.errors import InputError
 from deeprc.progress import open_step, track
-from deeprc.rank_calls import compute_parts, count_parts, split_by_size
+from deeprc.rank_calls import compute_parts, count_parts, divide_repertoires
 
 __all__ = ["compute_kmer_frequencies", "compute_kmer_matrix", "count_genes"]
 
 _MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
-_AT_ONCE = 32  # number of repertoires whose counts a rank sends in one message
+_AT_ONCE = 32  # number of repertoires that a rank counts, and whose counts it sends in one message
 _MIN_DIVIDED = 100_000  # sequences of a repertoire, on average, below which ranks send counts no faster than one counts
 
 
@@ -95,25 +95,20 @@ def _count_repertoire_kmers(repertoire: Repertoire, kmer_offsets: Sequence[int],
 
 
 def _count_dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
-    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    n_parts = count_parts()
-    if n_parts == 1 or dataset.n_sequences.sum() < _MIN_DIVIDED * len(dataset):
-        for row, repertoire in zip(counts, track(dataset, "counting k-mers", len(dataset)), strict=True):
-            row[:] = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
-        return {"counts": counts}
     work = partial(_count_part, kmer_offsets=tuple(kmer_offsets), weighted=weighted)
+    n_parts = count_parts() if dataset.n_sequences.sum() >= _MIN_DIVIDED * len(dataset) else 1
+    counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
     with open_step("counting k-mers", len(dataset)) as step:
         for start in range(0, len(dataset), _AT_ONCE * n_parts):
             some = dataset[start : start + _AT_ONCE * n_parts]
-            rows = split_by_size(some.n_sequences, n_parts)
-            for own, of_part in zip(rows, compute_parts(work, [some[own] for own in rows]), strict=True):
-                counts[start:][own] = of_part
+            found = [work(some)] if n_parts == 1 else compute_parts(work, divide_repertoires(some))
+            counts[start : start + len(some)] = np.concatenate(found)
             step.advance(len(some))
     return {"counts": counts}
 
 
 def _count_part(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.float32]:
-    """Return the counts of the k-mers in some repertoires, (B, M), on one of the ranks."""
+    """Return the counts of the k-mers in some repertoires, (B, M)."""
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
     for row, repertoire in zip(counts, dataset, strict=True):
         row[:] = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PackedFlags", "calling", "compute_parts", "count_parts", "split_by_size"]
+from deeprc.datasets.dataset import RepertoireDataset
+
+__all__ = ["PackedFlags", "calling", "compute_parts", "count_parts", "divide_repertoires", "split_by_size"]
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -71,3 +73,8 @@ def split_by_size(sizes: NDArray[np.int64], n_parts: int) -> list[slice]:
     middles = np.cumsum(sizes) - np.asarray(sizes) / 2
     bounds = np.searchsorted(middles, np.sum(sizes) * np.arange(1, n_parts) / n_parts).tolist()
     return [slice(start, stop) for start, stop in zip([0, *bounds], [*bounds, len(sizes)], strict=True)]
+
+
+def divide_repertoires(dataset: RepertoireDataset) -> list[RepertoireDataset]:
+    """Return `count_parts()` parts of a dataset, in its order; they have similar numbers of sequences."""
+    return [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]

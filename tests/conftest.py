@@ -11,10 +11,12 @@ import gc
 import hashlib
 import importlib
 import logging
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numba
 import numpy as np
@@ -35,6 +37,7 @@ from deeprc.training.state import TrainingState
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less
 
 TOYS = Path(__file__).parent / "toys"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def pytest_configure() -> None:
@@ -162,6 +165,19 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(TOYS))
     monkeypatch.setenv("PYTHONPATH", str(TOYS))
     return importlib.import_module("toy_methods")
+
+
+@pytest.fixture
+def accuracy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The script `benchmarks/accuracy.py` as a module."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    before = set(sys.modules)
+    import accuracy
+
+    yield accuracy
+    for name in set(sys.modules) - before:
+        if name == "common" or name.startswith("accuracy"):
+            del sys.modules[name]
 
 
 @pytest.fixture

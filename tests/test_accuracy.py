@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,10 @@ from deeprc.tasks import parse_tasks
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences, write_cohort
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1"]
 BRIEF = ["n_updates=4", "evaluate_every=2", "n_sequences=50"]
 FAST = ["--methods", "known-motif,svm,burden"]
 Call = Callable[..., Any]
-
-
-@pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    import accuracy
-
-    yield accuracy
-    for name in set(sys.modules) - before:
-        if name == "common" or name.startswith("accuracy"):
-            del sys.modules[name]
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,21 +16,7 @@ from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1", "witness_rate=0.02"]
-
-
-@pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The script as a module."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    import accuracy
-
-    yield accuracy
-    for name in set(sys.modules) - before:
-        if name == "common" or name.startswith("accuracy"):
-            del sys.modules[name]
 
 
 def test_a_cohort_that_was_used_can_be_sent(accuracy: Any, tmp_path: Path) -> None:

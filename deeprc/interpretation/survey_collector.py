@@ -72,7 +72,7 @@ class SurveyCollector:
     Parameters
     ----------
     plan
-        What is collected.
+        Directions, numbers and kinds of the collected values.
 
     Attributes
     ----------

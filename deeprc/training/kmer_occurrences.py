@@ -19,7 +19,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
-from deeprc.rank_calls import PackedFlags, compute_parts, count_parts, split_by_size
+from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
@@ -97,7 +97,7 @@ def find_occurrences(
         Largest number of occurrences of all k-mers together; None is ten million.
     """
     kmers = _Kmers(patterns, pattern, code)
-    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
+    parts = divide_repertoires(dataset)
     found = compute_parts(partial(_count_part, kmers), parts)
     total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(code), np.int64))
     looked_for = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
@@ -199,8 +199,7 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
 
 def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
     """Return whether each sequence of all repertoires has a k-mer."""
-    parts = [dataset[rows] for rows in split_by_size(dataset.n_sequences, count_parts())]
-    found = compute_parts(partial(_mark_part, tuple(kmer_offsets), code), parts)
+    found = compute_parts(partial(_mark_part, tuple(kmer_offsets), code), divide_repertoires(dataset))
     return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])
 
 
