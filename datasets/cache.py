@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.container_check import cache_folder, make_cache_folder, read_cached_json
-from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
@@ -149,18 +149,10 @@ def digest_repertoires(dataset: RepertoireDataset) -> list[str]:
 
     def compute(whole: RepertoireDataset) -> Arrays:
         repertoires = track(whole, "hashing repertoires", len(whole))
-        return {"digests": np.array([_hash_repertoire(repertoire) for repertoire in repertoires], "S32")}
+        return {"digests": np.array([repertoire.digest_with_genes() for repertoire in repertoires], "S32")}
 
     digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.rows]]
-
-
-def _hash_repertoire(repertoire: Repertoire) -> str:
-    content = hashlib.blake2b(repertoire.digest().encode(), digest_size=16)
-    for genes in repertoire.genes.values():
-        names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in genes.vocabulary]
-        content.update(np.array(names, "V8")[genes.codes].data)
-    return content.hexdigest()
 
 
 def _hash_container(container: StoredContainer) -> str:

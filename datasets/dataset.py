@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,14 @@ class Repertoire:
         if (self.start, self.stop) not in known:
             known[self.start, self.stop] = self.sequences.digest()
         return known[self.start, self.stop]
+
+    def digest_with_genes(self) -> str:
+        """Return a hash of the sequences, their counts and their genes by name, as hexadecimal text."""
+        content = hashlib.blake2b(self.digest().encode(), digest_size=16)
+        for calls in self.genes.values():
+            names = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in calls.vocabulary]
+            content.update(np.array(names, "V8")[calls.codes].data)
+        return content.hexdigest()
 
     def to_frame(self, rows: ArrayLike | None = None) -> pd.DataFrame:
         """Return `columns` as a table."""

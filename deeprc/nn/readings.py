@@ -16,6 +16,7 @@ Letters: N sequences of one repertoire, B repertoires, Q readings, T outputs.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 
-__all__ = ["Reading", "ReadingScores", "Readings", "to_array"]
+__all__ = ["Reading", "ReadingScores", "Readings", "identify_repertoires", "to_array"]
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +96,8 @@ class Readings(nn.Module):
     """The readings of a network, with their gains and the cross-fitted scores of the repertoires they learned from.
 
     A repertoire from which the readings learned gets its cross-fitted scores in training and in every prediction. It is
-    recognised by the digest of its content.
+    recognised by the digest of its content. Genes belong to the content only where repertoires from which the readings
+    learned differ in nothing else, so that a repertoire is also recognised if it is processed anew, without genes.
 
     Parameters
     ----------
@@ -104,7 +106,7 @@ class Readings(nn.Module):
     n_outputs
         Number of outputs, T.
     digests
-        Digests of the K different repertoires from which the readings learned, see `Repertoire.digest`.
+        Digests of the K different repertoires from which the readings learned, see `identify_repertoires`.
 
     Attributes
     ----------
@@ -137,7 +139,7 @@ class Readings(nn.Module):
     @torch.no_grad()
     def store_known_scores(self, dataset: RepertoireDataset, scores: Floats) -> None:
         """Store the cross-fitted scores, (B, Q, T), of the repertoires from which the readings learned."""
-        at = [self._index_of[repertoire.digest()] for repertoire in dataset]
+        at = [self._find(repertoire) for repertoire in dataset]
         self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
         self.known_scores[at] = torch.from_numpy(scores).to(self.known_scores)
 
@@ -166,13 +168,30 @@ class Readings(nn.Module):
         """Return the cross-fitted scores of a repertoire, (Q, T); None if the readings did not learn from it."""
         if not bool((self.known_sizes == len(repertoire)).any()):
             return None  # no known repertoire has this size, so no digest is computed
-        index = self._index_of.get(repertoire.digest())
+        index = self._find(repertoire)
         return None if index is None else to_array(self.known_scores[index]).astype(np.float64)
+
+    def _find(self, repertoire: Repertoire) -> int | None:
+        """Return the index of a repertoire among those from which the readings learned; None if it is another one."""
+        index = self._index_of.get(repertoire.digest())
+        return self._index_of.get(repertoire.digest_with_genes()) if index is None else index
 
     def check(self, where: str) -> None:
         """Raise InputError if buffers, read from a file, have numbers with which compiled code would crash."""
         for reading in self:
             reading.check(f"{where}: readings: {reading.name}")
+
+
+def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
+    """Return a digest of each repertoire, (B,): with genes if it differs from another repertoire in genes alone."""
+    digests = [repertoire.digest() for repertoire in dataset]
+    occurrences = Counter(digests)
+    with_genes = [
+        repertoire.digest_with_genes() if occurrences[digest] > 1 else ""
+        for repertoire, digest in zip(dataset, digests, strict=True)
+    ]
+    variants = Counter(digest for digest, _ in set(zip(digests, with_genes, strict=True)))
+    return [full if variants[digest] > 1 else digest for digest, full in zip(digests, with_genes, strict=True)]
 
 
 class ReadingScores:

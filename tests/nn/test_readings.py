@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.alphabet import encode_many
+from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.sequences import Sequences
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import combine_scores, score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import Reading, ReadingScores
+from deeprc.nn.readings import Reading, ReadingScores, identify_repertoires
 from tests.conftest import write_cohort
 from tests.nn.share_reading import ShareReading
 
@@ -25,6 +31,17 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     repertoires = [["CASSW", "CASSF", "CASRF", "CAAAF"], ["WWWW", "CAWF"], ["CASSF", "CATTF", "CVVVF"], []]
     path = tmp_path_factory.mktemp("few") / "few.h5"
     return write_cohort(path, repertoires, pd.DataFrame({"status": ["a", "b", "a", "b"]}))
+
+
+def write_genes(path: Path, repertoires: list[list[str]], genes: list[list[str]] | None) -> RepertoireDataset:
+    """Write repertoires with these V genes, or without any; every sequence was seen once."""
+    with ContainerWriter(path) as writer:
+        for number, sequences in enumerate(repertoires):
+            residues, offsets = encode_many(sequences)
+            calls = {} if genes is None else {"v_call": Categorical.encode(genes[number])}
+            writer.append(f"rep.{number}", Sequences(residues, offsets, np.ones(len(sequences), np.uint32), **calls))
+        writer.finish(pd.DataFrame({"status": ["a", "b", "a", "b", "a"]}), source="a test")
+    return open_dataset(path)
 
 
 def network_with(readings: list[Reading], n_outputs: int = 2) -> DeepRC:
@@ -86,6 +103,27 @@ def test_repertoires_that_readings_learned_from_keep_their_cross_fitted_scores(f
     np.testing.assert_allclose(through, [[2.0, 2.5], [2.0, 2.5]])  # both hold the residue
     first = score_sequences(inference, 0).through_readings["composition"]
     np.testing.assert_allclose(first.sum(axis=0), [0.0, 1.25])
+
+
+def test_repertoires_that_differ_in_genes_alone_keep_their_own_scores(tmp_path: Path) -> None:
+    """The first two differ in the second V gene; the third has the sequences of the fourth, and the same genes."""
+    repertoires = [["CASSW", "CASSF"]] * 2 + [["CAWF"]] * 2 + [["CASSF"]]
+    dataset = write_genes(tmp_path / "genes.h5", repertoires, [["V2", "V3"], ["V2", "V5"], ["V2"], ["V2"], ["V9"]])
+    plain = [repertoire.digest() for repertoire in dataset]
+    names = identify_repertoires(dataset)
+    assert plain[0] == plain[1]
+    assert names == [dataset[0].digest_with_genes(), dataset[1].digest_with_genes(), *plain[2:]]
+    assert len(set(names)) == 4
+    network = network_with([])
+    network.attach_readings([ShareReading(LETTER, OFFSET)], sorted(set(names)))
+    assert network.readings is not None
+    scores = np.arange(5.0)[:, None, None] + [[[0.0, 0.5]]]
+    scores[3] = scores[2]
+    network.readings.store_known_scores(dataset, scores)
+    np.testing.assert_array_equal([network.readings.score(repertoire) for repertoire in dataset], scores)
+    bare = write_genes(tmp_path / "bare.h5", repertoires, None)
+    assert network.readings.score(bare[4]).tolist() == [[4.0, 4.5]]  # known without its gene
+    assert network.readings.score(bare[0]).tolist() == [[0.25, 1.5]]  # one of two, so it counts as new
 
 
 def test_contributions_through_readings_sum_to_what_they_add(few: RepertoireDataset) -> None:
