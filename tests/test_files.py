@@ -280,7 +280,6 @@ DOORS = {
     "datasets/readers/original_hdf5.py": "files found by `find_files`, which are regular",
     "datasets/readers/text.py": "the door of tables",
     "datasets/simulation/lstm_model.py": "after `check_regular_file`",
-    "datasets/simulation/lstm_product.py": "Linux's own /proc",
     "datasets/simulation/recipe.py": "the package's own recipes",
     "datasets/workbook.py": "the door of workbooks",
 }

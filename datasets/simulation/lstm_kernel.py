@@ -2,7 +2,6 @@
 
 A sequence depends on the weights, its key and its row alone: every sum has one order, nothing is contracted or
 reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
-reassociated (no fastmath), and the exponential and the hyperbolic tangent are made of additions, multiplications and
 divisions in float32, which IEEE 754 defines to the last bit; no mathematical library is called. So the result depends
 neither on the number of threads, nor on the other sequences of a batch, nor on the width of the processor's vectors.
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.compilation import njit
+from deeprc.nn.layers_cpu import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 from deeprc.nn.motif_convolution.cpu import (
     AHEAD,
     BLOCKS,
@@ -31,13 +32,12 @@ from deeprc.nn.motif_convolution.cpu import (
     add_windows,
     best_windows,
     convolution_tables,
-    fetch_ahead,
     gradient_buffers,
     sum_buffers,
 )
 from deeprc.nn.motif_convolution.tables import find_rows_in_use, window_dtype
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
-from deeprc.nn.vectors import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
+from deeprc.vectors import prefetch
 
 __all__ = ["NetworkWeights", "attend", "score"]
 
@@ -331,7 +331,7 @@ def _forward(
         for tile in range(len(tables.residues)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(first, last):
-                fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
+                prefetch(residues, starts[min(n + AHEAD, N - 1)])
                 best = (values[n] if keep else of_block[n - first])[kernels]
                 rows = tables.positions[tile, tables.first_row[lengths[n]] :]
                 at = window[n, kernels] if keep_all else nowhere
@@ -378,7 +378,7 @@ def _backward(
         of_biases, of_queries, of_layers = bias_gradient[block], query_gradient[block], layer_gradient[block]
         of_residues, of_positions = residue_gradient[block], position_gradient[block]
         for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-            fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
+            prefetch(residues, starts[min(n + AHEAD, N - 1)])
             keys = activations[n_layers - 1, n] if n_layers else values[n]
             for tile in range(len(queries)):
                 units = slice(tile * TILE, (tile + 1) * TILE)

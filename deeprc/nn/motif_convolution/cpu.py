@@ -8,16 +8,12 @@ Letters: N sequences, L positions, K kernel width, D kernels, R residues, C bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import types, uint64
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
@@ -26,6 +22,7 @@ from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.motif_convolution.tables import find_rows_in_use, kernel_gradient, position_table, window_dtype
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
+from deeprc.vectors import fill, load, multiply_add, prefetch, select, store
 
 __all__ = [
     "AHEAD",
@@ -35,7 +32,6 @@ __all__ = [
     "add_windows",
     "best_windows",
     "convolution_tables",
-    "fetch_ahead",
     "forward",
     "gradient_buffers",
     "scale_gradients",
@@ -49,6 +45,7 @@ AHEAD = 16
 """Number of sequences by which the fetching of residues is ahead of their use."""
 BLOCKS = 16
 """Number of blocks of sequences for sums. It is fixed, so that results do not depend on the number of threads."""
+_N_AMINO_ACIDS = np.uint64(N_AMINO_ACIDS)
 _Array = NDArray[Any]
 
 
@@ -148,102 +145,31 @@ def _numpy(tensor: Tensor) -> _Array:
     return tensor.detach().contiguous().numpy()
 
 
-@intrinsic
-def fetch_ahead(_: Any, residues: Any, start: Any) -> tuple[Any, Callable[..., Any]]:
-    """Fetch the residues of a later sequence into the cache, because sampled sequences lie anywhere in memory."""
-
-    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, build, arguments[0])
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        prefetch = cgutils.get_or_insert_function(
-            build.module, ir.FunctionType(ir.VoidType(), [pointer, number, number, number]), "llvm.prefetch.p0i8"
-        )
-        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
-        build.call(prefetch, [build.bitcast(build.gep(array.data, [arguments[1]]), pointer), read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(residues, start), generate
-
-
-@intrinsic
+@njit(nogil=True, inline="always")
 def best_windows(
-    _: Any, sequences: Any, n: Any, table: Any, position_rows: Any, maximum: Any, window: Any
-) -> tuple[Any, Callable[..., Any]]:
+    sequences: BatchArrays, n: int, table: _Array, position_rows: _Array, maximum: _Array, window: _Array
+) -> None:
     """Write the maxima and their first windows for sequence n and one tile of kernels.
 
-    The code uses LLVM vectors of `TILE` numbers, which numba cannot express. For each window p it computes
+    For each window p, the values of the kernels are
 
-        value = residue_scale[n] * sum_j table[j, residues[starts[n] + p + j]] + position_scale[n] * position_rows[p]
+        residue_scale[n] * sum_j table[j, residues[starts[n] + p + j]] + position_scale[n] * position_rows[p].
 
-    and keeps value and p if value exceeds the maximum so far. A maximum of NaN stays. Arrays: table (K, 20, TILE),
-    position_rows (L, TILE), maximum and window (TILE,).
+    A maximum of NaN stays. Arrays: table (K, 20, TILE), position_rows (L, TILE), maximum and window (TILE,).
     """
-    number, index = ir.IntType(64), ir.IntType(32)
-
-    def generate(context: Any, build: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        value_type = context.get_value_type(table.dtype)
-        values, places = ir.VectorType(value_type, TILE), ir.VectorType(index, TILE)
-        contract = ["contract"]
-
-        def array(at: int) -> Any:
-            return context.make_array(signature.args[at])(context, build, arguments[at])
-
-        def column(name: str) -> tuple[Any, Any]:
-            at = sequences.fields.index(name)
-            value = build.extract_value(arguments[0], at)
-            return sequences.types[at], context.make_array(sequences.types[at])(context, build, value)
-
-        def number_of_sequence(name: str) -> Any:
-            array_type, values_of_all = column(name)
-            return build.load(cgutils.get_item_pointer(context, build, array_type, values_of_all, [arguments[1]]))
-
-        def broadcast(scalar: Any, vector: ir.VectorType) -> Any:
-            nothing = ir.Constant(vector, ir.Undefined)
-            one = build.insert_element(nothing, scalar, ir.Constant(index, 0))
-            return build.shuffle_vector(one, nothing, ir.Constant(places, [0] * TILE))
-
-        def vector_at(pointer: Any, row: Any, vector: ir.VectorType) -> Any:
-            first = build.gep(pointer, [build.mul(row, ir.Constant(number, TILE))])
-            return build.bitcast(first, vector.as_pointer())
-
-        def load_row(pointer: Any, row: Any) -> Any:
-            return build.load(vector_at(pointer, row, values), align=table.dtype.bitwidth // 8)
-
-        sequence = build.gep(column("residues")[1].data, [number_of_sequence("starts")])
-        end = number_of_sequence("lengths")
-        kernels, positions = array(2), array(3).data
-        kernel_size = build.extract_value(kernels.shape, 0)
-        scales = (number_of_sequence(name) for name in ("residue_scale", "position_scale"))
-        of_residues, of_positions = (broadcast(scale, values) for scale in scales)
-        best = cgutils.alloca_once_value(build, ir.Constant(values, [float("-inf")] * TILE))
-        best_at = cgutils.alloca_once_value(build, ir.Constant(places, [0] * TILE))
-        total = cgutils.alloca_once(build, values)
-        with cgutils.for_range(build, end) as windows:
-            p = windows.index
-            left = build.sub(end, p)
-            here = build.gep(sequence, [p])
-            build.store(ir.Constant(values, [0.0] * TILE), total)
-            with cgutils.for_range(
-                build, build.select(build.icmp_signed("<", left, kernel_size), left, kernel_size)
-            ) as w:
-                residue = build.zext(build.load(build.gep(here, [w.index])), number)
-                row = build.add(build.mul(w.index, ir.Constant(number, N_AMINO_ACIDS)), residue)
-                build.store(build.fadd(build.load(total), load_row(kernels.data, row)), total)
-            positional = build.fmul(of_positions, load_row(positions, p), flags=contract)
-            value = build.fadd(build.fmul(of_residues, build.load(total), flags=contract), positional, flags=contract)
-            so_far = build.load(best)
-            better = build.and_(build.fcmp_unordered(">", value, so_far), build.fcmp_ordered("ord", so_far, so_far))
-            build.store(build.select(better, value, so_far), best)
-            p_everywhere = broadcast(build.trunc(p, index), places)
-            build.store(build.select(better, p_everywhere, build.load(best_at)), best_at)
-        zero = ir.Constant(number, 0)
-        build.store(build.load(best), vector_at(array(4).data, zero, values), align=table.dtype.bitwidth // 8)
-        stored = ir.VectorType(context.get_value_type(window.dtype), TILE)
-        narrow = build.load(best_at) if stored == places else build.trunc(build.load(best_at), stored)
-        build.store(narrow, vector_at(array(5).data, zero, stored), align=window.dtype.bitwidth // 8)
-        return context.get_dummy_value()
-
-    return types.void(sequences, n, table, position_rows, maximum, window), generate
+    residues, first, length = sequences.residues, uint64(sequences.starts[n]), uint64(sequences.lengths[n])
+    residue_scale, position_scale = sequences.residue_scale[n], sequences.position_scale[n]
+    kernel_size = uint64(len(table))
+    best, best_at = fill(table.dtype.type(-np.inf), TILE), fill(np.int32(0), TILE)
+    for p in range(length):
+        total = fill(table.dtype.type(0), TILE)
+        for j in range(min(kernel_size, length - p)):
+            total += load(table, j * _N_AMINO_ACIDS + residues[first + p + j], TILE)
+        value = multiply_add(residue_scale, total, position_scale * load(position_rows, p, TILE))
+        is_better = ~(value <= best) & (best == best)  # also if the value is NaN, and not the best so far
+        best, best_at = select(is_better, value, best), select(is_better, p, best_at)
+    store(best, maximum, 0)
+    store(best_at, window, 0)
 
 
 @njit(parallel=True, nogil=True)
@@ -254,7 +180,7 @@ def _forward(sequences: BatchArrays, tables: ConvolutionTables, maximum: _Array,
         for tile in range(len(tables.residues)):
             kernels = slice(tile * TILE, (tile + 1) * TILE)
             for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-                fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
+                prefetch(residues, starts[min(n + AHEAD, N - 1)])
                 position_rows = tables.positions[tile, tables.first_row[lengths[n]] :]
                 best, at = maximum[n, kernels], window[n, kernels]
                 best_windows(sequences, n, tables.residues[tile], position_rows, best, at)
@@ -276,7 +202,7 @@ def _backward(
     for block in numba.prange(BLOCKS):
         scratch = np.empty(sequences.max_length + K, np.uint64)
         for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-            fetch_ahead(residues, starts[min(n + AHEAD, N - 1)])
+            prefetch(residues, starts[min(n + AHEAD, N - 1)])
             row, of_residues, of_positions = first_row[lengths[n]], residue_gradient[block], position_gradient[block]
             add_windows(sequences, n, window[n], gradient[n], row, scratch, of_residues, of_positions)
 

@@ -1,0 +1,103 @@
+"""Layers of a few units for functions that numba compiles: TILE units at a time, in a vector; numbers are float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import uint64
+from numpy.typing import NDArray
+
+from deeprc.compilation import njit
+from deeprc.nn.motif_convolution.cpu import TILE
+from deeprc.vectors import bits_to_float, fill, load, multiply_add, select, store, to_float, to_int
+
+__all__ = ["add_outer_product", "add_row", "linear_layer", "selu_gradient", "selu_layer", "selu_row"]
+
+_ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805  # constants of SELU
+_LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
+_LOWEST = -87.0  # its exponential is about the smallest float32 of full precision
+
+_ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)  # numba omits the code for negative indices
+_Array = NDArray[Any]
+_Vector = Any  # TILE numbers
+
+
+@njit(nogil=True, forceinline=True)
+def _selu(x: _Vector) -> _Vector:
+    """Return SELU of a vector, to the last bit or two.
+
+    exp(x) - 1 = 2^n q + (2^n - 1), where n is x / ln 2 rounded and q = exp(r) - 1 a polynomial of the small rest r.
+    """
+    low = select(x < 0.0, x, 0.0)
+    low = select(low > _LOWEST, low, _LOWEST)
+    n = to_int(low * _LOG2_E - 0.5)  # `low` is not positive: subtracting one half and cutting off rounds it
+    n_float = to_float(n)
+    rest = multiply_add(n_float, -_LN_2_HIGH, low)
+    rest = multiply_add(n_float, -_LN_2_LOW, rest)
+    q = multiply_add(rest, 1 / 5040, 1 / 720)
+    q = multiply_add(q, rest, 1 / 120)
+    q = multiply_add(q, rest, 1 / 24)
+    q = multiply_add(q, rest, 1 / 6)
+    q = multiply_add(q, rest, 1 / 2)
+    q = multiply_add(q, rest, 1.0) * rest
+    power = bits_to_float((n + 127) << 23)
+    below = multiply_add(power, q, power - 1.0)
+    return select(x < 0.0, below * (_SCALE * _ALPHA), x * _SCALE)  # NaN stays NaN
+
+
+@njit(nogil=True, forceinline=True)
+def _add_weighted_rows(start: _Vector, inputs: _Array, n_in: int, weight: _Array) -> _Vector:
+    """Return start + the sum of inputs[i] weight[i] over i < n_in.
+
+    Even and odd i have separate sums, so that an addition need not wait for the one before.
+    """
+    even, odd = start, fill(np.float32(0), TILE)
+    for i in range(_ZERO, uint64(n_in) & ~_ONE, _TWO):
+        even = multiply_add(inputs[i], load(weight, i, TILE), even)
+        odd = multiply_add(inputs[i + _ONE], load(weight, i + _ONE, TILE), odd)
+    if n_in % 2:
+        even = multiply_add(inputs[n_in - 1], load(weight, n_in - 1, TILE), even)
+    return even + odd
+
+
+@njit(nogil=True, inline="always")
+def selu_row(row: _Array, bias: _Array) -> None:
+    """Replace a row by SELU(row + bias), (TILE,) each."""
+    store(_selu(load(row, 0, TILE) + load(bias, 0, TILE)), row, 0)
+
+
+@njit(nogil=True, inline="always")
+def selu_layer(inputs: _Array, n_in: int, weight: _Array, bias: _Array, output: _Array) -> None:
+    """Write SELU(inputs weight + bias): inputs (n_in,), weight (n_in, TILE), bias and output (TILE,)."""
+    store(_selu(_add_weighted_rows(load(bias, 0, TILE), inputs, n_in, weight)), output, 0)
+
+
+@njit(nogil=True, inline="always")
+def linear_layer(inputs: _Array, n_in: int, weight: _Array, output: _Array) -> None:
+    """Write inputs weight: inputs (n_in,), weight (n_in, TILE), output (TILE,)."""
+    store(_add_weighted_rows(fill(np.float32(0), TILE), inputs, n_in, weight), output, 0)
+
+
+@njit(nogil=True, forceinline=True)
+def selu_gradient(gradient: _Array, activation: _Array, total: _Array) -> None:
+    """Replace the gradient of SELU's result by that of its argument, and add this to a total, (TILE,) each."""
+    result = load(activation, 0, TILE)
+    slope = select(result <= 0.0, result + _SCALE * _ALPHA, _SCALE)
+    of_argument = load(gradient, 0, TILE) * slope
+    store(of_argument, gradient, 0)
+    store(load(total, 0, TILE) + of_argument, total, 0)
+
+
+@njit(nogil=True, forceinline=True)
+def add_row(total: _Array, row: _Array) -> None:
+    """Add a row to a total, (TILE,) each."""
+    store(load(total, 0, TILE) + load(row, 0, TILE), total, 0)
+
+
+@njit(nogil=True, forceinline=True)
+def add_outer_product(inputs: _Array, n_in: int, row: _Array, total: _Array) -> None:
+    """Add inputs[i] row to total[i] for i < n_in: inputs (n_in,), row (TILE,), total (n_in, TILE)."""
+    factor = load(row, 0, TILE)
+    for i in range(uint64(n_in)):
+        store(multiply_add(inputs[i], factor, load(total, i, TILE)), total, i)
