@@ -145,8 +145,8 @@ def load(_: Any, array: Any, row: Any, length: Any) -> _Intrinsic:  # noqa: ARG0
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         kind = found.return_type
-        place, alignment = _find_row(context, build, found.args[0], *arguments[:2], kind.length)
-        return build.load(place, align=alignment)
+        pointer, alignment = _find_row(context, build, found.args[0], *arguments[:2], kind.length)
+        return build.load(pointer, align=alignment)
 
     return _Vector(array.dtype, length.literal_value)(array, types.intp, length), generate
 
@@ -159,9 +159,9 @@ def store(_: Any, vector: Any, array: Any, row: Any) -> _Intrinsic:  # noqa: ARG
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         value = arguments[0]
-        place, alignment = _find_row(context, build, found.args[1], *arguments[1:], found.args[0].length)
-        wanted = place.type.pointee
-        build.store(value if value.type == wanted else build.trunc(value, wanted), place, align=alignment)
+        pointer, alignment = _find_row(context, build, found.args[1], *arguments[1:], found.args[0].length)
+        wanted = pointer.type.pointee
+        build.store(value if value.type == wanted else build.trunc(value, wanted), pointer, align=alignment)
         return context.get_dummy_value()
 
     return types.void(vector, array, types.intp), generate
