@@ -122,7 +122,7 @@ class _Invert(AbstractTemplate):  # type: ignore[misc]  # numba has no types
         return signature(args[0], args[0]) if isinstance(args[0], _Vector) else None
 
 
-@lower_builtin(operator.invert, _Vector)  # type: ignore[untyped-decorator]  # numba has no types
+@lower_builtin(operator.invert, _Vector)
 def _invert(_context: Any, build: ir.IRBuilder, _signature: Any, arguments: Any) -> Any:
     return build.not_(arguments[0])
 
