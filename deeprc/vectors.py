@@ -23,6 +23,7 @@ from numba.core import cgutils, types
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, models, register_model
+from numba.types import unliteral
 
 __all__ = ["bits_to_float", "fill", "load", "multiply_add", "prefetch", "select", "store", "to_float", "to_int"]
 
@@ -30,7 +31,7 @@ _Intrinsic = tuple[Any, Callable[..., Any]] | None
 _LANE = ir.IntType(32)
 
 
-class _Vector(types.Type):  # type: ignore[misc]  # numba has no types
+class _Vector(types.Type):
     """The type of a vector in compiled code: the type of its numbers, and how many there are."""
 
     def __init__(self, dtype: Any, length: int) -> None:
@@ -145,7 +146,8 @@ def load(_: Any, array: Any, row: Any, length: Any) -> _Intrinsic:  # noqa: ARG0
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         kind = found.return_type
-        pointer, alignment = _find_row(context, build, found.args[0], *arguments[:2], kind.length)
+        array, row, _ = arguments
+        pointer, alignment = _find_row(context, build, found.args[0], array, row, kind.length)
         return build.load(pointer, align=alignment)
 
     return _Vector(array.dtype, length.literal_value)(array, types.intp, length), generate
@@ -158,8 +160,8 @@ def store(_: Any, vector: Any, array: Any, row: Any) -> _Intrinsic:  # noqa: ARG
         return None
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
-        value = arguments[0]
-        pointer, alignment = _find_row(context, build, found.args[1], *arguments[1:], found.args[0].length)
+        value, array, row = arguments
+        pointer, alignment = _find_row(context, build, found.args[1], array, row, found.args[0].length)
         wanted = pointer.type.pointee
         build.store(value if value.type == wanted else build.trunc(value, wanted), pointer, align=alignment)
         return context.get_dummy_value()
@@ -176,7 +178,7 @@ def fill(_: Any, number: Any, length: Any) -> _Intrinsic:
     def generate(_context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         return _repeat(build, arguments[0], found.return_type.length)
 
-    number = types.unliteral(number)
+    number = unliteral(number)
     return _Vector(number, length.literal_value)(number, length), generate
 
 
