@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.jobs import job_key
+from deeprc.benchmarking.jobs import make_job_key
 from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import SimulatedDataset
@@ -93,9 +93,9 @@ class Source:
     def digest(self) -> str:
         """Digest of everything that distinguishes the cohort from others."""
         if self.mapping is None:
-            return job_key(digest_container(self.dataset.container), self.target, self.group_by, self.test)
+            return make_job_key(digest_container(self.dataset.container), self.target, self.group_by, self.test)
         path = self.mapping["background"].get("path")
-        return job_key(self.mapping, None if path is None else _file_digest(Path(path)))
+        return make_job_key(self.mapping, None if path is None else _file_digest(Path(path)))
 
     @property
     def has_counts(self) -> bool:

@@ -250,7 +250,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
     for key, value in overrides.items():
         section, _, bare = key.rpartition(".")
         if _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
-            problems.append(_unknown_key(key))
+            problems.append(_describe_unknown_key(key))
             doubtful.update(_find_similar_key(key))
         else:
             settings.setdefault(_SECTION_OF[bare], {})[bare] = value
@@ -301,7 +301,7 @@ def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str],
         values: dict[str, Any] = {}
         for key, value in settings.get(name, {}).items():
             if key not in known:
-                problems.append(_unknown_key(f"{name}.{key}"))
+                problems.append(_describe_unknown_key(f"{name}.{key}"))
                 doubtful.update(_find_similar_key(key))
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
@@ -313,13 +313,13 @@ def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str],
         built[name] = values
     config = Config(NetworkConfig(**built["network"]), TrainingConfig(**built["training"]))
     if not unknown:
-        problems += [message for keys, message in _contradictions(config) if not doubtful.intersection(keys)]
+        problems += [message for keys, message in _find_contradictions(config) if not doubtful.intersection(keys)]
     if not problems:
         return config
     raise InputError(f"configuration {source}: " + "; ".join(problems))
 
 
-def _contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
+def _find_contradictions(config: Config) -> list[tuple[tuple[str, ...], str]]:
     """Return the keys and a message for each combination of values that is not possible, although each alone is."""
     problems: list[tuple[tuple[str, ...], str]] = []
     network, training = config.network, config.training
@@ -355,7 +355,7 @@ def _find_similar_key(key: str) -> list[str]:
     return difflib.get_close_matches(key.rpartition(".")[2], _SECTION_OF, n=1, cutoff=0.4)
 
 
-def _unknown_key(key: str) -> str:
+def _describe_unknown_key(key: str) -> str:
     near = _find_similar_key(key)
     return f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
 

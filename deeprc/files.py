@@ -304,7 +304,7 @@ def name_write_errors(path: Path) -> Iterator[None]:
         named = Path(os.path.realpath(os.fsdecode(given))) if isinstance(given, str | bytes) else None
         if named is not None and not _is_near(named, path):
             raise
-        if named is None and _error_code(error) not in WRITE_ERROR_CODES:
+        if named is None and _get_error_code(error) not in WRITE_ERROR_CODES:
             raise InputError(f"while writing {path}: {_describe_os_error(error)}") from error
         raise WriteError(path, _describe_os_error(error)) from error
     except WriteError as error:
@@ -327,11 +327,11 @@ def _hidden_prefix(place: Path) -> str:
 
 def _describe_os_error(error: OSError) -> str:
     """Return why a file could not be written, as the system says it, if the error code is known."""
-    code = _error_code(error)
+    code = _get_error_code(error)
     return os.strerror(code) if code else " ".join(str(error).split())
 
 
-def _error_code(error: OSError) -> int:
+def _get_error_code(error: OSError) -> int:
     """Return the error code of the system; 0 if it is not known."""
     known = re.search(r"(?:os error|errno =) (\d+)", str(error))  # messages of safetensors and HDF5
     return error.errno or int(known[1] if known else 0)

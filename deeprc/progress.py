@@ -156,7 +156,7 @@ _REPORTER: ContextVar[Reporter | None] = ContextVar("_REPORTER", default=None)
 _LINES = LogLines()
 
 
-def _reporter() -> Reporter:
+def _get_reporter() -> Reporter:
     """Return the current reporter: the one that `use_reporter` has set, else bars in a notebook, else log lines."""
     reporter = _REPORTER.get()
     if reporter is None and is_in_notebook():
@@ -195,7 +195,7 @@ def open_step(name: str, total: float, *, done: float = 0) -> Iterator[Step]:
     done
         Size of the part that is already finished.
     """
-    step = Step(name, total, _reporter(), done)
+    step = Step(name, total, _get_reporter(), done)
     step.reporter.begin(step)
     try:
         yield step

@@ -33,6 +33,7 @@ from deeprc.torchrun import Launch, read_launch
 __all__ = [
     "LostRank",
     "are_joined",
+    "average_rows",
     "broadcast_tensors",
     "compute_once",
     "count",
@@ -42,7 +43,6 @@ __all__ = [
     "is_main",
     "join_ranks",
     "may_report",
-    "mean_rows",
     "sum_tensors",
     "take_share",
     "take_share_by_size",
@@ -357,7 +357,7 @@ def sum_tensors(tensors: Sequence[Tensor]) -> None:
         tensor.copy_(total.view_as(tensor))
 
 
-def mean_rows(rows: Tensor) -> Tensor:
+def average_rows(rows: Tensor) -> Tensor:
     """Return the mean of the rows of all ranks, (columns,); this rank has `rows`, (n, columns)."""
     total, n = rows.sum(dim=0), rows.new_full((1,), len(rows))
     sum_tensors([total, n])

@@ -10,7 +10,7 @@ import yaml
 
 from deeprc.config import SECTIONS
 
-__all__ = ["Setting", "list_settings", "setting_text"]
+__all__ = ["Setting", "format_setting", "list_settings"]
 
 _SHOWN_LIMIT = 1_000
 """Upper limits above this one only catch mistakes; `deeprc config` does not show them."""
@@ -43,7 +43,7 @@ class Setting:
 
     def text(self, value: Any) -> str:
         """Return a value in the form of YAML and of `key=value`."""
-        return self.null if value is None else setting_text(value)
+        return self.null if value is None else format_setting(value)
 
 
 def list_settings() -> list[Setting]:
@@ -63,7 +63,7 @@ def list_settings() -> list[Setting]:
     ]
 
 
-def setting_text(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """Return the value of a setting in the form of YAML and of `key=value`."""
     dumped: str = yaml.safe_dump(value)
     return dumped.removesuffix("\n").removesuffix("\n...")

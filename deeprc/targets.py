@@ -24,7 +24,7 @@ import pandas as pd
 
 from deeprc.errors import InputError
 
-__all__ = ["Comparison", "Target", "TaskKind", "class_texts", "format_class_counts", "read_target", "suggest_nearest"]
+__all__ = ["Comparison", "Target", "TaskKind", "format_class_counts", "format_labels", "read_target", "suggest_nearest"]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 Comparison = Literal[">", ">=", "<", "<="]
@@ -86,7 +86,7 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
     raise InputError(f"{source}: {_Problem(reader).message()}")
 
 
-def class_texts(values: pd.Series[Any]) -> list[str | None]:
+def format_labels(values: pd.Series[Any]) -> list[str | None]:
     """Return labels as text, or None if a label is missing; whole numbers lose the '.0' that missing labels cause."""
     whole = pd.api.types.is_float_dtype(values) and bool((values.dropna() % 1 == 0).all())
     return [None if pd.isna(value) else str(int(value) if whole else value) for value in values]
@@ -94,7 +94,7 @@ def class_texts(values: pd.Series[Any]) -> list[str | None]:
 
 def format_class_counts(values: pd.Series[Any]) -> str:
     """Return the classes of a column with their numbers of repertoires as text, such as `mild (3), severe (2)`."""
-    counts = Counter(text for text in class_texts(values) if text is not None)
+    counts = Counter(text for text in format_labels(values) if text is not None)
     shown = [f"{name} ({n})" for name, n in sorted(counts.items())]
     return ", ".join(shown[:_SHOWN]) + ", ..." * (len(shown) > _SHOWN)
 
@@ -184,7 +184,7 @@ class _Reader:
 
     def classes(self, column: str) -> set[str]:
         """Return the classes of a column."""
-        return {text for text in class_texts(self.metadata[column]) if text is not None}
+        return {text for text in format_labels(self.metadata[column]) if text is not None}
 
     def _groups(self, masked: str, known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Return the positive and negative classes that a text lists; None if it lists anything but known classes."""

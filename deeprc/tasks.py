@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deeprc.calibration import IDENTITY, Calibration
 from deeprc.errors import InputError
-from deeprc.targets import Comparison, Target, TaskKind, class_texts, format_class_counts, read_target
+from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, read_target
 
 __all__ = [
     "Task",
@@ -165,7 +165,7 @@ def _parse_task(text: str, metadata: pd.DataFrame, source: str) -> Task:
         return Task(target.column, target.column, "regression", (), target.weight)
     if target.comparison is not None:
         return _threshold_task(target, target.comparison, values, source)
-    found = sorted({value for value in class_texts(values) if value is not None})
+    found = sorted({value for value in format_labels(values) if value is not None})
     if len(found) < 2:
         raise InputError(
             f"{source}: target {target.column!r} has {len(found)} class{'es' * (len(found) != 1)}"
@@ -284,17 +284,17 @@ def encode_labels(tasks: Sequence[Task], metadata: pd.DataFrame) -> NDArray[np.f
             raise InputError(f"no metadata column {task.column!r}, which the target {task.name!r} needs")
         values = metadata[task.column]
         if task.kind == "regression":
-            columns.append(_number_labels(task, values))
+            columns.append(_encode_number_labels(task, values))
         elif task.comparison is not None:
-            numbers = _number_labels(task, values)
+            numbers = _encode_number_labels(task, values)
             positive = _COMPARE[task.comparison](numbers, task.threshold)
             columns.append(np.where(np.isnan(numbers), np.nan, positive.astype(np.float64)))
         else:
-            columns.append(_class_labels(task, class_texts(values)))
+            columns.append(_encode_class_labels(task, format_labels(values)))
     return np.stack(columns, axis=1) if columns else np.zeros((len(metadata), 0))
 
 
-def _class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
+def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
     index: dict[str | None, float] = {value: float(i) for i, value in enumerate(task.classes)}
     if task.kind == "binary":
         first_positive = len(task.classes) - task.n_positive
@@ -310,7 +310,7 @@ def _class_labels(task: Task, text: list[str | None]) -> NDArray[np.float64]:
     return np.array([index.get(value, np.nan) for value in text], np.float64)
 
 
-def _number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
+def _encode_number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.float64]:
     numbers = pd.to_numeric(values, errors="coerce")
     unusable = values[numbers.isna() & values.notna()]
     if len(unusable):

@@ -13,12 +13,12 @@ __all__ = ["limit_blas_threads"]
 
 def limit_blas_threads() -> AbstractContextManager[Any]:
     """Return a context in which the linear algebra of numpy and scipy (BLAS) runs on one thread."""
-    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[Any] = _get_controller().limit(limits=1, user_api="blas")
     return limited
 
 
 @functools.cache
-def _controller() -> ThreadpoolController:
+def _get_controller() -> ThreadpoolController:
     """Return a controller of the BLAS libraries of numpy and scipy, cached, because finding them takes milliseconds."""
     import scipy.linalg  # noqa: F401  # loads scipy's own BLAS, if it is not loaded yet
 

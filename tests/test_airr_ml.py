@@ -29,7 +29,7 @@ from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
 from deeprc.errors import InputError
-from deeprc.evaluation.excess import excess_shares
+from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import score_sequences
 from deeprc.nn.inference import Inference
@@ -449,7 +449,7 @@ def test_lists_of_deeprc_are_merged_by_excess(
         excess = np.zeros(len(rows))
         for kernel in np.unique(kernels):
             own, chance = kernels == kernel, null[of_null == kernel]
-            excess[own] = excess_shares(scores[own], chance, np.full(len(chance), weight))
+            excess[own] = compute_excess_shares(scores[own], chance, np.full(len(chance), weight))
         for row, share in zip(rows, excess.tolist(), strict=True):
             expected[row] = max(expected.get(row, 0.0), share)
     found = list(rank_sequences(reads_composition, X, y, 10**6)[KEY].itertuples(index=False, name=None))
@@ -539,7 +539,7 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
     clones = list(responses.iloc[200:203].itertuples(index=False, name=None))
     best = BestSequences(X, ["v_call", "j_call"], 10**6)
     best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
-    found = ranking._ranking("association", best, np.array([1.0, 0.999, 0.998]))
+    found = ranking._make_ranking("association", best, np.array([1.0, 0.999, 0.998]))
     monkeypatch.setattr(ranking, "_rank_clones", lambda *_: found)
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
     merged = list(rank_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.feature_groups import compute_excess_in_groups, strongest_features
+from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.estimator import DeepRCClassifier
 from tests.conftest import random_sequences, write_cohort
@@ -59,9 +59,9 @@ def test_lists_may_be_empty(cohort: RepertoireDataset) -> None:
     y, settings = np.array([1, 0, 1, 0]), {"n_updates": 1, "composition": False, "clones": False}
     estimator = DeepRCClassifier(overrides=settings, device="cpu").fit(cohort, y, X_validation=cohort, y_validation=y)
     some, none = make_list(cohort, np.arange(5), np.arange(5.0)), make_list(cohort, np.arange(0), np.zeros(0))
-    groups, of_null = strongest_features(estimator, cohort, some, none)
+    groups, of_null = find_strongest_features(estimator, cohort, some, none)
     assert (len(groups), len(of_null)) == (5, 0)
-    groups, of_null = strongest_features(estimator, cohort, none, some)
+    groups, of_null = find_strongest_features(estimator, cohort, none, some)
     assert (len(groups), len(of_null)) == (0, 5)
     assert compute_excess_in_groups(none, some, 1.0, groups, of_null).tolist() == []
 
@@ -79,7 +79,7 @@ def test_the_strongest_feature_changes_the_output_most(cohort: RepertoireDataset
     estimator = DeepRCClassifier(overrides=settings, device="cpu").fit(X, y, X_validation=X, y_validation=y)
     positive = make_list(X, np.r_[np.arange(0, 75, 4)], np.arange(19.0))
     negative = make_list(X, np.arange(1, 75, 4), np.arange(19.0))
-    found = strongest_features(estimator, X, positive, negative)
+    found = find_strongest_features(estimator, X, positive, negative)
 
     network, inference = estimator.model_.network, estimator.model_.inference(X)
     values = {}

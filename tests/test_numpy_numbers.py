@@ -16,7 +16,7 @@ import yaml
 import deeprc
 from deeprc.airr_ml import ImmuneStatePredictor
 from deeprc.benchmarking.harness import benchmark
-from deeprc.benchmarking.methods import estimator_class
+from deeprc.benchmarking.methods import import_estimator_class
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.registry import METHODS
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
@@ -142,7 +142,7 @@ def test_hopfield_layers() -> None:
 @pytest.mark.parametrize("name", ["deeprc", "svm-minmax", "knn-jaccard", "logistic", "public-clones"])
 def test_estimators(name: str, data: RepertoireDataset, tmp_path: Path) -> None:
     y = np.arange(len(data)) % 2
-    kind = estimator_class(METHODS[name].estimator)
+    kind = import_estimator_class(METHODS[name].estimator)
     given = {"overrides": SMALL, "device": "cpu"} if name == "deeprc" else dict(METHODS[name].fixed)
     usual = kind().set_params(**given)
     numbers = kind().set_params(**of_numpy({**usual.get_params(), **given}, real=np.float64))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from deeprc import progress
-from deeprc.cli.progress import Bars, LineHandler, evaluation_lines, show_counts
+from deeprc.cli.progress import Bars, LineHandler, make_evaluation_printer, show_counts
 from deeprc.notebook_bars import NotebookBars
 from deeprc.progress import LogLines, format_duration, open_step, track, use_reporter
 from deeprc.training.state import TrainingState
@@ -188,7 +188,7 @@ def test_notebooks_have_bars_and_scripts_have_lines(monkeypatch: pytest.MonkeyPa
 
 
 def test_evaluations_have_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    report = evaluation_lines(20)
+    report = make_evaluation_printer(20)
     state = TrainingState(update=10, history=[{"update": 10, "train_loss": 0.5, "validation_loss": 0.25}])
     report(state, None)  # type: ignore[arg-type]  # the loss is not read
     state.update = 11

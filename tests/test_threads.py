@@ -26,6 +26,6 @@ def test_linear_algebra_has_one_thread_inside_and_as_many_as_before_outside() ->
 def test_libraries_are_looked_for_once() -> None:
     with limit_blas_threads():
         pass
-    before = threads._controller()
+    before = threads._get_controller()
     with limit_blas_threads():
-        assert threads._controller() is before
+        assert threads._get_controller() is before

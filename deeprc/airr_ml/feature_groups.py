@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.excess import excess_shares
+from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.contributions import linearise_outputs
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["compute_excess_in_groups", "strongest_features"]
+__all__ = ["compute_excess_in_groups", "find_strongest_features"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def strongest_features(
+def find_strongest_features(
     estimator: DeepRCClassifier, X: RepertoireDataset, positive: BestSequences, negative: BestSequences
 ) -> tuple[Integers, Integers]:
     """Return the index of the feature that contributes most to the response of each sequence of two lists, (n,) each.
@@ -37,7 +37,7 @@ def strongest_features(
     the negative one is empty). The gradient is that of the output of the positive class at this mean; it is the same
     everywhere if the output network is linear.
     """
-    found = [_representations(estimator, X, each.indices) for each in (positive, negative)]
+    found = [_compute_representations(estimator, X, each.indices) for each in (positive, negative)]
     network, mean = estimator.model_.network, (found[1] if len(negative) else found[0]).mean(axis=0)
     pooled = torch.from_numpy(mean).expand(len(network.pooling.queries), -1)  # (H, S): each head sees the mean
     gradient = linearise_outputs(network, pooled)[0][0].sum(dim=0).numpy()  # (T, H, S) -> (S,)
@@ -45,7 +45,7 @@ def strongest_features(
     return of_positive, of_negative
 
 
-def _representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
+def _compute_representations(estimator: DeepRCClassifier, X: RepertoireDataset, indices: Integers) -> Floats:
     """Return the representations of sequences by their indices in the container, (n, S)."""
     network, inference = estimator.model_.network, estimator.model_.inference(X)
     found = np.zeros((len(indices), network.n_values))
@@ -85,5 +85,7 @@ def compute_excess_in_groups(
     found = np.zeros(len(best))
     for group in np.unique(groups):
         own, chance = groups == group, null.scores[null_groups == group]
-        found[own] = excess_shares(best.scores[own], chance, np.full(len(chance), weight), lowest_null=null.lowest)
+        found[own] = compute_excess_shares(
+            best.scores[own], chance, np.full(len(chance), weight), lowest_null=null.lowest
+        )
     return found

@@ -76,15 +76,15 @@ def read_folder(path: str | os.PathLike[str], *, labelled: bool, group_by: str |
     for each, file in found.items():
         if owners.setdefault(file, each) != each:
             raise InputError(f"{sheet_path}: {file.name} belongs to two repertoires, {owners[file]!r} and {each!r}")
-    labels = _labels(sheet) if labelled else {}
+    labels = _read_labels(sheet) if labelled else {}
     if labelled:
         found = {each: file for each, file in found.items() if each in labels and file.is_file()}
         if len({labels[each] for each in found}) < 2:
             raise InputError(f"{sheet_path}: column {LABEL!r}: expected both classes, found one or none")
-    return Folder(folder, name, tuple(found), tuple(found.values()), labels, _donors(sheet, group_by))
+    return Folder(folder, name, tuple(found), tuple(found.values()), labels, _read_donors(sheet, group_by))
 
 
-def _donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
+def _read_donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
     """Return the known donors by repertoire id."""
     if group_by is None:
         return {}
@@ -95,7 +95,7 @@ def _donors(sheet: Metadata, group_by: str | None) -> dict[str, str]:
     return {repertoire_id: str(donor) for repertoire_id, donor in named if not pd.isna(donor)}
 
 
-def _labels(sheet: Metadata) -> dict[str, bool]:
+def _read_labels(sheet: Metadata) -> dict[str, bool]:
     """Return the known labels by repertoire id."""
     if LABEL not in sheet.table:
         raise InputError(f"{sheet.path}: no column {LABEL!r}; the columns are {', '.join(map(str, sheet.table))}")

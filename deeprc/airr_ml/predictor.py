@@ -184,7 +184,7 @@ class ImmuneStatePredictor:
             text = "%s: %d repertoires without a sequence get the share of positive training repertoires, %.3f: %s"
             _logger.warning(text, folder.path, len(missing), prevalence, ", ".join(missing[:10]))
         probability = [known.get(name, prevalence) for name in folder.repertoire_ids]
-        return _frame(folder.repertoire_ids, folder.name, label_positive_probability=probability)
+        return _make_frame(folder.repertoire_ids, folder.name, label_positive_probability=probability)
 
     def identify_associated_sequences(self, dataset_name: str, top_k: int = _N_IMPORTANT) -> pd.DataFrame:
         """Return a table of the training sequences most associated with the positive label, the best first.
@@ -211,7 +211,7 @@ class ImmuneStatePredictor:
         for field, names in training.names.items():
             if field in found:
                 columns[field] = [names.get(name, name) or NOT_APPLICABLE for name in found[field]]
-        table = _frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
+        table = _make_frame([f"{dataset_name}_seq_top_{i + 1}" for i in range(len(found))], dataset_name, **columns)
         method = found["method"].where(found["method"] != "", self.method_)
         why = found.assign(ID=table["ID"], method=method, **{name: table[name] for name in columns})
         return table, why.reindex(columns=list(EVIDENCE_COLUMNS), fill_value=NOT_APPLICABLE)
@@ -281,7 +281,7 @@ class _Training:
     locus: str | None
 
 
-def _frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:
+def _make_frame(ids: Sequence[str], dataset: str, **columns: Any) -> pd.DataFrame:
     """Return a table of `COLUMNS`, with `NOT_APPLICABLE` in those that are not given."""
     values = {"ID": pd.Series(list(ids), dtype=object), "dataset": dataset}
     return pd.DataFrame({**values, **{name: columns.get(name, NOT_APPLICABLE) for name in COLUMNS[2:]}})

@@ -34,7 +34,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
-from deeprc.airr_ml.feature_groups import compute_excess_in_groups, strongest_features
+from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.airr_ml.sequence_scores import ASSOCIATION, compute_sequence_scores, has_memory
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, count_carriers, run_in_parts
@@ -49,8 +49,8 @@ from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import (
     MIN_CONFIRMING,
     clone_null,
+    compute_excess_shares,
     estimate_confirmed_share,
-    excess_shares,
     interpolate_excess,
 )
 from deeprc.nn.contributions import ATTENTION
@@ -231,7 +231,7 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
     if isinstance(estimator, PublicClones):
         rankings = [_rank_public_clones(estimator, cohort)]
     elif not isinstance(estimator, DeepRCClassifier):
-        rankings = [_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
+        rankings = [_make_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
         rankings = _make_comparable_rankings(estimator, cohort, positive, negative)
@@ -239,7 +239,7 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
-        merged = _append(merged, _ranking(name, each, np.zeros(len(each))))
+        merged = _append(merged, _make_ranking(name, each, np.zeros(len(each))))
     return merged
 
 
@@ -258,24 +258,26 @@ def _make_comparable_rankings(
     n_sequences = cohort.X.n_sequences
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
     excess = {name: _compute_excess(best, negative[name], weight) for name, best in positive.items()}
-    confirmed = _confirmed_shares(estimator, cohort, positive, excess)
+    confirmed = _estimate_confirmed_shares(estimator, cohort, positive, excess)
     own, null = positive[ATTENTION], negative[ATTENTION]
-    excess[ATTENTION] = compute_excess_in_groups(own, null, weight, *strongest_features(estimator, cohort.X, own, null))
-    rankings = [_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
+    excess[ATTENTION] = compute_excess_in_groups(
+        own, null, weight, *find_strongest_features(estimator, cohort.X, own, null)
+    )
+    rankings = [_make_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
     return [*rankings, cohort.clones] if has_memory(estimator) else rankings
 
 
-def _ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
+def _make_ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
     """Return the ranking of one list, with its name as the evidence."""
     return _Ranking(best, excess, np.full(len(best), name))
 
 
 def _compute_excess(best: BestSequences, null: BestSequences, weight: float) -> Floats:
     """Return the excess of sequences of positive repertoires, compared with those of negative ones, (n,)."""
-    return excess_shares(best.scores, null.scores, np.full(len(null), weight), lowest_null=null.lowest)
+    return compute_excess_shares(best.scores, null.scores, np.full(len(null), weight), lowest_null=null.lowest)
 
 
-def _confirmed_shares(
+def _estimate_confirmed_shares(
     estimator: DeepRCClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
 ) -> dict[str, float]:
     """Return the share of each list's excess that repertoires confirm from which the estimator has not learned.
@@ -364,4 +366,4 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         found = np.flatnonzero(scores > 0)
         best.offer(clones.representative[indices[found]], scores[found])
     positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
-    return _ranking(ASSOCIATION, best, excess_shares(best.scores, score(positive, carriers), expected))
+    return _make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

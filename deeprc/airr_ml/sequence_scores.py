@@ -45,14 +45,14 @@ def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDatase
         scores = {ATTENTION: estimator.model_.score_sequences(X, position).responses[:, 0]}
         composition = _find_composition(estimator)
         if composition is not None:
-            sums = _kmer_sums(X[position], [tuple(range(K))], to_array(composition.kmer_weights[:1]))
+            sums = _sum_kmer_coefficients(X[position], [tuple(range(K))], to_array(composition.kmer_weights[:1]))
             scores[CompositionReading.name] = np.concatenate([np.zeros(0), *sums])
         memory = _find_memory(estimator)
         if memory is not None:
             scores[CloneReading.name] = _retrieve_evidence(*memory, X[position])
         return scores
     if isinstance(estimator, LogisticRegression | GappedKmerLogisticRegression):
-        return {_COEFFICIENTS: _coefficient_sums(estimator, X[position])}
+        return {_COEFFICIENTS: _sum_coefficients(estimator, X[position])}
     return {ASSOCIATION: np.zeros(len(X[position]))}  # public clones: only for sequences that no other repertoire has
 
 
@@ -87,7 +87,7 @@ def _retrieve_evidence(memory: CloneReading, gain: float, repertoire: Repertoire
     return np.where(added > 0, added, -np.inf)
 
 
-def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
+def _sum_coefficients(estimator: LogisticRegression | GappedKmerLogisticRegression, repertoire: Repertoire) -> Floats:
     """Return the sum of the coefficients of each sequence's k-mers and genes, (N,)."""
     gapped = isinstance(estimator, GappedKmerLogisticRegression)
     patterns = list_gapped_offsets(estimator.k, estimator.max_gap) if gapped else [(0, 1, 2, 3)]
@@ -96,7 +96,7 @@ def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegressi
     every = np.zeros(M * len(patterns) + sum(map(len, genes.values())))
     every[estimator.features_] = estimator.coef_
     tables = every[: M * len(patterns)].reshape(len(patterns), M)  # (P * M,) -> (P, M)
-    scores = np.concatenate([np.zeros(0), *_kmer_sums(repertoire, patterns, tables)])
+    scores = np.concatenate([np.zeros(0), *_sum_kmer_coefficients(repertoire, patterns, tables)])
     rest = every[M * len(patterns) :]
     for field, names in genes.items():
         calls = repertoire.genes.get(field)
@@ -107,7 +107,9 @@ def _coefficient_sums(estimator: LogisticRegression | GappedKmerLogisticRegressi
     return scores
 
 
-def _kmer_sums(repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats) -> Iterator[Floats]:
+def _sum_kmer_coefficients(
+    repertoire: Repertoire, patterns: Sequence[tuple[int, ...]], tables: Floats
+) -> Iterator[Floats]:
     """Yield, piece by piece, the sum of the coefficients, `tables` (P, M), of each sequence's k-mers."""
     offsets = repertoire.offsets
     for first in range(0, len(repertoire), _PIECE):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from deeprc.associations.columns import (
     CarrierCounts,
     make_carrier_columns,
-    neighbour_tests,
     odds_ratios,
+    run_neighbour_tests,
     stratified_odds_ratios,
 )
 from deeprc.associations.donors import Donors, find_donors
@@ -157,7 +157,7 @@ def associate_clones(
     if n_permutations < 0:
         raise InputError(f"`n_permutations={n_permutations}`: expected at least 0")
     donors = find_donors(dataset, target, group_by=group_by, stratify=stratify)
-    codes = _class_codes(donors.class_names, classes)
+    codes = _select_class_codes(donors.class_names, classes)
     fields = list_gene_fields(dataset)
     labels = donors.permute(n_permutations, np.random.default_rng(_SEED))
     hits = _find_hits(dataset, donors, fields, codes, max_p, labels)
@@ -180,7 +180,7 @@ def _describe_unexchanged_donors(labels: Integers) -> list[str]:
     ]
 
 
-def _class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
+def _select_class_codes(names: Sequence[str], classes: Sequence[str]) -> list[int]:
     """Return the indices of the classes that are tested."""
     for name in classes:
         if name not in names:
@@ -259,7 +259,7 @@ def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) 
         make_carrier_columns(donors.class_names, exact + near, "metaclone_carriers")
     )
     columns["metaclone_odds_ratio"] = odds_ratios(CarrierCounts(donors, exact + near, codes))[:, 0]
-    tests = neighbour_tests(CarrierCounts(donors, near, codes, exact))
+    tests = run_neighbour_tests(CarrierCounts(donors, near, codes, exact))
     columns["p_neighbours"], columns["q_neighbours"] = tests
     rest = len(hits.codes) - n
     return {name: np.append(values, np.full(rest, np.nan)) if rest else values for name, values in columns.items()}

@@ -16,7 +16,7 @@ from deeprc.associations.exact import stratified_p_values
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import MIN_CARRIERS
 
-__all__ = ["CarrierCounts", "make_carrier_columns", "neighbour_tests", "odds_ratios", "stratified_odds_ratios"]
+__all__ = ["CarrierCounts", "make_carrier_columns", "odds_ratios", "run_neighbour_tests", "stratified_odds_ratios"]
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ def compute_p_values(counts: CarrierCounts) -> Floats:
     return stratified_p_values(*(np.ascontiguousarray(column, np.int64) for column in columns))
 
 
-def neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
+def run_neighbour_tests(counts: CarrierCounts) -> tuple[Floats, Floats]:
     """Return p-values and q-values of neighbours, (n,) each; NaN if fewer than two donors carry a neighbour."""
     p_values, q_values = np.full((2, len(counts.of_all)), np.nan)
     is_tested = counts.of_all.sum(axis=1) >= MIN_CARRIERS

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import group_codes, index_known_people
-from deeprc.targets import class_texts
+from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
 
@@ -115,7 +115,7 @@ def find_donors(
     donor_of = np.full(len(dataset.container.repertoire_ids), -1, np.int32)
     donor_of[dataset.rows[kept]] = donor
     sizes = np.bincount(donor, dataset.n_sequences[kept]).astype(np.int64)
-    strata = _strata(metadata.iloc[kept], stratify, donor, source)
+    strata = _index_strata(metadata.iloc[kept], stratify, donor, source)
     if group_by is None:
         notes += _note_repeated_donors(metadata.iloc[kept])
     notes += _note_uninformative_donors(strata, codes) if stratify else []
@@ -142,7 +142,7 @@ def _keep_repertoires(
     return known[~is_empty[unit.ravel()]], notes
 
 
-def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, source: str) -> Integers:
+def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, source: str) -> Integers:
     """Return the index of the stratum of each donor, (U,), by the set of values of the donor's repertoires."""
     n = int(donor.max()) + 1
     values: list[list[str]] = [[] for _ in range(n)]
@@ -152,7 +152,7 @@ def _strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integers, sou
                 f"{source}: no column {column!r} for `stratify`; columns: {', '.join(map(str, metadata.columns))}"
             )
         sets: list[set[str]] = [set() for _ in range(n)]
-        for owner, text in zip(donor.tolist(), class_texts(metadata[column]), strict=True):
+        for owner, text in zip(donor.tolist(), format_labels(metadata[column]), strict=True):
             sets[owner].add("" if text is None else f"={text}")
         for own, found in zip(values, sets, strict=True):
             own.append("\t".join(sorted(found)))

@@ -43,7 +43,7 @@ def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in ("v_call", "j_call")]
     rows = list(zip(clones["junction_aa"], *genes, strict=True))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        found = threads.map(partial(_probability, model), rows)
+        found = threads.map(partial(_compute_probability, model), rows)
         values = list(track(found, "generation probabilities of clones", len(rows)))
     return pd.Series(values, clones.index, dtype=float)
 
@@ -55,17 +55,17 @@ def _find_chain(clones: pd.DataFrame) -> str | None:
     return next((str(locus) for locus in loci.index if locus in _CHAINS), None)
 
 
-def _probability(model: Any, clone: Sequence[str]) -> float:
+def _compute_probability(model: Any, clone: Sequence[str]) -> float:
     """Return the probability of one clone."""
     import righor
 
     junction, v_call, j_call = clone
-    v_genes, j_genes = _segments(model.v_segments, v_call), _segments(model.j_segments, j_call)
+    v_genes, j_genes = _find_alleles(model.v_segments, v_call), _find_alleles(model.j_segments, j_call)
     found = model.pgen((righor.AminoAcid.from_string(junction), v_genes, j_genes))
     return float(found.likelihood) / float(model.get_norm_productive())
 
 
-def _segments(segments: Sequence[Any], call: str) -> list[Any]:
+def _find_alleles(segments: Sequence[Any], call: str) -> list[Any]:
     """Return the alleles of a gene, a family or a tie; all alleles if the gene is unknown."""
     names = [name for name in str(call).split(",") if name]
     found = [each for each in segments if any(_is_of(each.name, name) for name in names)]

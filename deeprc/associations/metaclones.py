@@ -45,19 +45,19 @@ def find_carriers(
     kinds = np.zeros((n_donors, len(clones)), np.uint8)
     of_donors = dataset[np.flatnonzero(donor_of[dataset.rows] >= 0)]
     junctions = CloneSet(clones.sequences.with_genes({}))
-    families = _families(clones)
+    families = _get_v_families(clones)
     pairs = zip(of_donors, donor_of[of_donors.rows].tolist(), find_neighbours(junctions, of_donors), strict=True)
     for repertoire, donor, neighbours in pairs:
         _mark(kinds[donor], repertoire, neighbours, clones, families)
     return kinds
 
 
-def _families(clones: CloneSet) -> NDArray[np.object_] | None:
+def _get_v_families(clones: CloneSet) -> NDArray[np.object_] | None:
     calls = clones.sequences.genes.get("v_call")
-    return None if calls is None else _family_names(calls.vocabulary)[calls.codes]
+    return None if calls is None else _extract_family_names(calls.vocabulary)[calls.codes]
 
 
-def _family_names(vocabulary: tuple[str, ...]) -> NDArray[np.object_]:
+def _extract_family_names(vocabulary: tuple[str, ...]) -> NDArray[np.object_]:
     """Return the family of each V gene: that of TRBV7-9 is TRBV7."""
     return np.array([_AFTER_FAMILY.sub("", name) for name in vocabulary], dtype=object)
 
@@ -80,6 +80,6 @@ def _mark(
         codes = np.asarray(calls.codes[rows], np.int64)
         is_exact &= codes == own.encode_with(calls.vocabulary)[near]
         if field == "v_call" and families is not None:
-            is_near &= _family_names(calls.vocabulary)[codes] == families[near]
+            is_near &= _extract_family_names(calls.vocabulary)[codes] == families[near]
     np.maximum.at(kinds, near[is_near], np.uint8(NEIGHBOUR))
     kinds[near[is_exact]] = EXACT

@@ -23,7 +23,15 @@ from deeprc.evaluation.metrics import macro_auc
 from deeprc.groups import pass_path_groups
 from deeprc.tasks import Task
 
-__all__ = ["OneVsRest", "Predictions", "measure_scores", "path_scores", "predict", "ranking_scores", "validate_scores"]
+__all__ = [
+    "OneVsRest",
+    "Predictions",
+    "compute_path_scores",
+    "compute_ranking_scores",
+    "measure_scores",
+    "predict",
+    "validate_scores",
+]
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +74,7 @@ class OneVsRest:
         return np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1])
 
 
-def path_scores(
+def compute_path_scores(
     estimator: BaseEstimator,
     task: Task,
     X: RepertoireDataset,
@@ -88,7 +96,7 @@ def path_scores(
     return validate_scores(np.stack(each, axis=-1), (len(values), len(X_new), n_classes))
 
 
-def ranking_scores(estimator: Any, task: Task, X: RepertoireDataset) -> Floats:
+def compute_ranking_scores(estimator: Any, task: Task, X: RepertoireDataset) -> Floats:
     """Return the scores that rank repertoires, (B,), or (B, C) for several classes; or the predicted numbers, (B,)."""
     if task.kind == "regression":
         return validate_scores(estimator.predict(X), (len(X),))
@@ -113,7 +121,7 @@ class Predictions:
     Attributes
     ----------
     scores
-        Scores, see `ranking_scores`.
+        Scores, see `compute_ranking_scores`.
     probability
         Probability of each class by the estimator, (B, C); None for numbers.
     min_probability
@@ -156,7 +164,7 @@ def predict(estimator: Any, task: Task, X: RepertoireDataset) -> Predictions:
     if hasattr(estimator, "decide_with_members"):
         scores, members = estimator.decide_with_members(X)
     else:
-        scores = ranking_scores(estimator, task, X)
+        scores = compute_ranking_scores(estimator, task, X)
     if task.kind == "regression":
         return Predictions(scores)
     has_scale = isinstance(estimator, BinaryClassifier | OneVsRest)

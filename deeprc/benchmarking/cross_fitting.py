@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.inner_folds import assign_inner_folds
-from deeprc.benchmarking.search import Setting, apply_setting, path_parameter, remove_path_parameter
+from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -21,7 +21,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
-__all__ = ["CrossFitted", "are_mixed", "assign_mixed_folds", "cross_fit", "fold_aucs"]
+__all__ = ["CrossFitted", "are_mixed", "assign_mixed_folds", "compute_fold_aucs", "cross_fit"]
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,7 @@ def cross_fit(
     n_folds = 1 + int(fold_of.max(initial=-1))
     if n_folds < 2 or not are_mixed(fold_of, y):
         raise InputError("expected at least 2 different training repertoires of each class, and both in each fold")
-    path = path_parameter(estimator)
+    path = find_path_parameter(estimator)
     scores = np.zeros((len(settings), len(y)))
     for fold in track(range(n_folds), "cross-fitting, folds", n_folds):
         inside, outside = fold_of != fold, fold_of == fold
@@ -94,7 +94,7 @@ def cross_fit(
                 found = model.decision_path(X[inside], y[inside], X, values, **pass_path_groups(model, own))
             mean, spread = measure_units(found[:, inside])
             scores[np.ix_(rows, outside)] = (found[:, outside] - mean) / spread
-    aucs = fold_aucs(y, scores, fold_of)
+    aucs = compute_fold_aucs(y, scores, fold_of)
     best = int(aucs.argmax())
     return CrossFitted(settings[best], float(aucs[best]), scores[best])
 
@@ -114,7 +114,7 @@ def assign_mixed_folds(
     return np.zeros(len(X), np.int64)
 
 
-def fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
+def compute_fold_aucs(y: NDArray[np.int64], scores: Floats, fold_of: NDArray[np.int64]) -> Floats:
     """Return the AUC of each row of scores, (V, B), as the mean over folds, (V,)."""
     folds = [fold_of == fold for fold in range(1 + int(fold_of.max()))]
     return np.asarray(np.mean([midrank_aucs(y[own], scores[:, own]) for own in folds], axis=0))
@@ -129,7 +129,7 @@ def are_mixed(fold_of: NDArray[np.int64], y: NDArray[np.int64]) -> bool:
 
 def _group_by_path(estimator: BinaryClassifier, settings: Sequence[Setting]) -> list[list[int]]:
     """Return the indices of settings in groups that are fitted together."""
-    path = path_parameter(estimator)
+    path = find_path_parameter(estimator)
     together: list[tuple[Setting, list[int]]] = []
     for row, setting in enumerate(settings):
         rest = remove_path_parameter(estimator, setting)

@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, job_key, run_benchmark_jobs
+from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
-from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, cohort_digest
+from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
 from deeprc.benchmarking.search import apply_setting, remove_path_parameter
@@ -33,15 +33,15 @@ from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import adjusted_cautions
+from deeprc.evaluation.adjustment import describe_adjustment
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import parse_left_out_column
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import donor_codes, donors_by_id, index_people, subject_column
-from deeprc.evaluation.strata import strata_columns
+from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors_by_id, index_people
+from deeprc.evaluation.strata import find_strata_columns
 from deeprc.files import write_text
 from deeprc.jobs import HERE, check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -107,17 +107,17 @@ def benchmark(
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
     seeded = tuple(map(_make_seed_setter(options.seed), chosen))
     donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
-    content = cohort_digest(dataset)
+    content = digest_cohort(dataset)
     parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
     plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     asked |= {"left_out": parse_left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
-    store = ResultStore(folder, {**asked, **_header(plan, task)}, resume=resume)
+    store = ResultStore(folder, {**asked, **_make_header(plan, task)}, resume=resume)
     cautions = [
         *_subject_cautions(plan, options.group_by),
         *_check_cautions(plan, options.group_by),
         *_column_cautions(plan),
-        *adjusted_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits]),
+        *describe_adjustment(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits]),
         *left_out_cautions(skipped),
     ]
     for caution in cautions:
@@ -128,7 +128,7 @@ def benchmark(
         logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
     result = _Run(plan, store, options, progress).result(
-        title, cautions, donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)
+        title, cautions, index_donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)
     )
     if folder is not None:
         result.write(folder)
@@ -177,7 +177,7 @@ def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return the warnings about people in several folds, and about few people."""
     metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
     found = subject_cautions(metadata, plan.fold_of, apart="folds")
-    column = subject_column(metadata, group_by)
+    column = choose_subject_column(metadata, group_by)
     if column is None or column in [each.details["column"] for each in found]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
@@ -213,7 +213,7 @@ def _write_folds(folder: Path, plan: NestedPlan) -> None:
     write_text(folder / "folds.tsv", table.to_csv(sep="\t", index=False))
 
 
-def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
+def _make_header(plan: NestedPlan, task: Task) -> dict[str, Any]:
     """Return the content of `benchmark.yaml` without the arguments of the call."""
     methods = {
         method.name: {
@@ -238,7 +238,7 @@ def _header(plan: NestedPlan, task: Task) -> dict[str, Any]:
         "n_repertoires": int((plan.fold_of >= 0).sum()),
         **(_describe_positive_class(plan, task) if task.kind == "binary" else {}),
         "n_folds": plan.n_folds,
-        "folds": job_key(plan.fold_of.tolist()),
+        "folds": make_job_key(plan.fold_of.tolist()),
         "seed": plan.seed,
         "methods": methods,
     }
@@ -272,24 +272,24 @@ class _Run:
         self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
         return BenchmarkResult(
             methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
-            predictions=self._predictions(finals),
-            choices=self._choices(finals),
-            costs=self._costs(),
-            members=self._members(finals),
+            predictions=self._make_predictions_table(finals),
+            choices=self._make_choices_table(finals),
+            costs=self._make_costs_table(),
+            members=self._make_members_table(finals),
             failures=self.failures,
             n_folds=self.plan.n_folds,
             title=title,
             scoring=self.scoring,
             known=cautions,
             donors=donors,
-            shortcuts=self._shortcuts(cautions),
+            shortcuts=self._collect_shortcut_columns(cautions),
         )
 
-    def _shortcuts(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
+    def _collect_shortcut_columns(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
         """Return the columns in warnings, with the value of each repertoire by its id."""
         metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
         names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
-        categories = strata_columns(metadata, self.plan.task)
+        categories = find_strata_columns(metadata, self.plan.task)
         return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
 
     def _run(self, jobs: Sequence[Job]) -> None:
@@ -329,7 +329,7 @@ class _Run:
         seen = set()
         for job in jobs:
             rest = remove_path_parameter(job.estimator, job.settings[0])
-            key = job_key(job.method, rest)
+            key = make_job_key(job.method, rest)
             if key not in seen and hasattr(job.estimator, "prepare"):
                 seen.add(key)
                 try:
@@ -350,38 +350,38 @@ class _Run:
         method = next(each for each in self.plan.methods if each.name == name)
         jobs = self.searches[name, fold]
         if not jobs:
-            return self.plan.final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
+            return self.plan.make_final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
         outcomes = [self.done[job.key][1] for job in jobs]
         if any("error" in outcome for outcome in outcomes):
             return None
         name = self.scoring.measure
-        measured = {job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
+        measured = {make_job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
         settings = self.plan.settings(method, fold)
-        best = max(settings, key=lambda setting: measured[job_key(setting)])
-        return self.plan.final_job(method, fold, best)
+        best = max(settings, key=lambda setting: measured[make_job_key(setting)])
+        return self.plan.make_final_job(method, fold, best)
 
-    def _outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
+    def _iterate_outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
         for job in finals.values():
             if job is not None and "error" not in self.done[job.key][1]:
                 yield job, self.done[job.key][1]
 
-    def _predictions(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+    def _make_predictions_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
         parts = [
             pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
-            for job, outcome in self._outcomes(finals)
+            for job, outcome in self._iterate_outcomes(finals)
         ]
         columns = list(self.scoring.columns)
         return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
-    def _choices(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+    def _make_choices_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
         names = [f"{what}_{self.scoring.measure}" for what in ("validation", "refit")]
         rows = [
             (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
-            for job, outcome in self._outcomes(finals)
+            for job, outcome in self._iterate_outcomes(finals)
         ]
         return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
 
-    def _members(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
+    def _make_members_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
         parts = [
             pd.DataFrame(
                 {
@@ -392,12 +392,12 @@ class _Run:
                     "contribution": each["contributions"],
                 }
             )
-            for job, outcome in self._outcomes(finals)
+            for job, outcome in self._iterate_outcomes(finals)
             for each in outcome["members"]
         ]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
 
-    def _costs(self) -> pd.DataFrame:
+    def _make_costs_table(self) -> pd.DataFrame:
         names = ["seconds", "cpu_seconds", "peak_memory_mb"]
         rows = [
             (job.method, job.fold, job.kind, *(outcome[name] for name in names))

@@ -27,12 +27,12 @@ from sklearn.base import BaseEstimator
 from deeprc.benchmarking.answers import (
     OneVsRest,
     Predictions,
+    compute_path_scores,
+    compute_ranking_scores,
     measure_scores,
-    path_scores,
     predict,
-    ranking_scores,
 )
-from deeprc.benchmarking.search import Setting, apply_setting, path_parameter, remove_path_parameter
+from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import Terminated
 from deeprc.estimators import BinaryClassifier
@@ -42,7 +42,7 @@ from deeprc.groups import pass_groups
 from deeprc.jobs import HERE, Workers, run_jobs
 from deeprc.tasks import Task
 
-__all__ = ["Job", "Outcome", "estimate_seconds_left", "job_key", "run_benchmark_jobs", "run_job"]
+__all__ = ["Job", "Outcome", "estimate_seconds_left", "make_job_key", "run_benchmark_jobs", "run_job"]
 
 Outcome = dict[str, Any]
 """Result of a job as JSON values; a failed job has the key `error`.
@@ -97,7 +97,7 @@ class Job:
     groups: NDArray[np.int64] | None = None
 
 
-def job_key(*parts: Any) -> str:
+def make_job_key(*parts: Any) -> str:
     """Return a digest of values: JSON values, arrays, and other objects such as estimators."""
     return hashlib.blake2b(
         json.dumps(parts, sort_keys=True, default=_make_canonical).encode(), digest_size=12
@@ -129,7 +129,7 @@ def run_job(job: Job) -> Outcome:
         logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _format_error(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
-    return {**outcome, **cost, "peak_memory_mb": _status_mb(_PEAK) - memory}
+    return {**outcome, **cost, "peak_memory_mb": _read_status_mb(_PEAK) - memory}
 
 
 def _format_error(error: BaseException) -> str:
@@ -141,14 +141,16 @@ def _search(job: Job) -> Outcome:
     dataset = _open_cohort(job.cohort)
     train, validation = job.split.train, job.split.validation
     X, y, X_new = dataset[train], job.labels[train], dataset[validation]
-    path = path_parameter(job.estimator)
+    path = find_path_parameter(job.estimator)
     if len(job.settings) > 1:
         assert path is not None
         estimator = apply_setting(job.estimator, remove_path_parameter(job.estimator, job.settings[0]))
         groups = None if job.groups is None else job.groups[train]
-        scores = path_scores(estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings], groups)
+        scores = compute_path_scores(
+            estimator, job.task, X, y, X_new, [setting[path] for setting in job.settings], groups
+        )
     else:
-        scores = ranking_scores(_fit_estimator(job, dataset, calibrate=False), job.task, X_new)[None]
+        scores = compute_ranking_scores(_fit_estimator(job, dataset, calibrate=False), job.task, X_new)[None]
     found = measure_scores(job.task, job.labels[validation], scores)
     name = choose_scoring(job.task.kind).measure
     return {"validation": [{"setting": s, name: value} for s, value in zip(job.settings, found, strict=True)]}
@@ -166,7 +168,7 @@ def _predict_test_fold(job: Job) -> Outcome:
     X_validation, y_validation = dataset[job.split.validation], job.labels[job.split.validation]
     found = predict(estimator, job.task, X)
     if getattr(estimator, "uses_validation", False):  # such an estimator calibrates itself
-        validation = Predictions(ranking_scores(estimator, job.task, X_validation))
+        validation = Predictions(compute_ranking_scores(estimator, job.task, X_validation))
     else:
         validation = predict(estimator, job.task, X_validation)
     known = None if validation.probability is None else (validation.probability, y_validation)
@@ -190,7 +192,7 @@ def _measure_refit(job: Job, dataset: RepertoireDataset) -> float | None:
         return None
     learned = np.sort(np.concatenate([job.split.train, job.split.validation]))
     estimator = _fit_estimator(replace(job, split=replace(job.split, train=learned)), dataset, calibrate=False)
-    scores = ranking_scores(estimator, job.task, dataset[job.split.test])
+    scores = compute_ranking_scores(estimator, job.task, dataset[job.split.test])
     return measure_scores(job.task, job.labels[job.split.test], scores[None])[0]
 
 
@@ -231,10 +233,10 @@ def _reset_peak() -> float:
     """Reset the peak of this process's memory on Linux; return the present memory in MB."""
     if sys.platform == "linux" and os.access("/proc/self/clear_refs", os.W_OK):
         Path("/proc/self/clear_refs").write_text("5")
-    return _status_mb(_NOW)
+    return _read_status_mb(_NOW)
 
 
-def _status_mb(name: str) -> float:
+def _read_status_mb(name: str) -> float:
     """Return an entry of `/proc/self/status` in MB; NaN on systems other than Linux."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []

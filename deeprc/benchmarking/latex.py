@@ -10,8 +10,8 @@ from deeprc.benchmarking.tables import (
     PROBABILITY_LEGEND,
     Cell,
     collapse_whitespace,
-    incomplete_methods,
-    number_text,
+    describe_incomplete_methods,
+    format_metric,
     probability_rows,
     table_columns,
     table_legend,
@@ -50,15 +50,15 @@ def render_latex(result: BenchmarkResult, *, label: str = "tab:benchmark") -> st
     """
     groups = [[[_render_cell(cell) for cell in row] for row in rows] for rows in table_rows(result).values() if rows]
     text = r"% \usepackage{booktabs, graphicx}" + "\n"
-    text += _float(table_columns(result.scoring), groups, _caption(result), label)
+    text += _render_float(table_columns(result.scoring), groups, _format_caption(result), label)
     if len(result.probabilities):
         *rows, base_rate = [[_render_cell(cell) for cell in row] for row in probability_rows(result)]
-        caption = [*_title(result), PROBABILITY_LEGEND]
-        text += "\n" + _float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
+        caption = [*_format_title(result), PROBABILITY_LEGEND]
+        text += "\n" + _render_float(PROBABILITY_COLUMNS, [rows, [base_rate]], caption, f"{label}-probabilities")
     return text
 
 
-def _float(
+def _render_float(
     columns: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], caption: Sequence[str], label: str
 ) -> str:
     """Return a float of a table with rules between groups of rows; the cells are already LaTeX."""
@@ -72,21 +72,21 @@ def _float(
         f"    {header}",
     ]
     for group in groups:
-        lines += [r"    \midrule", *(f"    {_latex_row(row)}" for row in group)]
+        lines += [r"    \midrule", *(f"    {_render_row(row)}" for row in group)]
     lines += [r"    \bottomrule", r"  \end{tabular}%", "  }", r"  \caption{"]
     lines += [f"    {_render_cell(show_parameters(sentence))}" for sentence in caption]
     lines += ["  }", rf"  \label{{{label}}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
-def _title(result: BenchmarkResult) -> list[str]:
+def _format_title(result: BenchmarkResult) -> list[str]:
     return [result.title.rstrip(".") + "."] if result.title else []
 
 
-def _caption(result: BenchmarkResult) -> list[str]:
-    missing = incomplete_methods(result.comparison, result.methods, result.failures)
+def _format_caption(result: BenchmarkResult) -> list[str]:
+    missing = describe_incomplete_methods(result.comparison, result.methods, result.failures)
     return [
-        *_title(result),
+        *_format_title(result),
         *table_legend(result.comparison, result.methods, result.scoring),
         *(each.text for each in result.cautions),
         *([f"Not complete: {'; '.join(missing)}."] if missing else []),
@@ -100,12 +100,12 @@ def _render_cell(cell: Cell) -> str:
             if cell == "-"
             else "".join(_LATEX.get(character, character) for character in collapse_whitespace(cell))
         )
-    value, sd = number_text(cell.value), number_text(cell.sd)
+    value, sd = format_metric(cell.value), format_metric(cell.sd)
     mean = rf"\textbf{{{value}}}" if cell.is_best else value
     return mean if sd == "-" else rf"{mean} {{\footnotesize $\pm$ {sd}}}"
 
 
-def _latex_row(row: Sequence[str]) -> str:
+def _render_row(row: Sequence[str]) -> str:
     text = " & ".join(row)
     # otherwise a bracket or star would belong to the \\ before it
     return ("{}" if text[0] in "[*" else "") + text + r" \\"

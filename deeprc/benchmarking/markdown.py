@@ -12,12 +12,12 @@ from deeprc.benchmarking.tables import (
     PROBABILITY_LEGEND,
     VALIDATED,
     Cell,
-    chosen_settings,
     collapse_whitespace,
-    incomplete_methods,
-    member_lines,
-    number_text,
+    describe_incomplete_methods,
+    describe_members,
+    format_metric,
     probability_rows,
+    summarise_chosen_settings,
     table_columns,
     table_legend,
     table_rows,
@@ -48,27 +48,36 @@ def render_markdown(result: BenchmarkResult) -> str:
     parts.append(_align_table([columns, *rows]))
     legend = " ".join(table_legend(result.comparison, result.methods, result.scoring))
     parts.append(_wrap_text(legend))
-    settings = chosen_settings(result.choices, result.methods, result.scoring)
+    settings = summarise_chosen_settings(result.choices, result.methods, result.scoring)
     has_validation = any(each.validation for each in settings)
     chosen_by = _wrap_text(_CHOSEN_BY.format(VALIDATED[result.scoring.kind])) if has_validation else ""
     for heading, body in (
-        ("Warnings", _bullets([each.text for each in result.cautions if each.section != "controls"])),
-        ("What the controls say", _bullets([each.text for each in result.cautions if each.section == "controls"])),
-        ("Not complete", _bullets(incomplete_methods(result.comparison, result.methods, result.failures))),
-        ("Probabilities", _probabilities(result)),
-        ("How much each member counts", _bullets(member_lines(result.members, result.methods))),
-        ("Settings chosen", "\n\n".join(filter(None, (_bullets([each.line() for each in settings]), chosen_by)))),
+        ("Warnings", _format_bullets([each.text for each in result.cautions if each.section != "controls"])),
+        (
+            "What the controls say",
+            _format_bullets([each.text for each in result.cautions if each.section == "controls"]),
+        ),
+        (
+            "Not complete",
+            _format_bullets(describe_incomplete_methods(result.comparison, result.methods, result.failures)),
+        ),
+        ("Probabilities", _render_probabilities(result)),
+        ("How much each member counts", _format_bullets(describe_members(result.members, result.methods))),
+        (
+            "Settings chosen",
+            "\n\n".join(filter(None, (_format_bullets([each.line() for each in settings]), chosen_by))),
+        ),
     ):
         if body:
             parts.append(f"## {heading}\n\n{body}")
     return "\n\n".join(parts) + "\n"
 
 
-def _bullets(lines: Sequence[str]) -> str:
+def _format_bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {_escape_text(show_parameters(line))}" for line in lines)
 
 
-def _probabilities(result: BenchmarkResult) -> str:
+def _render_probabilities(result: BenchmarkResult) -> str:
     if result.probabilities.empty:
         return ""
     rows = [[_escape_text(cell) for cell in row] for row in probability_rows(result)]
@@ -94,7 +103,7 @@ def _align_table(rows: Sequence[Sequence[str]]) -> str:
 def _render_cell(cell: Cell) -> str:
     if isinstance(cell, str):
         return _escape_text(cell)
-    value, sd = number_text(cell.value), number_text(cell.sd)
+    value, sd = format_metric(cell.value), format_metric(cell.sd)
     mean = f"**{value}**" if cell.is_best else value
     return mean if sd == "-" else f"{mean} ± {sd}"
 

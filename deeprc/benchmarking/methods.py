@@ -25,8 +25,8 @@ from deeprc.tasks import Task
 __all__ = [
     "Method",
     "choose_methods",
-    "estimator_class",
     "explain_unfit_target",
+    "import_estimator_class",
     "make_methods",
     "names_code",
     "search_presets",
@@ -109,7 +109,7 @@ def choose_methods(
     """
     task = task or Task("", "", "binary")
     own = own or {}
-    coded = dict(_name_and_code(name) for name in names if names_code(name))
+    coded = dict(_split_name_and_code(name) for name in names if names_code(name))
     chosen_preset = _Preset.read(preset, task)
     known = chosen_preset.list_methods(coded)
     chosen_preset.check_sections(known, [*names, *coded, *own])
@@ -227,11 +227,11 @@ class _Preset:
             return self._make_registered_method(name)
         entry = self.sections.get(name, {})
         if names_code(name):
-            key, where = _name_and_code(name)
+            key, where = _split_name_and_code(name)
             if self.sections.get(key, {}).get("estimator", where) != where:
                 raise InputError(f"{self.source}: {key}.estimator: expected {where}, as `methods` says, or nothing")
             label = where.rpartition(":")[2] if key == where else key
-            return self.complete(label, _instantiate(estimator_class(where), where), section=key)
+            return self.complete(label, _instantiate(import_estimator_class(where), where), section=key)
         if name not in self.sections:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -242,14 +242,14 @@ class _Preset:
                 why = f"code is run only where the call names it: `methods={name}={listed}`"
                 raise InputError(f"{self.source}: {name}.estimator: {why}")
             raise InputError(f"{self.source}: {name}.estimator: expected module:Class, found {abbreviate(listed)}")
-        return self.complete(name, _instantiate(estimator_class(listed), listed))
+        return self.complete(name, _instantiate(import_estimator_class(listed), listed))
 
     def _make_registered_method(self, name: str) -> Method:
         form = METHODS[name]
         label, where = form.label, form.estimator
         if self.task.kind == "regression":
             label, where = form.number_label or label, form.for_numbers
-        estimator = apply_setting(estimator_class(where)(), dict(form.fixed))
+        estimator = apply_setting(import_estimator_class(where)(), dict(form.fixed))
         return _apply_preset_entry(
             Method(name, label, estimator, kind=form.kind), self.sections.get(name, {}), self.source
         )
@@ -287,7 +287,7 @@ def names_code(name: str) -> bool:
     return ":" in name
 
 
-def _name_and_code(name: str) -> tuple[str, str]:
+def _split_name_and_code(name: str) -> tuple[str, str]:
     """Return the name of the preset's section, and the `module:Class`, from the name of another method."""
     key, equals, where = name.partition("=")
     return (key, where) if equals else (name, name)
@@ -341,7 +341,7 @@ def _explain_unfit_method(method: Method | None, dataset: RepertoireDataset, tas
     return None
 
 
-def estimator_class(where: str) -> type[BaseEstimator]:
+def import_estimator_class(where: str) -> type[BaseEstimator]:
     """Import and return the class that `module:Class` names; the working directory is searched, too.
 
     Raises

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.jobs import Job, job_key
+from deeprc.benchmarking.jobs import Job, make_job_key
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting, remove_path_parameter
@@ -29,7 +29,7 @@ from deeprc.evaluation.splits import Split, adjust_split, assign_folds
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.versions import package_version
 
-__all__ = ["NestedPlan", "assign_labelled_folds", "cohort_digest"]
+__all__ = ["NestedPlan", "assign_labelled_folds", "digest_cohort"]
 
 _MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
 
@@ -82,17 +82,17 @@ def assign_labelled_folds(
     return fold_of, validation_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
 
 
-def cohort_digest(dataset: RepertoireDataset) -> str:
+def digest_cohort(dataset: RepertoireDataset) -> str:
     """Return a digest of the content of a cohort."""
     container: object = dataset.container
     rows = dataset.rows.tolist()
     if isinstance(container, StoredContainer):
-        return job_key(digest_container(container), rows)
+        return make_job_key(digest_container(container), rows)
     from deeprc.datasets.simulation import SimulatedDataset
     from deeprc.datasets.simulation.recipe import cohort_to_mapping
 
     assert isinstance(dataset, SimulatedDataset)
-    return job_key(cohort_to_mapping(dataset.cohort), rows)
+    return make_job_key(cohort_to_mapping(dataset.cohort), rows)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class NestedPlan:
     seed
         Seed of the drawn settings.
     content
-        Digest of the cohort, see `cohort_digest`.
+        Digest of the cohort, see `digest_cohort`.
     methods
         Methods that are compared.
     groups
@@ -167,18 +167,18 @@ class NestedPlan:
             return []
         groups: dict[str, list[Setting]] = {}
         for setting in settings:
-            groups.setdefault(job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
+            groups.setdefault(make_job_key(remove_path_parameter(method.estimator, setting)), []).append(setting)
         return [
-            self._job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
+            self._make_job(method, fold, "search", tuple(group[start : start + _MAX_PATH]))
             for group in groups.values()
             for start in range(0, len(group), _MAX_PATH)
         ]
 
-    def final_job(self, method: Method, fold: int, setting: Setting) -> Job:
+    def make_final_job(self, method: Method, fold: int, setting: Setting) -> Job:
         """Return the job that predicts the test fold."""
-        return self._job(method, fold, "final", (setting,))
+        return self._make_job(method, fold, "final", (setting,))
 
-    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+    def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
         kind_of = type(method.estimator)
         what = (
             f"{kind_of.__module__}:{kind_of.__qualname__}",
@@ -192,7 +192,7 @@ class NestedPlan:
         split = self.splits[fold]
         folds += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
-        key = job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
+        key = make_job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
         container: object = self.dataset.container
         whole = isinstance(container, StoredContainer) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))

@@ -162,24 +162,24 @@ class BenchmarkResult:
             "table.md": self.table,
             "table.tex": render_latex(self),
             "results.tsv": results_tsv(self),
-            "comparison.tsv": _tsv(self.comparison),
-            "predictions.tsv": _tsv(self.predictions),
-            "settings.tsv": _tsv(self.choices),
-            "costs.tsv": _tsv(self.costs),
+            "comparison.tsv": _format_tsv(self.comparison),
+            "predictions.tsv": _format_tsv(self.predictions),
+            "settings.tsv": _format_tsv(self.choices),
+            "costs.tsv": _format_tsv(self.costs),
         }
         for name, text in texts.items():
             write_text(folder / name, text)
         if len(self.probabilities):
-            write_text(folder / "probabilities.tsv", _tsv(self.probabilities))
+            write_text(folder / "probabilities.tsv", _format_tsv(self.probabilities))
             points = reliability_table(self.predictions, self.methods, self.scoring)
-            write_text(folder / "reliability.tsv", _tsv(points))
+            write_text(folder / "reliability.tsv", _format_tsv(points))
         members = {
             "members.tsv": self.members.drop(columns=list(_OF_REPERTOIRE)).drop_duplicates(),
             "contributions.tsv": self.members[["method", "fold", "member", *_OF_REPERTOIRE]],
         }
         for name, rows in members.items():
             if len(rows):
-                write_text(folder / name, _tsv(rows))
+                write_text(folder / name, _format_tsv(rows))
             else:
                 (folder / name).unlink(missing_ok=True)  # file of an earlier call
         write_cautions(folder, self.cautions)
@@ -189,7 +189,7 @@ class BenchmarkResult:
             self._draw_reliability(folder / "curves")
         else:
             table = curves_table(self.predictions, self.methods, self.scoring)
-            write_text(folder / "curves" / "curves.tsv", _tsv(table))
+            write_text(folder / "curves" / "curves.tsv", _format_tsv(table))
             logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
 
     def _draw_reliability(self, folder: Path) -> None:
@@ -199,6 +199,6 @@ class BenchmarkResult:
                 save_figure(figure, folder / f"reliability.{kind}", dpi=SCREEN_DPI)
 
 
-def _tsv(table: pd.DataFrame) -> str:
+def _format_tsv(table: pd.DataFrame) -> str:
     text: str = table.to_csv(sep="\t", index=False)
     return text

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 from deeprc.documents import read_exponent
 from deeprc.errors import InputError
 
-__all__ = ["Search", "Setting", "apply_setting", "parse_search", "path_parameter", "remove_path_parameter"]
+__all__ = ["Search", "Setting", "apply_setting", "find_path_parameter", "parse_search", "remove_path_parameter"]
 
 Setting = dict[str, Any]
 
@@ -84,7 +84,7 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
         if isinstance(values, list) and values:
             lists[str(name)] = [read_exponent(value) for value in values]
             continue
-        kind, low, high = _limits(values, f"{source}: {name}")
+        kind, low, high = _parse_limits(values, f"{source}: {name}")
         if kind == "from":
             if high - low >= _MAX_VALUES:
                 raise InputError(f"{source}: {name}: expected at most {_MAX_VALUES} values, found {high - low + 1}")
@@ -94,7 +94,7 @@ def parse_search(body: object, *, trials: object, source: str) -> Search:
     return Search(lists, ranges, trials)
 
 
-def _limits(values: object, source: str) -> tuple[str, float, float]:
+def _parse_limits(values: object, source: str) -> tuple[str, float, float]:
     expected = "expected a list of values, {from: 1, to: 9}, {log10: [-6, 6]} or {integer: [1, 32]}"
     if isinstance(values, Mapping):
         if set(values) == {"from", "to"}:
@@ -115,7 +115,7 @@ def _is_allowed_limit(kind: str, limit: object) -> bool:
     return abs(limit) <= _MAX_EXPONENT if kind == "log10" else limit == int(limit)
 
 
-def path_parameter(estimator: BaseEstimator) -> str | None:
+def find_path_parameter(estimator: BaseEstimator) -> str | None:
     """Return the parameter whose values an estimator fits together in one path; None if each value needs a fit.
 
     A path gets no validation repertoires, so an estimator with early stopping has no path.
@@ -125,7 +125,7 @@ def path_parameter(estimator: BaseEstimator) -> str | None:
 
 def remove_path_parameter(estimator: BaseEstimator, setting: Mapping[str, Any]) -> Setting:
     """Return a setting without the parameter of the path; it is equal for all settings of one path."""
-    path = path_parameter(estimator)
+    path = find_path_parameter(estimator)
     return {name: value for name, value in setting.items() if name != path}
 
 

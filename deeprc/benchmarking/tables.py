@@ -28,15 +28,15 @@ __all__ = [
     "Cell",
     "ChosenSettings",
     "MetricEstimate",
-    "chosen_settings",
     "collapse_whitespace",
-    "incomplete_methods",
-    "member_lines",
-    "metric_estimates",
-    "number_text",
+    "describe_incomplete_methods",
+    "describe_members",
+    "estimate_metrics",
+    "estimate_refit",
+    "format_metric",
     "probability_rows",
-    "refit_estimates",
     "results_tsv",
+    "summarise_chosen_settings",
     "table_columns",
     "table_legend",
     "table_rows",
@@ -112,19 +112,19 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
     """Return the rows of the table by kind of method; methods without a measured fold have no row."""
     by_name, scoring = _index_by_method(result.comparison), result.scoring
     eligible = [each.name for each in result.methods if each.kind == "method" and by_name[each.name]["complete"]]
-    estimates = metric_estimates(result.metrics, result.comparison, eligible, scoring)
-    refits = refit_estimates(result.choices, scoring)
+    estimates = estimate_metrics(result.metrics, result.comparison, eligible, scoring)
+    refits = estimate_refit(result.choices, scoring)
     rows: dict[str, list[list[Cell]]] = {"method": [], "control": [], "truth": []}
     for each in result.methods:
         row = by_name[each.name]
         if row["n_folds"] == 0:
             continue
         name = each.label if row["complete"] else f"{each.label} ({row['n_folds']} of {row['n_wanted']} folds)"
-        interval = f"[{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]"
+        interval = f"[{format_metric(row['ci_low'])}, {format_metric(row['ci_high'])}]"
         tests = [p_text(row["p_value"]), p_text(row["p_holm"])]
         main, *others = (estimates[metric].get(each.name, "-") for metric in scoring.headings)
         measures = [refits.get(each.name, "-"), *others]
-        rows[each.kind].append([name, main, interval, *tests, *measures, *_cost(result.costs, each.name)])
+        rows[each.kind].append([name, main, interval, *tests, *measures, *_format_cost(result.costs, each.name)])
     return rows
 
 
@@ -133,17 +133,17 @@ def probability_rows(result: BenchmarkResult) -> list[list[str]]:
     label, found = {each.name: each.label for each in result.methods}, result.probabilities
     names = ("brier", "log_loss", "calibration_error")
     rows = [
-        [label[str(row["method"])], *(number_text(row[name]) for name in names)] for row in found.to_dict("records")
+        [label[str(row["method"])], *(format_metric(row[name]) for name in names)] for row in found.to_dict("records")
     ]
     largest = found.iloc[int(found["n_repertoires"].to_numpy().argmax())]
-    return [*rows, ["Base rate", *(number_text(largest[f"{name}_base_rate"]) for name in names[:2]), "-"]]
+    return [*rows, ["Base rate", *(format_metric(largest[f"{name}_base_rate"]) for name in names[:2]), "-"]]
 
 
 def _index_by_method(comparison: pd.DataFrame) -> dict[str, dict[Hashable, Any]]:
     return {str(row["method"]): row for row in comparison.to_dict("records")}
 
 
-def metric_estimates(
+def estimate_metrics(
     metrics: pd.DataFrame, comparison: pd.DataFrame, eligible: Collection[str], scoring: Scoring
 ) -> dict[str, dict[str, MetricEstimate]]:
     """Return the estimate of each metric of the table for each method.
@@ -160,15 +160,15 @@ def metric_estimates(
             by_method = metrics[metrics["metric"] == metric].groupby("method")["value"]
             values, sds = by_method.mean().dropna(), by_method.std(ddof=1)
         best = min if metric in scoring.lower_is_better else max
-        highest = number_text(best((float(values[name]) for name in eligible if name in values), default=np.nan))
+        highest = format_metric(best((float(values[name]) for name in eligible if name in values), default=np.nan))
         found[metric] = {
-            str(name): MetricEstimate(float(value), float(sd), name in eligible and number_text(value) == highest)
+            str(name): MetricEstimate(float(value), float(sd), name in eligible and format_metric(value) == highest)
             for name, value, sd in zip(values.index, values, sds.reindex(values.index), strict=True)
         }
     return found
 
 
-def refit_estimates(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricEstimate]:
+def estimate_refit(choices: pd.DataFrame, scoring: Scoring) -> dict[str, MetricEstimate]:
     """Return the mean measure over folds of each method after a fit to training and validation folds together.
 
     Methods that always learn from both are left out.
@@ -215,7 +215,7 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
     return sentences
 
 
-def incomplete_methods(
+def describe_incomplete_methods(
     comparison: pd.DataFrame, methods: Sequence[MethodInfo], failures: Mapping[str, str]
 ) -> list[str]:
     """Return texts that say which methods lack folds, and why."""
@@ -252,7 +252,7 @@ class ChosenSettings(NamedTuple):
         return f"{', '.join(filter(None, (self.method, self.validation)))}: {self.settings}"
 
 
-def chosen_settings(
+def summarise_chosen_settings(
     choices: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[ChosenSettings]:
     """Return the settings of each method: first those that are equal in all folds, then the others by fold."""
@@ -266,8 +266,8 @@ def chosen_settings(
         where = "" if len(rows) == n_folds else f", folds {', '.join(map(str, rows['fold']))}"
         values, validation = rows[f"validation_{scoring.measure}"].astype(float), ""
         if values.notna().any():
-            spread = number_text(values.std(ddof=1))
-            validation = f"validation {VALIDATED[scoring.kind]} {number_text(values.mean())} ± {spread}"
+            spread = format_metric(values.std(ddof=1))
+            validation = f"validation {VALIDATED[scoring.kind]} {format_metric(values.mean())} ± {spread}"
         settings = _format_chosen([json.loads(text) for text in rows["settings"]])
         found.append(ChosenSettings(each.label + where, validation, settings))
     return found
@@ -275,13 +275,13 @@ def chosen_settings(
 
 def _format_chosen(settings: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for setting in settings for name in setting))
-    texts = {name: [_value(setting[name]) if name in setting else "-" for setting in settings] for name in names}
+    texts = {name: [_format_value(setting[name]) if name in setting else "-" for setting in settings] for name in names}
     alike = [f"{name} = {values[0]}" for name, values in texts.items() if len(set(values)) == 1]
     differing = [f"{name} = {', '.join(values)} by fold" for name, values in texts.items() if len(set(values)) > 1]
     return "; ".join(alike + differing) or "nothing to choose"
 
 
-def member_lines(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
+def describe_members(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[str]:
     """Return a line for each stack with the share and AUC of each member, as means over folds."""
     lines = []
     for each in methods:
@@ -293,7 +293,7 @@ def member_lines(members: pd.DataFrame, methods: Sequence[MethodInfo]) -> list[s
     return lines
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, float):
@@ -301,16 +301,16 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _cost(costs: pd.DataFrame, method: str) -> list[str]:
+def _format_cost(costs: pd.DataFrame, method: str) -> list[str]:
     own = costs[costs["method"] == method]
     if own.empty:
         return ["-", "-"]
     memory = float(own["peak_memory_mb"].max())
     size = "-" if np.isnan(memory) else f"{memory / 1000:.1f} GB" if memory >= 999.5 else f"{memory:.0f} MB"
-    return [_duration(float(own["seconds"].sum())), size]
+    return [_format_duration(float(own["seconds"].sum())), size]
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if not np.isfinite(seconds):  # only in a file that deeprc has not written
         return "-"
     if seconds < 59.95:
@@ -322,7 +322,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def number_text(value: float) -> str:
+def format_metric(value: float) -> str:
     """Return a metric with three decimals; "-" if it is NaN."""
     return "-" if np.isnan(value) else f"{value:.3f}"
 

@@ -107,7 +107,7 @@ def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
 
 def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     done = _Read()
-    with closing(read_files(plan.readings, choose_workers(plan.readings, jobs), _profiles)) as results:
+    with closing(read_files(plan.readings, choose_workers(plan.readings, jobs), _profile_file)) as results:
         shown = track(zip(plan.readings, results, strict=True), "reading repertoire files", len(plan.readings))
         for n_done, (reading, (profiles, error)) in enumerate(shown, start=1):
             if error is not None:
@@ -118,7 +118,7 @@ def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
     return done
 
 
-def _profiles(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
+def _profile_file(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
     """Return the profiles of the repertoires of a file, and the error if it cannot be read; runs in the workers."""
     result = read_file(reading)
     profiles = []

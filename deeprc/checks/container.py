@@ -25,9 +25,9 @@ from deeprc.checks.profile import (
     RESIDUE_HASHES,
     Fingerprints,
     RepertoireProfile,
-    gene_factors,
+    compute_gene_factors,
+    encode_locus,
     is_contradicting,
-    locus_code,
     mix_hashes,
 )
 from deeprc.checks.sheet import Subjects, find_targets
@@ -42,7 +42,7 @@ from deeprc.datasets.report import RepertoireReport
 from deeprc.progress import track
 from deeprc.tasks import Task
 
-__all__ = ["check_dataset", "container_profiles", "repertoire_hashes"]
+__all__ = ["check_dataset", "hash_repertoire", "profile_container"]
 
 _FIELDS = ("v_call", "j_call")
 _UNCHECKED = ("locus", "genes")  # keys of a report: locus may be None, genes are not in containers
@@ -76,15 +76,15 @@ def check_dataset(
     InputError
         If a target or the column does not exist.
     """
-    sheet = _sheet(dataset)
+    sheet = _make_sheet(dataset)
     subjects = Subjects(sheet, group_by)
     others: list[Finding] = []
     if tasks is None:
         tasks, others = find_targets(sheet, targets, subjects)
-    return examine(container_profiles(dataset), sheet, tasks, subjects, allow_empty=True, others=others)
+    return examine(profile_container(dataset), sheet, tasks, subjects, allow_empty=True, others=others)
 
 
-def _sheet(dataset: RepertoireDataset) -> Metadata:
+def _make_sheet(dataset: RepertoireDataset) -> Metadata:
     """Return the metadata of a container as a sheet."""
     table, ids = dataset.metadata, tuple(map(str, dataset.repertoire_ids))
     columns = list(map(str, table.columns))
@@ -94,9 +94,9 @@ def _sheet(dataset: RepertoireDataset) -> Metadata:
     return Metadata(Path(dataset.container.path), id_column, ids, table, tuple(files))
 
 
-def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
+def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     """Return the profiles of a dataset's repertoires, (B,); the cache keeps those of the whole container."""
-    arrays = load_or_compute(dataset, "profiles", {"version": _VERSION}, _profile_arrays)
+    arrays = load_or_compute(dataset, "profiles", {"version": _VERSION}, _make_profile_arrays)
     preprocessing = getattr(dataset.container, "preprocessing", None)
     entries = preprocessing.get("repertoires") if isinstance(preprocessing, Mapping) else None
     known = {
@@ -110,11 +110,11 @@ def container_profiles(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     profiles = []
     for row, name in zip(dataset.rows.tolist(), map(str, dataset.repertoire_ids), strict=True):
         report = _report(name, int(arrays["kept"][row]), known.get(name))
-        profiles.append(_profile(arrays, row, report, names, odd, mice))
+        profiles.append(_make_profile(arrays, row, report, names, odd, mice))
     return profiles
 
 
-def _profile(
+def _make_profile(
     arrays: Arrays,
     row: int,
     report: RepertoireReport,
@@ -155,21 +155,21 @@ def _report(name: str, kept: int, entry: Mapping[str, Any] | None) -> Repertoire
         return alone
     usual = alone.to_dict()
     same_types = all(isinstance(entry.get(key), type(value)) for key, value in usual.items() if key not in _UNCHECKED)
-    counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _values(entry.get(key))]
+    counts = [n for key in ("dropped", "counts_from", "sequences_from", "loci") for n in _list_values(entry.get(key))]
     if not (same_types and entry.get("kept") == kept and all(isinstance(n, int) for n in counts)):
         return alone
     return RepertoireReport.from_dict({**usual, **{key: entry[key] for key in usual if key in entry}, "genes": {}})
 
 
-def _values(counts: object) -> list[object]:
+def _list_values(counts: object) -> list[object]:
     return list(counts.values()) if isinstance(counts, Mapping) else []
 
 
-def _profile_arrays(whole: RepertoireDataset) -> Arrays:
+def _make_profile_arrays(whole: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
     names = {field: _collect_gene_names(whole, field) for field in _FIELDS}
     with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
-        found = threads.map(lambda row: _profile_values(whole[row], names), range(len(whole)))
+        found = threads.map(lambda row: _profile_repertoire(whole[row], names), range(len(whole)))
         parts = list(track(found, "checking repertoires", len(whole)))
     arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
@@ -196,9 +196,9 @@ def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]
     return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))
 
 
-def _profile_values(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     counts = np.asarray(repertoire.counts)
-    prints = Fingerprints.of(repertoire_hashes(repertoire), counts)
+    prints = Fingerprints.of(hash_repertoire(repertoire), counts)
     used: dict[str, Any] = {}
     loci = []
     for field in _FIELDS:
@@ -210,7 +210,7 @@ def _profile_values(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]
         n_of = genes.count_occurrences()
         present = np.flatnonzero(n_of)
         used[field] = (_index_vocabulary(genes.vocabulary, names[field])[present], n_of[present])
-        loci.append(_chains(genes.vocabulary)[genes.codes])
+        loci.append(_find_chain_codes(genes.vocabulary)[genes.codes])
     return {
         "kept": len(counts),
         "total": counts.sum(dtype=np.int64),
@@ -232,12 +232,12 @@ def _index_vocabulary(vocabulary: tuple[str, ...], names: tuple[str, ...]) -> ND
 
 
 @lru_cache(maxsize=1 << 6)
-def _chains(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
-    """Return the `locus_code` of each name of a vocabulary, (G,)."""
-    return np.array([locus_code(normalise_gene(name).locus) for name in vocabulary], np.int64)
+def _find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
+    """Return the chain, as `encode_locus` has it, of each name of a vocabulary, (G,)."""
+    return np.array([encode_locus(normalise_gene(name).locus) for name in vocabulary], np.int64)
 
 
-def repertoire_hashes(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
+def hash_repertoire(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
     """Return the hash of each sequence, (N,): what `hash_sequences` returns, compiled for containers.
 
     Only the genes of `fields` are hashed with the residues.
@@ -250,7 +250,7 @@ def repertoire_hashes(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS
             terms += [_NO_HASHES, _NO_CODES]
         else:
             codes = np.ascontiguousarray(genes.codes)
-            terms += [gene_factors(field, genes.vocabulary), codes]
+            terms += [compute_gene_factors(field, genes.vocabulary), codes]
     residues = np.ascontiguousarray(repertoire.residues)
     _sum_hashes(residues, np.ascontiguousarray(repertoire.offsets), RESIDUE_HASHES, *terms, hashes)
     return mix_hashes(hashes)

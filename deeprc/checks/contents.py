@@ -125,7 +125,9 @@ def _check_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Fin
 def _check_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
-        each for each in profiles if each not in of_mice and max(map(each.n_named, ("v_call", "j_call"))) >= _MIN_ROWS
+        each
+        for each in profiles
+        if each not in of_mice and max(map(each.count_named, ("v_call", "j_call"))) >= _MIN_ROWS
     ]
     single = [each for each in others if each.of_mice]
     if of_mice:
@@ -165,7 +167,7 @@ def _check_gene_names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding
         if unread:
             with_odd.append(each)
             odd.update(unread)
-        named += sum(map(each.n_named, ("v_call", "j_call")))
+        named += sum(map(each.count_named, ("v_call", "j_call")))
     if odd:
         n = odd.total()
         examples = ", ".join(repr(name) for name, _ in odd.most_common(3))
@@ -178,7 +180,7 @@ def _check_gene_names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding
             _list_ids(with_odd),
         )
     for column in ("v_call", "j_call"):
-        shares = [each.n_named(column) / each.kept for each in profiles]
+        shares = [each.count_named(column) / each.kept for each in profiles]
         without = [each for each, share in zip(profiles, shares, strict=True) if share < _HALF]
         if without and float(np.median(shares)) > _MOST:
             yield Finding(

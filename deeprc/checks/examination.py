@@ -11,7 +11,7 @@ from deeprc.checks.features import file_features, sheet_features, size_features,
 from deeprc.checks.findings import Finding, count_findings, sort_by_severity, to_text
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import Subjects, check_labels, check_subjects
-from deeprc.checks.shortcuts import Shortcut, find_shortcuts, shortcut_findings
+from deeprc.checks.shortcuts import Shortcut, find_shortcuts, report_shortcuts
 from deeprc.checks.swaps import ClassComparison, check_swaps
 from deeprc.checks.twins import SimilarPair, check_twins
 from deeprc.datasets.metadata import Metadata
@@ -105,7 +105,7 @@ def examine(
     """
     similar_findings, similar = check_twins(profiles, subjects.same, subjects_known=subjects.column is not None)
     swap_findings, comparisons = check_swaps(profiles, sheet, tasks, subjects)
-    shortcuts, too_few = _shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
+    shortcuts, too_few = _test_shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
     findings = [
         *others,
         *check_labels(sheet, tasks),
@@ -114,7 +114,7 @@ def examine(
         *similar_findings,
         *swap_findings,
         *too_few,
-        *shortcut_findings(shortcuts),
+        *report_shortcuts(shortcuts),
     ]
     known = tuple(
         (str(name), str(subject)) for name, subject in subjects.list_subjects().items() if subject is not None
@@ -124,7 +124,7 @@ def examine(
     )
 
 
-def _shortcuts(
+def _test_shortcuts(
     sheet: Metadata, tasks: Sequence[Task], subjects: Subjects, profiles: Sequence[RepertoireProfile]
 ) -> tuple[list[Shortcut], list[Finding]]:
     """Return tests of properties that may predict a label, and findings about targets with too few repertoires."""

@@ -89,7 +89,7 @@ def write_check(found: CohortCheck, folder: Path) -> None:
 
 
 def _write(found: CohortCheck, folder: Path) -> None:
-    for name, table in _tables(found).items():
+    for name, table in _make_tables(found).items():
         table.to_csv(folder / f"{name}.tsv", sep="\t", index=False, float_format="%.6g")
     (folder / "check.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
@@ -97,10 +97,10 @@ def _write(found: CohortCheck, folder: Path) -> None:
     (folder / _WRITTEN).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
+def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
     findings = pd.DataFrame(
         [
-            (i, each.severity, each.code, each.target, each.column, *_texts(each))
+            (i, each.severity, each.code, each.target, each.column, *_format_finding(each))
             for i, each in enumerate(found.findings, start=1)
         ],
         columns=["finding", "severity", "code", "target", "column", "message", "advice"],
@@ -131,7 +131,7 @@ def _tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
     }
 
 
-def _texts(finding: Finding) -> tuple[str, str]:
+def _format_finding(finding: Finding) -> tuple[str, str]:
     """Return the message of a finding in one line, and its advice."""
     return show_parameters(" ".join(finding.message.split())), show_parameters(finding.advice)
 

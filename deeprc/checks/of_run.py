@@ -20,10 +20,10 @@ from deeprc.checks.shortcuts import Shortcut
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import read_json
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import subject_column
+from deeprc.evaluation.splits import choose_subject_column
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "metadata_digest", "read_checks"]
+__all__ = ["CHECKS_FILE", "RunChecks", "check_for_training", "digest_metadata", "read_checks"]
 
 CHECKS_FILE = "checks.json"
 """The name of the file in a run directory."""
@@ -45,7 +45,7 @@ class RunChecks:
     subject_column
         Column of the metadata that names the subject of each repertoire; None if there is none.
     metadata
-        The digest of the metadata that was checked, see `metadata_digest`.
+        The digest of the metadata that was checked, see `digest_metadata`.
     """
 
     findings: tuple[Finding, ...]
@@ -87,11 +87,11 @@ def check_for_training(dataset: RepertoireDataset, tasks: Sequence[Task], group_
     if group_by is not None and group_by not in dataset.metadata:
         group_by = None  # a run on another cohort
     found = check_dataset(labelled, tasks=tasks, group_by=group_by)
-    column = subject_column(dataset.metadata, group_by)
-    return RunChecks(found.findings, found.shortcuts, column, metadata_digest(dataset))
+    column = choose_subject_column(dataset.metadata, group_by)
+    return RunChecks(found.findings, found.shortcuts, column, digest_metadata(dataset))
 
 
-def metadata_digest(dataset: RepertoireDataset) -> str:
+def digest_metadata(dataset: RepertoireDataset) -> str:
     """Return a digest of the metadata, which `deeprc relabel` changes."""
     return hashlib.sha256(dataset.metadata.to_csv(index=False).encode()).hexdigest()
 

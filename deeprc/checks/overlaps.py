@@ -19,10 +19,10 @@ __all__ = [
     "MIN_SHARED",
     "Overlaps",
     "Pair",
+    "compute_median_overlap",
     "find_overlaps",
     "find_sampled_overlaps",
-    "median_overlap",
-    "overlap_blocks",
+    "iterate_overlap_blocks",
     "shorten_sketches",
 ]
 
@@ -88,8 +88,8 @@ def find_sampled_overlaps(profiles: Sequence[RepertoireProfile], *, every: bool 
 def find_overlaps(
     sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool], *, every: bool = False
 ) -> list[Pair]:
-    """Return the pairs of sketches that share at least one hash, or `every` pair; see `overlap_blocks`."""
-    found = [pair for block in overlap_blocks(sketches, sampled) for pair in block.pairs()]
+    """Return the pairs of sketches that share at least one hash, or `every` pair; see `iterate_overlap_blocks`."""
+    found = [pair for block in iterate_overlap_blocks(sketches, sampled) for pair in block.pairs()]
     if not every:
         return found
     known = {(pair.first, pair.second): pair for pair in found}
@@ -101,7 +101,7 @@ def find_overlaps(
     return [known[pair] for pair in sorted(known)]
 
 
-def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> Iterator[Overlaps]:
+def iterate_overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[bool]) -> Iterator[Overlaps]:
     """Yield the pairs of sketches that share at least one hash, in blocks by their first repertoire.
 
     A sketch that is `sampled` holds all hashes of its repertoire up to its last one; any other sketch holds all hashes.
@@ -126,7 +126,7 @@ def overlap_blocks(sketches: Sequence[NDArray[np.uint64]], sampled: Sequence[boo
         yield Overlaps(first, second, shared, sizes[0], sizes[1])
 
 
-def median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
+def compute_median_overlap(blocks: Iterable[Overlaps], n: int) -> float:
     """Return the median overlap of all pairs of n repertoires; pairs that are in no block share nothing."""
     found = np.concatenate([*(block.overlap for block in blocks), np.empty(0)])
     values = np.zeros(max(n * (n - 1) // 2, 1))

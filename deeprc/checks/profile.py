@@ -29,10 +29,10 @@ __all__ = [
     "TOP_SIZE",
     "Fingerprints",
     "RepertoireProfile",
-    "gene_factors",
+    "compute_gene_factors",
+    "encode_locus",
     "hash_sequences",
     "is_contradicting",
-    "locus_code",
     "mix_hashes",
     "sample_hashes",
 ]
@@ -127,7 +127,7 @@ class RepertoireProfile:
         """Return the profile of one cleaned repertoire of a reading."""
         table = cleaned.sequences
         usage = {
-            name: _usage(calls)
+            name: _count_gene_usage(calls)
             for name, calls in (("v_call", table.v_call), ("j_call", table.j_call))
             if calls is not None
         }
@@ -160,7 +160,7 @@ class RepertoireProfile:
         """The number of sequences that are kept."""
         return self.report.kept
 
-    def n_named(self, column: str) -> int:
+    def count_named(self, column: str) -> int:
         """Return the number of kept sequences with a gene name in a column."""
         return sum(n for name, n in self.usage.get(column, {}).items() if name)
 
@@ -174,12 +174,12 @@ def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
     position = np.arange(len(table.residues)) - np.repeat(starts, table.lengths)
     hashes = np.add.reduceat(RESIDUE_HASHES[position, table.residues], starts)  # (R,) -> (N,); no sequence is empty
     for field, calls in table.genes.items():
-        hashes += gene_factors(field, calls.vocabulary)[calls.codes]
+        hashes += compute_gene_factors(field, calls.vocabulary)[calls.codes]
     return mix_hashes(hashes)
 
 
 @lru_cache(maxsize=1 << 6)
-def gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
+def compute_gene_factors(field: str, vocabulary: tuple[str, ...]) -> NDArray[np.uint64]:
     """Return the number that each name of a V or J gene adds to a hash, (G,) uint64; 0 for an unknown gene."""
     return np.array([_hash_name(name) for name in vocabulary], np.uint64) * {"v_call": _V, "j_call": _J}[field]
 
@@ -236,7 +236,7 @@ def _select_most_abundant(hashes: NDArray[np.uint64], counts: NDArray[np.uint32]
     return np.concatenate([above, _select_smallest(hashes[counts == last], TOP_SIZE - len(above))])
 
 
-def _usage(calls: Categorical) -> dict[str, int]:
+def _count_gene_usage(calls: Categorical) -> dict[str, int]:
     return {name: n for name, n in zip(calls.vocabulary, calls.count_occurrences().tolist(), strict=True) if n}
 
 
@@ -245,13 +245,13 @@ def _count_contradicting(table: Sequences, report: RepertoireReport) -> int:
     v, j = (
         np.zeros(len(table), np.int8)
         if calls is None
-        else np.array([locus_code(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
+        else np.array([encode_locus(normalise_gene(name).locus) for name in calls.vocabulary], np.int8)[calls.codes]
         for calls in (table.v_call, table.j_call)
     )
     return int(is_contradicting(v, j, report).sum())
 
 
-def locus_code(locus: str) -> int:
+def encode_locus(locus: str) -> int:
     """Return the code of a chain: its index in `LOCI` plus 1; 0 is unknown."""
     return LOCI.index(locus) + 1 if locus else 0
 
@@ -259,10 +259,10 @@ def locus_code(locus: str) -> int:
 def is_contradicting(v: NDArray[np.int8], j: NDArray[np.int8], report: RepertoireReport) -> NDArray[np.bool_]:
     """Return whether the chains of V and J genes contradict each other or the chain in the report, (N,).
 
-    `v` and `j` are codes of `locus_code`, (N,).
+    `v` and `j` are codes of `encode_locus`, (N,).
     """
     named = [name for name in report.loci if name]
-    said = locus_code(report.locus or (named[0] if len(named) == 1 else ""))
+    said = encode_locus(report.locus or (named[0] if len(named) == 1 else ""))
     wrong_j = (j != 0) & (said != 0) & (j != said)
     contradicting: NDArray[np.bool_] = (
         wrong_j | _are_different_chains(v, j) | _are_different_chains(v, np.full_like(v, said))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deeprc.checks.findings import Finding, name_few
 from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import N_FOLDS, subject_columns
+from deeprc.evaluation.splits import N_FOLDS, find_subject_columns
 from deeprc.evaluation.trust import FEW_IN_CLASS
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
@@ -114,7 +114,7 @@ class Subjects:
             names = ", ".join(map(str, sheet.table.columns))
             raise InputError(f"{sheet.path}: no column {group_by!r} for `group_by`; columns: {names}")
         self.given = group_by is not None
-        found = [name for name in subject_columns(sheet.table) if sheet.table[name].notna().any()]
+        found = [name for name in find_subject_columns(sheet.table) if sheet.table[name].notna().any()]
         self.columns = [*([group_by] if group_by is not None else []), *(name for name in found if name != group_by)]
         self._table = sheet.table[self.columns].set_axis(list(sheet.repertoire_ids))
         coarsest = min(self.columns, key=lambda name: self._table[name].nunique(), default=None)
@@ -124,7 +124,7 @@ class Subjects:
         """Return the subject of each repertoire as text, indexed by repertoire; None where it is not known."""
         values = [None] * len(self._table) if self.column is None else self._table[self.column].tolist()
         # `pd.Series(None)` and columns of numbers hold NaN instead of None: all repertoires would have the subject NaN.
-        texts = [None if pd.isna(value) else _name(value) for value in values]
+        texts = [None if pd.isna(value) else _format_subject_name(value) for value in values]
         return pd.Series(texts, index=self._table.index, dtype=object)
 
     def same(self, first: str, second: str) -> bool:
@@ -134,14 +134,14 @@ class Subjects:
         )  # missing values are unequal
 
 
-def _name(value: object) -> str:
+def _format_subject_name(value: object) -> str:
     """Return the name of a subject; a column of numbers with missing ones holds 7.0 if the sheet says 7."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def is_technical(column: str) -> bool:
     """Return whether the name of a column says how, when or where a sample was processed."""
-    return not set(_words(column)).isdisjoint(_TECHNICAL_WORDS)
+    return not set(_split_words(column)).isdisjoint(_TECHNICAL_WORDS)
 
 
 def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) -> tuple[list[Task], list[Finding]]:
@@ -155,7 +155,7 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
     tasks: list[Task] = []
     found: list[Finding] = []
     if not targets:
-        columns = _label_columns(sheet, subjects)
+        columns = _find_label_columns(sheet, subjects)
         targets = [name if sheet.table[name].nunique() == 2 else f"{name}:multiclass" for name in columns]
         taken = ", ".join(columns)  # at most four
         message = f"taken for labels: {taken}" if columns else "no column looks like a label"
@@ -230,21 +230,21 @@ def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
         return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 
 
-def _label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
+def _find_label_columns(sheet: Metadata, subjects: Subjects) -> list[str]:
     candidates = []
     for column in map(str, sheet.table.columns):
         values = sheet.table[column]
         given = values.dropna()
         excluded = column in (sheet.id_column, *subjects.columns) or is_technical(column)
-        if excluded or not set(_words(column)).isdisjoint(_OTHER_WORDS) or given.nunique() not in _CLASSES:
+        if excluded or not set(_split_words(column)).isdisjoint(_OTHER_WORDS) or given.nunique() not in _CLASSES:
             continue
         if int(given.value_counts().min()) >= 2 and len(given) >= 0.5 * len(values):
             candidates.append(column)
-    named = [column for column in candidates if not set(_words(column)).isdisjoint(_LABEL_WORDS)]
+    named = [column for column in candidates if not set(_split_words(column)).isdisjoint(_LABEL_WORDS)]
     return (named or candidates)[:_MAX_TARGETS]
 
 
-def _words(column: str) -> list[str]:
+def _split_words(column: str) -> list[str]:
     return re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", column).lower())
 
 
@@ -269,7 +269,7 @@ def _check_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
 def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.kind == "regression":
         return
-    small = {name: n for name, n in class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
+    small = {name: n for name, n in count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
     if small:
         advice = "collect more: a score over so few cannot tell a good model from chance"
         if min(small.values()) < N_FOLDS:
@@ -294,7 +294,7 @@ def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 
 
-def class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
+def count_class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
     """Return the number of repertoires in each class; all negative classes of a binary target are one class."""
     values: NDArray[np.float64] = encode_labels([task], sheet.table)[:, 0]
     return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}

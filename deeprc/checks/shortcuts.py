@@ -28,7 +28,7 @@ from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.tasks import Task
 
-__all__ = ["Shortcut", "find_shortcuts", "shortcut_findings"]
+__all__ = ["Shortcut", "find_shortcuts", "report_shortcuts"]
 
 ALPHA = 0.01
 """Largest probability of any false alarm in one cohort."""
@@ -100,7 +100,7 @@ class _Question:
     codes: NDArray[np.int64]
     rows: list[NDArray[np.int64]]
 
-    def testable_classes(self, known: NDArray[np.bool_] | None = None) -> list[int]:
+    def find_testable_classes(self, known: NDArray[np.bool_] | None = None) -> list[int]:
         """Return the classes that can be compared: class and others have enough units with a known value."""
         codes = self.codes if known is None else self.codes[known]
         sizes = np.bincount(codes, minlength=len(self.names)).tolist()
@@ -128,8 +128,8 @@ def find_shortcuts(
     """
     questions, found = [], []
     for task, values in zip(tasks, labels.T, strict=True):
-        question = _question(task, values, subjects)
-        if not question.testable_classes():
+        question = _make_question(task, values, subjects)
+        if not question.find_testable_classes():
             sizes = np.bincount(question.codes, minlength=len(question.names)).tolist()
             shown = ", ".join(
                 f"{n} of {name}" for name, n in list(zip(question.names, sizes, strict=True))[:_MAX_NAMED]
@@ -150,11 +150,11 @@ def find_shortcuts(
             questions.append(question)
     pairs = [(question, feature) for question in questions for feature in _select_usable(question, features)]
     pairs = _drop_repeated_pairs(pairs)
-    n_tests = sum(1 if feature.is_text else len(question.testable_classes()) for question, feature in pairs)
+    n_tests = sum(1 if feature.is_text else len(question.find_testable_classes()) for question, feature in pairs)
     return [_test_feature(question, feature, ALPHA / n_tests) for question, feature in pairs], found
 
 
-def shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
+def report_shortcuts(shortcuts: Sequence[Shortcut]) -> list[Finding]:
     """Return a finding for each significant shortcut."""
     return [
         Finding(
@@ -184,7 +184,7 @@ _ADVICE = {
 }
 
 
-def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> _Question:
+def _make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> _Question:
     if task.kind == "regression":
         names: tuple[str, ...] = ("lower half", "upper half")
         codes = np.where(np.isnan(values), -1, values > np.nanmedian(values)).astype(np.int64)
@@ -200,10 +200,10 @@ def _question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | 
     )
 
 
-def _unit_values(question: _Question, feature: Feature) -> NDArray[Any]:
+def _aggregate_by_unit(question: _Question, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
     if feature.is_text:
-        return np.array([_most_frequent(feature.of_each[rows].tolist()) for rows in question.rows], object)
+        return np.array([_find_most_frequent(feature.of_each[rows].tolist()) for rows in question.rows], object)
     means = np.empty((len(question.rows), *feature.of_each.shape[1:]))
     sizes = np.array([len(rows) for rows in question.rows])
     for size in np.unique(sizes):
@@ -214,7 +214,7 @@ def _unit_values(question: _Question, feature: Feature) -> NDArray[Any]:
     return means
 
 
-def _most_frequent(texts: Sequence[str]) -> str:
+def _find_most_frequent(texts: Sequence[str]) -> str:
     """Return the most frequent text; among equally frequent ones the first in sorted order."""
     counts = Counter(texts)
     return min(counts, key=lambda text: (-counts[text], text))
@@ -228,7 +228,7 @@ def _select_usable(question: _Question, features: Sequence[Feature]) -> list[Fea
     usable, seen = [], set()
     classes = [question.names[code] for code in question.codes]
     for feature in features:
-        values = _unit_values(question, feature)
+        values = _aggregate_by_unit(question, feature)
         if feature.column == question.task.column:
             continue
         if feature.is_text:
@@ -240,7 +240,7 @@ def _select_usable(question: _Question, features: Sequence[Feature]) -> list[Fea
             seen.add(partition)
         elif values.ndim == 1:
             known = ~np.isnan(values)
-            if not question.testable_classes(known) or len(np.unique(values[known])) < 2:
+            if not question.find_testable_classes(known) or len(np.unique(values[known])) < 2:
                 continue
         usable.append(feature)
     return usable
@@ -265,11 +265,11 @@ def _drop_repeated_pairs(pairs: Sequence[tuple[_Question, Feature]]) -> list[tup
 
 
 def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortcut:
-    values = _unit_values(question, feature)
+    values = _aggregate_by_unit(question, feature)
     if feature.is_text:
         return _test_categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
-    candidates = [_auc(question, code, values) for code in question.testable_classes(known)]
+    candidates = [_auc(question, code, values) for code in question.find_testable_classes(known)]
     auc, code, n_positive, n_negative = max(
         candidates, key=lambda each: each[0] if values.ndim == 2 else abs(each[0] - 0.5)
     )
@@ -331,7 +331,7 @@ def _test_categories(question: _Question, feature: Feature, values: NDArray[np.o
     counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
     np.add.at(counts, (levels, question.codes), 1)
     v = _cramers_v(counts)
-    certain = _permutation_p(levels, question.codes, counts, alpha) <= alpha
+    certain = _compute_permutation_p(levels, question.codes, counts, alpha) <= alpha
     return Shortcut(
         question.task.name,
         _describe_contrast(question, 1) if len(question.names) == 2 else "the classes apart",
@@ -362,7 +362,7 @@ def _cramers_v(counts: NDArray[np.int64]) -> float:
     return min(1.0, float(np.sqrt(phi / smaller))) if smaller > 0 else 0.0
 
 
-def _permutation_p(
+def _compute_permutation_p(
     levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
 ) -> float:
     """Return the p-value of a permutation test of chi-square; it stops early where the p-value is large."""

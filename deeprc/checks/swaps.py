@@ -56,7 +56,7 @@ class ClassComparison:
     @property
     def is_in_order(self) -> bool:
         """Whether the repertoire is more similar to its own class."""
-        return _similarity(self.within) > _similarity(self.across)
+        return _compute_similarity(self.within) > _compute_similarity(self.across)
 
     @property
     def p_value(self) -> float:
@@ -71,7 +71,7 @@ class ClassComparison:
 
     def is_strange(self, level: float) -> bool:
         """Return whether the similarity to another class is much higher, and significant at a level."""
-        far = _similarity(self.across) > _MIN_RATIO * _similarity(self.within)
+        far = _compute_similarity(self.across) > _MIN_RATIO * _compute_similarity(self.within)
         return self.across.shared >= MIN_SHARED and far and self.p_value <= level
 
     @property
@@ -86,7 +86,7 @@ def _compute_pair_scale(pair: Pair) -> float:
     return float(np.sqrt(pair.sizes[0] * pair.sizes[1]))
 
 
-def _similarity(pair: Pair) -> float:
+def _compute_similarity(pair: Pair) -> float:
     """Return the similarity of two repertoires relative to both sizes, so that depth alone does not raise it."""
     return pair.shared / _compute_pair_scale(pair) if pair.shared else 0.0
 
@@ -112,17 +112,17 @@ def check_swaps(
         compared_of: dict[str, list[ClassComparison]] = {}
         for subject, rows in known.groupby("subject", sort=False):
             members = [profile_of[str(name)] for name in rows.index]
-            if compared := list(_comparisons(members, rows["label"].tolist(), task, str(subject))):
+            if compared := list(_iterate_comparisons(members, rows["label"].tolist(), task, str(subject))):
                 compared_of[str(subject)] = compared
         if _is_sign_test_significant(list(compared_of.values())):
             level = _LEVEL / sum(map(len, compared_of.values()))
             strange = [each for compared in compared_of.values() for each in compared if each.is_strange(level)]
-            found += [_finding(task, strange, profile_of)] if strange else []
+            found += [_make_finding(task, strange, profile_of)] if strange else []
             told += strange
     return found, told
 
 
-def _comparisons(
+def _iterate_comparisons(
     members: Sequence[RepertoireProfile], label: Sequence[float], task: Task, subject: str
 ) -> Iterator[ClassComparison]:
     """Yield the comparisons among the repertoires of a subject; exact copies are not compared."""
@@ -136,10 +136,10 @@ def _comparisons(
         own = [pair for j, pair in mine.items() if label[j] == label[i]]
         others = [j for j in mine if label[j] != label[i]]
         if own and others:
-            j = max(others, key=lambda other: _similarity(mine[other]))
+            j = max(others, key=lambda other: _compute_similarity(mine[other]))
             names = (member.repertoire_id, members[j].repertoire_id)
             classes = (task.class_names[int(label[i])], task.class_names[int(label[j])])
-            within = max(own, key=_similarity)
+            within = max(own, key=_compute_similarity)
             yield ClassComparison(task.name, subject, names, classes, within, mine[j], len(others))
 
 
@@ -160,7 +160,9 @@ def _is_in_order(compared: Sequence[ClassComparison]) -> bool:
     return len(order) > 1 and all(sum(flags) > len(flags) / 2 for flags in order.values())
 
 
-def _finding(task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]) -> Finding:
+def _make_finding(
+    task: Task, strange: Sequence[ClassComparison], profile_of: Mapping[str, RepertoireProfile]
+) -> Finding:
     """Return one finding about all subjects with such repertoires; its message shows the clearest case."""
     subjects = list(dict.fromkeys(each.subject for each in strange))
     ids = tuple(dict.fromkeys(name for each in strange for name in each.names))

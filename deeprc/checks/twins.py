@@ -14,7 +14,14 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from deeprc.checks.findings import Finding, Severity, name_few
-from deeprc.checks.overlaps import MIN_SHARED, Overlaps, Pair, median_overlap, overlap_blocks, shorten_sketches
+from deeprc.checks.overlaps import (
+    MIN_SHARED,
+    Overlaps,
+    Pair,
+    compute_median_overlap,
+    iterate_overlap_blocks,
+    shorten_sketches,
+)
 from deeprc.checks.profile import RepertoireProfile
 
 __all__ = ["SimilarPair", "check_twins"]
@@ -69,13 +76,13 @@ def check_twins(
     filled = [each for each in profiles if each.kept]
     largest = [each.prints.top for each in filled], [False] * len(filled)
     similar = [
-        *_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
-        *_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
+        *_find_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
+        *_find_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
     ]
     return [*_report_identical(filled), *_report_similar(filled, similar, subjects_known)], similar
 
 
-def _similar_pairs(
+def _find_similar_pairs(
     profiles: Sequence[RepertoireProfile],
     sketches: tuple[Sequence[NDArray[np.uint64]], Sequence[bool]],
     measure: str,
@@ -83,14 +90,14 @@ def _similar_pairs(
     same_subject: SameSubject,
 ) -> Iterator[SimilarPair]:
     """Yield the pairs with an overlap above `min_overlap` and with ten times the odds of the median pair."""
-    blocks: Iterable[Overlaps] = overlap_blocks(*sketches)
+    blocks: Iterable[Overlaps] = iterate_overlap_blocks(*sketches)
     if len(profiles) <= _MAX_COMPARED:
         blocks = list(blocks)
-        usual = median_overlap(blocks, len(profiles))
+        usual = compute_median_overlap(blocks, len(profiles))
     else:
         chosen = np.linspace(0, len(profiles) - 1, _MAX_COMPARED).astype(int).tolist()
-        evenly = overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
-        usual = median_overlap(evenly, len(chosen))
+        evenly = iterate_overlap_blocks([sketches[0][i] for i in chosen], [sketches[1][i] for i in chosen])
+        usual = compute_median_overlap(evenly, len(chosen))
     for block in blocks:
         enough = (
             (block.shared >= MIN_SHARED)
@@ -148,7 +155,7 @@ def _report_similar(
         return
     place = {each.repertoire_id: i for i, each in enumerate(profiles)}
     pairs = sorted({each.names for each in similar}, key=lambda names: (place[names[0]], place[names[1]]))
-    groups = _components(pairs, [each.repertoire_id for each in profiles])
+    groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
     figures: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
     for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred largest")):
@@ -199,7 +206,7 @@ def _make_group_finding(
     )
 
 
-def _components(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
+def _find_connected_groups(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the groups of repertoires that are connected by pairs, the largest group first."""
     place = {name: i for i, name in enumerate(ids)}
     ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)

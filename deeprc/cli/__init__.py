@@ -56,11 +56,11 @@ class _Group(click.Group):
         except (InputError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 raise
-            click.echo(f"Error: {name_flags(_in_one_line(error))}", err=True)
+            click.echo(f"Error: {name_flags(_format_one_line(error))}", err=True)
             ctx.exit(2)
 
 
-def _in_one_line(error: Exception) -> str:
+def _format_one_line(error: Exception) -> str:
     """Return a message in one line, without control characters of names that may come from other people's files."""
     text = f"not enough memory: {error}".rstrip(": ") if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:

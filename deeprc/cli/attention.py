@@ -6,7 +6,7 @@ import click
 
 from deeprc.cli.options import device_option
 from deeprc.cli.scheduler import scheduler_option
-from deeprc.cli.tables import head_lines
+from deeprc.cli.tables import format_heads
 
 __all__ = ["attention"]
 
@@ -79,7 +79,7 @@ def attention(
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
-    from deeprc.interpretation.attention import default_ranking, iterate_attention
+    from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
     from deeprc.interpretation.attention_shares import iterate_attention_of_workers
     from deeprc.interpretation.ranking import Ranking
@@ -97,7 +97,7 @@ def attention(
     predictor = load_ensemble(runs, device=device if scheduler is None else "cpu")
     model = predictor.model
     chosen = find_direction(model.tasks, class_name)
-    ranking = Ranking(by or default_ranking(model).by, chosen.output, chosen.sign)
+    ranking = Ranking(by or choose_default_ranking(model).by, chosen.output, chosen.sign)
     if class_name is not None and ranking.by == "attention":
         raise InputError("--class goes with --by contribution or --by response: attention is the same for all classes")
     dataset = open_dataset(container)
@@ -112,7 +112,7 @@ def attention(
     if top_overall is not None and not repertoires:
         held_out = select_held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
     written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, held_out=held_out)
-    for line in head_lines(written.heads):
+    for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
     click.echo(f"Wrote how many sequences each head averages over to {heads_path(output)}")

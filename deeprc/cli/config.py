@@ -23,14 +23,14 @@ def config(name: str, overrides: tuple[str, ...], as_yaml: bool) -> None:
       deeprc config paper n_updates=5000 --yaml > mine.yaml
       deeprc train cohort.h5 --target 'CMV=+' --output runs/cmv --config mine.yaml
     """
-    from deeprc.cli.settings import settings_text, settings_yaml
+    from deeprc.cli.settings import format_settings, format_settings_yaml
     from deeprc.config import list_presets, load_config
 
     if "=" in name:  # NAME was left out
         name, overrides = "deeprc", (name, *overrides)
     found = load_config(name, overrides)
     if as_yaml:
-        click.echo(settings_yaml(found), nl=False)
+        click.echo(format_settings_yaml(found), nl=False)
         return
-    click.echo(settings_text(found))
+    click.echo(format_settings(found))
     click.echo(f"Configurations that come with deeprc: {', '.join(list_presets())} (deeprc config NAME)")

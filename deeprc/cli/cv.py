@@ -13,7 +13,7 @@ import click
 from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
-from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
 
 if TYPE_CHECKING:
@@ -135,18 +135,18 @@ def cv(
             jobs=jobs or os.cpu_count() or 1,
             **others,
         )
-    click.echo(metrics_lines({"out of fold": found.metrics}))
+    click.echo(format_metrics({"out of fold": found.metrics}))
     for target, metrics in found.metrics.items():
         for line in _describe_performance(target, metrics):
             click.echo(line)
     if len(found.motifs):
-        click.echo(_motifs_line(found.motifs))
-    for line in caution_lines(found.cautions):
+        click.echo(_describe_motifs(found.motifs))
+    for line in format_cautions(found.cautions):
         click.echo(line)
     click.echo(f"Wrote {output}")
 
 
-def _motifs_line(motifs: pd.DataFrame) -> str:
+def _describe_motifs(motifs: pd.DataFrame) -> str:
     """Return the motifs that most runs found, as a sentence; it names the outputs if motifs are of several."""
     several = len(set(motifs["output"])) > 1
     shown = [

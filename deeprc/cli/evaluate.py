@@ -7,7 +7,7 @@ import json
 import click
 
 from deeprc.cli.options import device_option
-from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.cli.tables import format_cautions, format_metrics
 
 __all__ = ["evaluate"]
 
@@ -34,6 +34,6 @@ def evaluate(runs: tuple[str, ...], container: str, as_json: bool, device: str) 
     from deeprc.runs.ensemble import assess_runs
 
     found = assess_runs(runs, container, device=device)
-    click.echo(json.dumps(found.to_dict(), indent=1) if as_json else metrics_lines(found.metrics))
-    for line in caution_lines(found.cautions):
+    click.echo(json.dumps(found.to_dict(), indent=1) if as_json else format_metrics(found.metrics))
+    for line in format_cautions(found.cautions):
         click.echo(line, err=as_json)

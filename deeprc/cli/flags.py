@@ -82,11 +82,11 @@ def name_flags(text: str) -> str:
 
 def _find_option(name: str) -> click.Option | None:
     """Return the option of a parameter, of the running command or else of the first other command that has it."""
-    options = (each for command in _commands() for each in command.params if isinstance(each, click.Option))
+    options = (each for command in _iterate_commands() for each in command.params if isinstance(each, click.Option))
     return next((option for option in options if option.name == name and option.expose_value), None)
 
 
-def _commands() -> Iterator[click.Command]:
+def _iterate_commands() -> Iterator[click.Command]:
     """Yield the running command, then all others, which are imported only when needed, because this is slow."""
     context = click.get_current_context(silent=True)
     if context is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     _StreamHandler = logging.StreamHandler  # Python 3.10 cannot subscript it
 
-__all__ = ["Bars", "LineHandler", "evaluation_lines", "show_counts"]
+__all__ = ["Bars", "LineHandler", "make_evaluation_printer", "show_counts"]
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}<{remaining}{postfix}"
 _BAR_WITHOUT_REST = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}, {elapsed}{postfix}"
@@ -90,7 +90,7 @@ def show_counts(name: str) -> Iterator[Callable[..., None]]:
         yield show
 
 
-def evaluation_lines(n_updates: int) -> Callable[[TrainingState, Tensor], None]:
+def make_evaluation_printer(n_updates: int) -> Callable[[TrainingState, Tensor], None]:
     """Return a function that prints each evaluation of a training, unless a bar shows them."""
 
     def report(state: TrainingState, _: Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from deeprc.cli.progress import evaluation_lines
+from deeprc.cli.progress import make_evaluation_printer
 
 __all__ = ["quickstart"]
 
@@ -21,7 +21,7 @@ def quickstart(output: str) -> None:
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 
-    summary = run_quickstart(output, say=lambda line: click.echo(line), progress=evaluation_lines(N_UPDATES))
+    summary = run_quickstart(output, say=lambda line: click.echo(line), progress=make_evaluation_printer(N_UPDATES))
     click.echo(f"\nTest AUC: {summary['test_auc']:.3f}")
     click.echo(
         f"Of the {TOP} test sequences that contribute most to the positive class, "

@@ -11,7 +11,7 @@ import click
 from deeprc.config import Config
 from deeprc.settings import Setting, list_settings
 
-__all__ = ["SettingsCommand", "settings_text", "settings_yaml"]
+__all__ = ["SettingsCommand", "format_settings", "format_settings_yaml"]
 
 _WIDTH = 100
 _TITLES = {"network": "Settings of the network", "training": "Settings of the training"}
@@ -22,14 +22,14 @@ class SettingsCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings below the options."""
-        for title, rows in _help_sections():
+        for title, rows in _iterate_help_sections():
             with formatter.section(title):
                 formatter.write_dl(rows)
         formatter.write_paragraph()
         formatter.write_text("`deeprc config` shows the allowed values, and the other configurations.")
 
 
-def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _iterate_help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the title of each section, and its settings with default and meaning."""
     for section, group in _group_by_section():
         yield (
@@ -38,7 +38,7 @@ def _help_sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
         )
 
 
-def settings_text(config: Config) -> str:
+def format_settings(config: Config) -> str:
     """Return all settings as text: value, default if it differs, allowed values, and meaning."""
     lines = []
     for section, group in _group_by_section():
@@ -52,7 +52,7 @@ def settings_text(config: Config) -> str:
     return "\n".join(lines)
 
 
-def settings_yaml(config: Config) -> str:
+def format_settings_yaml(config: Config) -> str:
     """Return the text of a YAML file for `--config` with all settings, each below a comment with its meaning."""
     lines = ["# For `deeprc train --config FILE`. A setting that is left out has its default."]
     for section, group in _group_by_section():

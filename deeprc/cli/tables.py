@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from deeprc.evaluation.caution import Caution
     from deeprc.hopfield.analysis import HeadSummary
 
-__all__ = ["caution_lines", "head_lines", "metrics_lines"]
+__all__ = ["format_cautions", "format_heads", "format_metrics"]
 
 _COLUMNS = (
     "n",
@@ -36,7 +36,7 @@ _COLUMNS = (
 _SEEN = {"train": "fitted to train", "validation": "selected on validation"}
 
 
-def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the content of `metrics.json` as text: a table of splits and targets, and a table of controls."""
     import pandas as pd  # imported here, because it takes half a second, for which --help must not wait
 
@@ -61,15 +61,15 @@ def metrics_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
     ]
     seen = " and ".join(text for side, text in _SEEN.items() if side in metrics)
     unseen = [f"Only test and new repertoires measure the model, which was {seen}."] if seen else []
-    parts = [table, *unseen, *_variation_lines(metrics)]
-    parts += _within_lines(metrics)
+    parts = [table, *unseen, *_format_variation(metrics)]
+    parts += _format_within(metrics)
     if controls:
         parts.append("Controls, which read no receptor sequence (difference to the network, p of a paired test):")
         parts.append(pd.DataFrame(controls).fillna("").to_string(index=False))
     return "\n".join(parts)
 
 
-def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a line with the shares of the variance of each output between held-out repertoires."""
     for side, targets in metrics.items():
         for values in targets.values():
@@ -78,7 +78,7 @@ def _variation_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
                 yield f"The output {each['output']} varies between the {side} repertoires by: {shares}"
 
 
-def _within_lines(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a line with the AUCs of each target within the values of metadata columns."""
     for side, targets in metrics.items():
         for target, values in targets.items():
@@ -100,13 +100,13 @@ def _make_control_row(side: str, target: str, values: Mapping[str, Any]) -> dict
     return {**row, **numbers, "p_value": "undefined" if p_value is None else p_text(p_value)}
 
 
-def caution_lines(cautions: Sequence[Caution]) -> Iterator[str]:
+def format_cautions(cautions: Sequence[Caution]) -> Iterator[str]:
     """Yield each warning as a line of text."""
     for each in cautions:
         yield f"{'Warning' if each.level == 'warning' else 'Note'}: {show_parameters(each.text)}"
 
 
-def head_lines(heads: Sequence[HeadSummary]) -> Iterator[str]:
+def format_heads(heads: Sequence[HeadSummary]) -> Iterator[str]:
     """Yield a line for each head with the number of sequences over which it averages."""
     for head in heads:
         size, low, high = (f"{value:,.0f}" for value in (head.median_size, head.lower_quartile, head.upper_quartile))

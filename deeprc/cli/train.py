@@ -12,10 +12,10 @@ import click
 from click.core import ParameterSource
 
 from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
-from deeprc.cli.progress import evaluation_lines
+from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
-from deeprc.cli.tables import caution_lines, metrics_lines
+from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
 from deeprc.evaluation.folds_text import parse_left_out_column
 
@@ -182,7 +182,7 @@ def train(
                 "--resume continues a run as it was started; it takes a CONTAINER that has moved and --logger, no more"
             )
         n_updates = ranks.compute_once(lambda: read_settings(Path(resume))).config.training.n_updates
-        progress = evaluation_lines(n_updates) if ranks.is_main() else None
+        progress = make_evaluation_printer(n_updates) if ranks.is_main() else None
         with _show_how_to_resume(resume):
             run = resume_run(resume, cohort=container, logger=logger, progress=progress)
     else:
@@ -199,7 +199,7 @@ def train(
             "device": device,
             "logger": logger,
             "keep_sketches": not no_sketches,
-            "progress": evaluation_lines(settings.training.n_updates) if ranks.is_main() else None,
+            "progress": make_evaluation_printer(settings.training.n_updates) if ranks.is_main() else None,
         }
         if validation_fold == "all" or isinstance(folds, str):
             if ranks.count() > 1:
@@ -238,8 +238,8 @@ def _show_results(run: Path) -> None:
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:
         click.echo(f"public clones stored in the model: {n_clones:,}, see {run / 'clones.tsv'}")
-    click.echo(metrics_lines(read_json(run / "metrics.json")))
-    for line in caution_lines(read_cautions(run)):
+    click.echo(format_metrics(read_json(run / "metrics.json")))
+    for line in format_cautions(read_cautions(run)):
         click.echo(line)
     click.echo(f"Wrote {run}")
 
@@ -248,5 +248,5 @@ def _show_several(runs: Sequence[Path]) -> None:
     """Show the metrics of each run on its test repertoires."""
     from deeprc.documents import read_json
 
-    click.echo(metrics_lines({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))
+    click.echo(format_metrics({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))
     click.echo(f"Wrote {', '.join(map(str, runs))}; `deeprc evaluate` and others take them together")

@@ -26,10 +26,10 @@ from sklearn.linear_model import LogisticRegression
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.trust import is_few
-from deeprc.targets import class_texts
+from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
-__all__ = ["adjusted_cautions", "check_columns", "choose_comparable", "to_column_names"]
+__all__ = ["check_columns", "choose_comparable", "describe_adjustment", "to_column_names"]
 
 _MAX_VALUES = 20  # a column of numbers with more different values is no category
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -114,9 +114,9 @@ def choose_comparable(
     """
     sides = {name: rows[strata[rows] >= 0] for name, rows in sides.items()}
     learned = np.concatenate([*sides.values()])
-    features = _encode(metadata.iloc[learned], columns, _number_columns(metadata[strata >= 0], columns))
+    features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata[strata >= 0], columns))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
-    share = _kept_shares(features[first], strata[learned][first])[unit_of]
+    share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
     found, start = {}, 0
     for name, rows in sides.items():
         part = slice(start, start + len(rows))
@@ -144,7 +144,7 @@ def _check_kept(
             )
 
 
-def adjusted_cautions(
+def describe_adjustment(
     columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
 ) -> list[Caution]:
     """Return a note that says what was adjusted for, or a warning if few repertoires are left.
@@ -207,7 +207,7 @@ def _sample_units(
     return kept[place]
 
 
-def _kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
+def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     """Return the probability with which each unit is kept, (U,), from its features, (U, P), and class, (U,)."""
     classes, own = np.unique(strata, return_inverse=True)
     if len(classes) < 2 or features.shape[1] == 0:
@@ -217,7 +217,7 @@ def _kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(own)), own])
 
 
-def _number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
+def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
     """Return the names of the columns that hold numbers, not categories; the sheet has all repertoires with a label."""
     return {
         name for name in columns if pd.api.types.is_numeric_dtype(sheet[name]) and sheet[name].nunique() > _MAX_VALUES
@@ -238,6 +238,6 @@ def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str
             found += [standard[:, None], (standard**2)[:, None]]
             found += [is_missing[:, None].astype(np.float64)] if is_missing.any() else []
         else:
-            texts = pd.Series(class_texts(values), dtype=object).fillna("")
+            texts = pd.Series(format_labels(values), dtype=object).fillna("")
             found.append(pd.get_dummies(texts).to_numpy(np.float64))
     return np.concatenate(found, axis=1)

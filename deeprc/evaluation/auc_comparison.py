@@ -129,10 +129,12 @@ def paired_auc_test(
             return PairedTest(difference, 1.0, "none")
     if variance > 1e-14:  # NaN is not
         return PairedTest(difference, float(2 * t.sf(abs(difference) / variance**0.5, freedom)), "DeLong")
-    return PairedTest(difference, _permutation_p(labels, first, second, donors, difference, seed), "permutation")
+    return PairedTest(
+        difference, _compute_permutation_p(labels, first, second, donors, difference, seed), "permutation"
+    )
 
 
-def _permutation_p(
+def _compute_permutation_p(
     labels: Sequence[NDArray[np.int64]],
     first: Sequence[NDArray[np.float64]],
     second: Sequence[NDArray[np.float64]],

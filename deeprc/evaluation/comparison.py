@@ -201,7 +201,7 @@ def compare(
     wanted = table["fold"].nunique() if n_folds is None else n_folds
     folds = {each.name: _split_by_fold(table[table["method"] == each.name], scoring) for each in methods}
     present = table.groupby("method")["fold"].nunique()
-    rows = [{"method": each.name, "kind": each.kind, **_summary(folds[each.name], scoring)} for each in methods]
+    rows = [{"method": each.name, "kind": each.kind, **_summarise_folds(folds[each.name], scoring)} for each in methods]
     best = _find_best_method(rows, scoring)
     against = {} if best is None else folds[best]
     for row in rows:
@@ -219,7 +219,7 @@ def compare(
     return comparison.astype({"p_holm": np.float64})
 
 
-def _summary(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
+def _summarise_folds(folds: _Folds, scoring: Scoring) -> dict[str, Any]:
     parts = list(folds.values())
     found = scoring.estimate_over_folds(parts) if parts else Estimate(np.nan, np.nan, np.nan, np.nan)
     limits = {"ci_low": found.low, "ci_high": found.high}
@@ -280,7 +280,7 @@ def control_verdict(
         values = {**values, "low": limits[0], "high": limits[1]}
         lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
-    lines += _control_lines(controls, best, label, scoring, few_people)
+    lines += _make_control_cautions(controls, best, label, scoring, few_people)
     n = int(best["n_smallest"])
     if is_few(scoring.kind, n):
         smallest = "the smaller class has" if scoring.kind == "binary" else "the smallest class has"
@@ -295,7 +295,7 @@ def control_verdict(
 _VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse": "is worse than"}
 
 
-def _control_lines(
+def _make_control_cautions(
     controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_people: bool
 ) -> list[Caution]:
     """Return a warning for each control that is not worse than the best method, or one note where all are worse."""

@@ -75,7 +75,7 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scori
         return scatter_table(predictions)
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = [
-        _points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
+        _compute_points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
         for each in methods
         for curve, curve_of in (("roc", roc_corners), ("precision-recall", precision_recall_corners))
     ]
@@ -84,14 +84,14 @@ def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scori
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
-def _points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any]], _Curve]) -> pd.DataFrame:
+def _compute_points(checked: pd.DataFrame, curve_of: Callable[[NDArray[Any], NDArray[Any]], _Curve]) -> pd.DataFrame:
     curves: dict[str, _Curve] = {}
     for fold, rows in checked.groupby("fold"):
         label = rows["label"].to_numpy()
         if 0 < label.sum() < len(label):
             curves[str(fold)] = curve_of(label, rankdata(rows["score"]))  # a score may be infinite, its rank is not
     if curves:
-        curves[MEAN] = _vertical_mean(list(curves.values()))
+        curves[MEAN] = _average_vertically(list(curves.values()))
     parts = [pd.DataFrame({"fold": fold, "x": x, "y": y}) for fold, (x, y) in curves.items()]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["fold", "x", "y"])
 
@@ -120,7 +120,7 @@ def precision_recall_corners(label: NDArray[Any], score: NDArray[Any]) -> _Curve
     return np.stack([left, recall], axis=1).ravel(), np.repeat(precision, 2)
 
 
-def _vertical_mean(curves: Sequence[_Curve]) -> _Curve:
+def _average_vertically(curves: Sequence[_Curve]) -> _Curve:
     """Return the mean of y over curves, left and right of every x at which a curve has a corner."""
     at = np.unique(np.concatenate([x for x, _ in curves]))
     # For an x that repeats, numpy.interp takes the last y; in the mirrored curve, this is the first y.
@@ -182,7 +182,7 @@ def draw_curves(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if scoring.kind == "regression":
-        stems = _stems([each.name for each in methods])
+        stems = _make_file_stems([each.name for each in methods])
         return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
     predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
     table = curves_table(predictions, methods)
@@ -221,8 +221,8 @@ def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], ta
     shares = predictions.groupby(["method", "fold"])["label"].mean()
     shares = shares[(shares > 0) & (shares < 1)]
     drawn = []
-    styles = _styles(methods)
-    for each, stem in zip(methods, _stems([each.name for each in methods]), strict=True):
+    styles = _choose_styles(methods)
+    for each, stem in zip(methods, _make_file_stems([each.name for each in methods]), strict=True):
         roc, precision_recall = (
             table[(table["method"] == each.name) & (table["curve"] == curve)] for curve in ("roc", "precision-recall")
         )
@@ -233,7 +233,7 @@ def _prepare_curves(predictions: pd.DataFrame, methods: Sequence[MethodInfo], ta
     return drawn
 
 
-def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
+def _choose_styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
     """Return the style of each method's line; no two methods have the same dashes and marker."""
     styles = {}
     for i, each in enumerate(methods):
@@ -244,7 +244,7 @@ def _styles(methods: Sequence[MethodInfo]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _stems(names: Sequence[str]) -> list[str]:
+def _make_file_stems(names: Sequence[str]) -> list[str]:
     """Return a different file name for each method, without the ending; they differ also if case is ignored."""
     taken, stems = {"all", "curves", "reliability"}, []
     for name in names:
@@ -261,7 +261,7 @@ def _stems(names: Sequence[str]) -> list[str]:
 
 def _draw_one(one: _Drawn) -> Figure:
     """Draw a thin line for every fold, and a thick one for their mean."""
-    figure, (left, right) = _panels()
+    figure, (left, right) = _make_panels()
     figure.suptitle(one.label, y=1.02, fontsize=11)
     for axis, points, metric, name in (
         (left, one.roc, "auc", "AUC"),
@@ -282,7 +282,7 @@ def _draw_one(one: _Drawn) -> Figure:
 def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
     """Draw the mean curves of all methods, with a legend in the order of their AUC."""
     ordered = sorted(drawn, key=lambda one: -one.mean("auc"))
-    figure, (left, right) = _panels()
+    figure, (left, right) = _make_panels()
     handles = []
     for one in ordered:
         for axis, points in ((left, one.roc), (right, one.precision_recall)):
@@ -305,7 +305,7 @@ def _draw_all(drawn: Sequence[_Drawn]) -> Figure:
     return figure
 
 
-def _panels() -> tuple[Figure, tuple[Axes, Axes]]:
+def _make_panels() -> tuple[Figure, tuple[Axes, Axes]]:
     """Return a figure with two square panels; a legend beside them widens the figure when it is saved."""
     from matplotlib.figure import Figure
 

@@ -23,10 +23,10 @@ __all__ = [
     "MIN_CONFIRMING",
     "bin_ends",
     "clone_null",
+    "compute_excess_shares",
     "estimate_confirmed_share",
-    "excess_shares",
+    "find_tie_ends",
     "interpolate_excess",
-    "tie_ends",
 ]
 
 _MIN_BIN = 10
@@ -39,7 +39,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def excess_shares(scores: Floats, null_scores: Floats, null_weights: Floats, *, lowest_null: float = -np.inf) -> Floats:
+def compute_excess_shares(
+    scores: Floats, null_scores: Floats, null_weights: Floats, *, lowest_null: float = -np.inf
+) -> Floats:
     """Return the excess of each sequence of a list, (n,), which never rises with the rank.
 
     The ranks are divided into bins. The first bin ends at rank 10; each of the others ends at 1.2 times the rank at
@@ -144,7 +146,7 @@ def bin_ends(n: int) -> Integers:
     return np.array(ends)
 
 
-def tie_ends(scores: Floats) -> Integers:
+def find_tie_ends(scores: Floats) -> Integers:
     """Return the ranks at which groups of equal scores end; the scores are sorted."""
     return np.asarray(1 + np.flatnonzero(np.append(np.diff(scores) != 0, True)), np.int64)
 
@@ -156,7 +158,7 @@ def _count_by_chance(scores: Floats, null_scores: Floats, null_weights: Floats) 
     """
     order = np.argsort(-null_scores, kind="stable")
     so_far = np.concatenate([[0.0], np.cumsum(null_weights[order])])
-    ends = tie_ends(scores)
+    ends = find_tie_ends(scores)
     at_ends = so_far[np.searchsorted(-null_scores[order], -scores[ends - 1], side="right")]
     ranks = np.arange(len(scores) + 1)
     return np.asarray(np.interp(ranks, np.append(0, ends), np.append(0.0, at_ends)), np.float64)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.splits import group_codes, label_strata
-from deeprc.targets import class_texts
+from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
 __all__ = ["assign_left_out", "list_left_out_values"]
@@ -29,7 +29,7 @@ def list_left_out_values(metadata: pd.DataFrame, column: str, source: str) -> li
     if column not in metadata:
         names = ", ".join(map(str, metadata.columns))
         raise InputError(f"{source}: no column {column!r} for `folds={LEAVE_ONE_OUT}{column}`; columns: {names}")
-    values = sorted({text for text in class_texts(metadata[column]) if isinstance(text, str)})
+    values = sorted({text for text in format_labels(metadata[column]) if isinstance(text, str)})
     if len(values) < 2:
         raise InputError(f"{source}: `folds={LEAVE_ONE_OUT}{column}`: expected at least 2 values, found {len(values)}")
     return values
@@ -49,7 +49,7 @@ def assign_left_out(
     """
     values = list_left_out_values(metadata, column, source)
     index_of = {value: index for index, value in enumerate(values)}
-    fold_of = np.array([index_of.get(text or "", -1) for text in class_texts(metadata[column])], np.int64)
+    fold_of = np.array([index_of.get(text or "", -1) for text in format_labels(metadata[column])], np.int64)
     if group_by is not None:
         groups = group_codes(metadata, group_by, source)
         pairs = pd.DataFrame({"group": groups, "fold": fold_of})[fold_of >= 0].drop_duplicates()

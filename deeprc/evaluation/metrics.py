@@ -171,7 +171,7 @@ def _measure_binary(
 def _measure_multiclass(
     label: NDArray[np.float64], probability: NDArray[np.float64], donors: NDArray[np.int64] | None
 ) -> dict[str, Any]:
-    one_vs_rest = _aucs_by_class(label, probability)
+    one_vs_rest = _compute_aucs_by_class(label, probability)
     defined = [auc for auc in one_vs_rest if auc is not None]
     limits = [
         _auc_limits(label == c, probability[:, c], donors) for c, auc in enumerate(one_vs_rest) if auc is not None
@@ -212,11 +212,11 @@ def macro_auc(label: NDArray[Any], scores: NDArray[np.float64]) -> float:
     scores
         The score for each class, (B, C).
     """
-    defined = [auc for auc in _aucs_by_class(label, scores) if auc is not None]
+    defined = [auc for auc in _compute_aucs_by_class(label, scores) if auc is not None]
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def _aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
+def _compute_aucs_by_class(label: NDArray[Any], scores: NDArray[np.float64]) -> list[float | None]:
     aucs: list[float | None] = []
     for c in range(scores.shape[1]):
         member = label == c

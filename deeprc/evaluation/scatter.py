@@ -52,7 +52,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     n_rows = -(-len(ranked) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
-    limits = _limits(table)
+    limits = _choose_limits(table)
     for place, axis in enumerate(axes.ravel()):
         if place >= len(ranked):
             axis.set_visible(False)
@@ -99,7 +99,7 @@ def _r2(part: pd.DataFrame) -> float:
     return _SCORING.estimate_over_folds([part]).value
 
 
-def _limits(table: pd.DataFrame) -> tuple[float, float]:
+def _choose_limits(table: pd.DataFrame) -> tuple[float, float]:
     """Return limits of the axes: all true values and 96% of the predictions, with a margin."""
     low, high = float(table["label"].min()), float(table["label"].max())
     low = min(low, float(np.quantile(table["prediction"], 0.02)))

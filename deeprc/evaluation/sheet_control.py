@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.sheet import list_control_columns
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import index_people, subject_column, subject_columns
+from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_people
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["SheetColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
@@ -47,10 +47,10 @@ class SheetColumns(NamedTuple):
 def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
     """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
     eligible = list_control_columns(
-        metadata, left_out={*(task.column for task in tasks), *_NAMES, *subject_columns(metadata)}
+        metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_subject_columns(metadata)}
     )
     known = [encode_labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
-    person = index_people(metadata, subject_column(metadata, None))
+    person = index_people(metadata, choose_subject_column(metadata, None))
     found = SheetColumns([], [], [])
     for name in eligible:
         if _identifies_each(metadata[name], person):

@@ -17,7 +17,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import check_columns, choose_comparable, to_column_names
 from deeprc.groups import index_groups, shuffle_groups
-from deeprc.targets import class_texts, format_class_counts
+from deeprc.targets import format_class_counts, format_labels
 from deeprc.tasks import Task, encode_labels
 
 __all__ = [
@@ -29,16 +29,16 @@ __all__ = [
     "SplitOptions",
     "adjust_split",
     "assign_folds",
+    "choose_subject_column",
     "count_subjects_in_several",
     "donor_codes",
-    "donors_by_id",
+    "find_subject_columns",
     "group_codes",
+    "index_donors_by_id",
     "index_known_people",
     "index_people",
     "label_strata",
     "make_split",
-    "subject_column",
-    "subject_columns",
 ]
 
 SPLITS = ("train", "validation", "test")
@@ -251,7 +251,7 @@ def _are_of_test_part(
     column, _, value = test.partition("=")
     if column not in metadata:
         raise InputError(f"{source}: no column {column!r} for `test`; columns: {', '.join(map(str, metadata.columns))}")
-    texts = class_texts(metadata[column])
+    texts = format_labels(metadata[column])
     found = np.array([text == value for text in texts], np.bool_)
     if not found.any():
         counted = format_class_counts(metadata[column])
@@ -291,7 +291,9 @@ def assign_folds(
         )
     groups = group_codes(metadata, group_by, source)
     fold_of = np.full(len(metadata), -1)
-    fold_of[labelled] = _folds(strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source)
+    fold_of[labelled] = _assign_folds(
+        strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source
+    )
     return fold_of
 
 
@@ -328,7 +330,7 @@ def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> ND
     return index_groups(metadata[group_by])
 
 
-def _folds(
+def _assign_folds(
     strata: NDArray[np.int64], groups: NDArray[np.int64] | None, n_folds: int, seed: int, source: str
 ) -> NDArray[np.int64]:
     if groups is not None and len(np.unique(groups)) < n_folds:
@@ -353,25 +355,25 @@ def count_subjects_in_several(metadata: pd.DataFrame, part_of: NDArray[np.int64]
     """
     inside = part_of >= 0
     found = {}
-    for column in subject_columns(metadata):
+    for column in find_subject_columns(metadata):
         parts = pd.Series(part_of[inside]).groupby(metadata[column].to_numpy()[inside]).nunique()
         if count := int((parts > 1).sum()):
             found[column] = count
     return found
 
 
-def subject_columns(metadata: pd.DataFrame) -> list[str]:
+def find_subject_columns(metadata: pd.DataFrame) -> list[str]:
     """Return the columns whose names say that they hold the subject, such as `subject_id`, `Patient ID` or `donor`."""
     names = {str(column): "".join(filter(str.isalnum, str(column).lower())) for column in metadata.columns}
     ends = ("subjectid", "patientid", "donorid")
     return [column for column, name in names.items() if name in _SUBJECT_COLUMNS or name.endswith(ends)]
 
 
-def subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
+def choose_subject_column(metadata: pd.DataFrame, group_by: str | None) -> str | None:
     """Return the column that names the subject: the given one, else the subject column with the fewest subjects."""
     if group_by is not None and group_by in metadata:
         return group_by
-    known = [name for name in subject_columns(metadata) if metadata[name].notna().any()]
+    known = [name for name in find_subject_columns(metadata) if metadata[name].notna().any()]
     return min(known, key=lambda name: metadata[name].nunique(), default=None)
 
 
@@ -382,11 +384,11 @@ def index_people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64
 
 def index_known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
     """Return the index of the person of each repertoire, (B,); None if the sheet has no column of persons."""
-    column = subject_column(metadata, group_by)
+    column = choose_subject_column(metadata, group_by)
     return None if column is None else index_people(metadata, column)
 
 
-def donors_by_id(
+def index_donors_by_id(
     repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
 ) -> dict[str, int] | None:
     """Return the index of the donor of each repertoire, by repertoire id; None if the sheet does not name donors."""

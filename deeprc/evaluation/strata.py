@@ -20,7 +20,7 @@ from deeprc.evaluation.auc_intervals import auc_influences, auc_interval, measur
 from deeprc.evaluation.sheet_control import select_control_columns
 from deeprc.tasks import Task
 
-__all__ = ["StratifiedAuc", "auc_within", "strata_columns"]
+__all__ = ["StratifiedAuc", "auc_within", "find_strata_columns"]
 
 _MAX_VALUES = 20  # largest number of strata in a column
 _MAX_NUMBERS = 6  # a column of numbers with more different values is no category
@@ -62,7 +62,7 @@ class StratifiedAuc:
         return self.low <= 0.5 < low and auc - self.auc >= _NOTABLE
 
 
-def strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
+def find_strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     """Return the columns of the sheet whose values are strata: categories that are neither ids nor the target."""
     return [name for name in select_control_columns(metadata, [task]).read if _is_category(metadata[name])]
 

@@ -32,8 +32,8 @@ __all__ = [
     "RepertoireAttention",
     "attention_table",
     "best_sequences",
+    "choose_default_ranking",
     "compute_attention",
-    "default_ranking",
     "iterate_attention",
 ]
 
@@ -146,7 +146,7 @@ class _Ranked(NamedTuple):
     head_ranks: NDArray[np.int64]
 
 
-def default_ranking(model: Model) -> Ranking:
+def choose_default_ranking(model: Model) -> Ranking:
     """Return the default ranking of sequences for a model.
 
     It is by attention. If the model has readings, it is by contribution to the first output, because attention is then
@@ -175,7 +175,7 @@ def attention_table(
         Number of sequences to keep, best first; None keeps all, in the order of the file.
     ranking
         Ranking by which the best sequences are chosen; `attention` chooses those with the highest weight. None takes
-        `default_ranking`.
+        `choose_default_ranking`.
 
     Returns
     -------
@@ -238,7 +238,7 @@ class _Wanted(NamedTuple):
     @classmethod
     def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Wanted | None:
         """Return number and ranking; None if the table has all sequences."""
-        return None if top is None else cls(top, ranking or default_ranking(model))
+        return None if top is None else cls(top, ranking or choose_default_ranking(model))
 
 
 def _compute_attention(
@@ -281,7 +281,7 @@ def _compute_attention(
 
 def _select_best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
     """Return the best sequences of a repertoire by their scores, with their ranks by weight."""
-    best = _best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
+    best = _find_best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
     return _Ranked(best, ranked.rank[best], ranked.head_ranks[best])
 
 
@@ -296,7 +296,7 @@ def _rank_repertoire(attention: Sequence[Attended], top: int | None) -> _Ranked:
     if top is None:
         rows, rank = np.arange(len(weight)), _rank_weights(weight, logit)
     else:
-        rows = _best_rows(weight, logit, top)
+        rows = _find_best_rows(weight, logit, top)
         rank = np.arange(1, len(rows) + 1)
     head_ranks = rank[:, None]
     if weights.shape[1] > 1:
@@ -305,7 +305,7 @@ def _rank_repertoire(attention: Sequence[Attended], top: int | None) -> _Ranked:
     return _Ranked(rows, rank, head_ranks)
 
 
-def _best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+def _find_best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
     """Return the n rows with the first ranks of `_rank_weights`, in their order, without sorting all: (min(n, N),)."""
     best = np.zeros(0, np.int64)
     for start in range(0, len(weight), max(PIECE, n)):
@@ -350,7 +350,7 @@ def best_sequences(
     best, highest = BestRows(n), HighestScores()
     for position, one in enumerate(attention):
         keys = ranking.keys(one.scores)
-        best.offer(keys, partial(_frame_with_key, one, keys, position))
+        best.offer(keys, partial(_make_frame_with_key, one, keys, position))
         if held_out is not None:
             highest.offer(position, ranking.drop_silent(keys))
     table = best.table()
@@ -362,7 +362,7 @@ def best_sequences(
     return table.assign(q_value=held_out.q_values(highest, ranking.drop_silent(scores), positions))
 
 
-def _frame_with_key(
+def _make_frame_with_key(
     one: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
 ) -> pd.DataFrame:
     table = one.frame(rows)

@@ -93,7 +93,7 @@ def write_attention(
                 table.write(best_sequences(seen, max_sequences, ranking, held_out=held_out))
         all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
         write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
-    return AttentionSummary(table.n_rows, _summary(all_heads))
+    return AttentionSummary(table.n_rows, _summarise_heads_table(all_heads))
 
 
 def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
@@ -155,19 +155,19 @@ class _TableWriter:
         floats = whole.select_dtypes("float64").columns
         table = pa.Table.from_pandas(whole.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
         try:
-            self._file.write(_tsv(table, "none"))
+            self._file.write(_format_tsv(table, "none"))
         except pa.ArrowInvalid:  # for example, an id has a quotation mark
-            self._file.write(_tsv(table, "needed"))
+            self._file.write(_format_tsv(table, "needed"))
 
 
-def _tsv(table: pa.Table, quoting: str) -> pa.Buffer:
+def _format_tsv(table: pa.Table, quoting: str) -> pa.Buffer:
     options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style=quoting)
     text = pa.BufferOutputStream()
     arrow_csv.write_csv(table, text, options)
     return text.getvalue()
 
 
-def _summary(heads: pd.DataFrame) -> list[HeadSummary]:
+def _summarise_heads_table(heads: pd.DataFrame) -> list[HeadSummary]:
     occupied = heads[heads["n_sequences"] > 0]
     if occupied.empty:
         return []

@@ -9,8 +9,8 @@ logits. Two quantities can be divided among its residues:
   representations. This shows what would change without the sequence. If the repertoire has many similar sequences, the
   change is nearly 0, however much they contribute together.
 
-The part through the reading `composition` is divided exactly, and added (`composition_residues`). A stored clone counts
-as a whole, so the part through the reading `clones` is not included.
+The part through the reading `composition` is divided exactly, and added (`attribute_composition`). A stored clone
+counts as a whole, so the part through the reading `clones` is not included.
 
 A repertoire is read a few times for all its chosen sequences.
 
@@ -40,7 +40,7 @@ from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.composition_residues import composition_residues
+from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.batch import RepertoireBatch
@@ -165,13 +165,15 @@ def attribute(
     with open_step("attributions of residues", len(index)) as step:
         for position, at in index.group_by_repertoire():
             chosen, place = np.unique(index.rows[at], return_inverse=True)
-            parts.append((at, place, _mean([_attribute_repertoire(each, position, chosen) for each in explained])))
+            parts.append(
+                (at, place, _average_models([_attribute_repertoire(each, position, chosen) for each in explained]))
+            )
             step.advance(len(at))
     n_kernels = sum(member.network.embedding.out_features for member in model.members)
     shares = _join_parts(parts, len(index), n_kernels)
     if CompositionReading.name not in model.reading_names:
         return Attributions(index, output, *shares)
-    added = composition_residues(model, dataset, index, output=output, background=frequencies)
+    added = attribute_composition(model, dataset, index, output=output, background=frequencies)
     change = shares.change + np.nansum(added, axis=1)
     return Attributions(index, output, shares.residues + added, shares.kernels, change, added)
 
@@ -205,7 +207,7 @@ def _join_parts(parts: list[tuple[NDArray[np.int64], NDArray[np.int64], _Shares]
     return joined
 
 
-def _mean(parts: Sequence[_Shares]) -> _Shares:
+def _average_models(parts: Sequence[_Shares]) -> _Shares:
     """Return the mean over models of the attributions of the same sequences; kernels are joined, not averaged."""
     if len(parts) == 1:
         return parts[0]
@@ -270,7 +272,7 @@ def _summarise_others(
     """
     rest = kept.copy()
     rest[chosen] = False
-    average, level = _averages(inference, position, np.flatnonzero(rest))
+    average, level = _average_heads(inference, position, np.flatnonzero(rest))
     pieces = [inference.network.attend(batch) for batch in inference.batches(position, chosen)]
     values, logits = (torch.cat(column).double() for column in zip(*pieces, strict=True))  # (n, S), (n, H)
     highest = torch.maximum(level, logits.amax(dim=0))  # (H,)
@@ -282,7 +284,7 @@ def _summarise_others(
     return _Others(total / weight.clamp_min(tiny)[:, :, None], highest + weight.log())
 
 
-def _averages(inference: Inference, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _average_heads(inference: Inference, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Return the average of each head over some sequences, (H, S), and the log of their summed exponentials, (H,)."""
     network = inference.network
     H, S = len(network.pooling.queries), network.n_values
@@ -340,7 +342,7 @@ class _Explained:
         """Return the attributions of the n sequences of a batch."""
         lengths = batch.sequences.lengths
         features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
-        baseline = self._baseline(features.detach())
+        baseline = self._make_baseline(features.detach())
         encoder = self._exact.embedding
         windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
         genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
@@ -349,7 +351,7 @@ class _Explained:
             values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
             change = self._explain_sequences(values, *fixed) - self._explain_sequences(baseline_values, *fixed)
 
-        gradient = _mean_gradient(
+        gradient = _average_gradient(
             lambda windows, lengths, *fixed: self._explain_sequences(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
@@ -358,13 +360,13 @@ class _Explained:
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        mean = _mean_gradient(
+        mean = _average_gradient(
             self._explain_sequences, baseline_values, values, fixed, steps=self.question.steps
         )  # (n, D)
         kernels = mean * (values - baseline_values)
         return _Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
-    def _baseline(self, features: Tensor) -> Tensor:
+    def _make_baseline(self, features: Tensor) -> Tensor:
         """Return the features of the baseline, (n, L, 23), with an average residue at every position."""
         one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
@@ -381,7 +383,7 @@ class _Explained:
         return self.question.scale * outputs[:, self.question.output]
 
 
-def _mean_gradient(
+def _average_gradient(
     function: Callable[..., Tensor], start: Tensor, end: Tensor, fixed: Sequence[Tensor], *, steps: int
 ) -> Tensor:
     """Return the gradient of a function averaged along the straight line from start to end, (n, ...).

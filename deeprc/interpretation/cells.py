@@ -64,7 +64,7 @@ def annotate_cells(
     cells = read_cells(adata, donor)
     sheet = make_metadata({donor: list(cells.donors.vocabulary)}, id_column=donor)
     dataset = make_dataset(cells.rows, sheet, options)
-    scores = _scores(_load_model(run), dataset)
+    scores = _make_scores_table(_load_model(run), dataset)
     chains = cells.list_kept_chains(options)
     keys = ["repertoire_id", *(name for name in _KEYS[options.merge] if name in scores.columns)]
     found = chains[["cell", *keys]].merge(scores.drop_duplicates(keys), on=keys)
@@ -84,7 +84,7 @@ def _load_model(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[st
     return (run if isinstance(run, Run | RunEnsemble) else load_ensemble(run)).model
 
 
-def _scores(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
+def _make_scores_table(model: Model, dataset: MemoryDataset) -> pd.DataFrame:
     """Return a table of the values of all sequences of all donors, with the columns that identify a sequence."""
     wanted = ("repertoire_id", *_KEYS["genes"], *_WEIGHTS)
     tables = []

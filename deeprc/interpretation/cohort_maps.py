@@ -14,14 +14,14 @@ from deeprc.datasets.clones import find_shared_clones, list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 
-__all__ = ["clone_overlaps", "map_by_clones", "map_by_kmers"]
+__all__ = ["compute_clone_overlaps", "map_by_clones", "map_by_kmers"]
 
 _KMER = (0, 1, 2)
 _MIN_REPERTOIRES = 3  # smallest number of repertoires for a map
 _SMALL = 0.1  # share of the median size; the 3-mers of smaller repertoires are mostly noise
 
 
-def clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
+def compute_clone_overlaps(dataset: RepertoireDataset) -> NDArray[np.float64]:
     """Return the number of shared clones of each pair of repertoires over the geometric mean of their numbers, (B, B).
 
     A clone is a junction with its genes, if the container has them. A repertoire without sequences shares nothing.
@@ -42,7 +42,7 @@ def map_by_clones(dataset: RepertoireDataset) -> NDArray[np.float64]:
     The distance of two repertoires is the negative logarithm of their overlap. If they share nothing, half the smallest
     overlap is used. Fewer than three repertoires are all at the origin.
     """
-    overlaps = clone_overlaps(dataset)
+    overlaps = compute_clone_overlaps(dataset)
     if len(overlaps) < _MIN_REPERTOIRES or not (overlaps[~np.eye(len(overlaps), dtype=bool)] > 0).any():
         return np.zeros((len(overlaps), 2))
     distances = -np.log(np.maximum(overlaps, overlaps[overlaps > 0].min() / 2))

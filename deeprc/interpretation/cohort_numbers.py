@@ -46,8 +46,8 @@ def compute_cohort_numbers(
     found = CohortNumbers(
         classes,
         dataset.n_sequences,
-        _length_shares(dataset),
-        {field: _gene_shares(dataset, field) for field in list_gene_fields(dataset)},
+        _compute_length_shares(dataset),
+        {field: _compute_gene_shares(dataset, field) for field in list_gene_fields(dataset)},
         map_by_clones(dataset),
         points,
         variance,
@@ -71,7 +71,7 @@ def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list
     }
 
 
-def _length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
+def _compute_length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
     """Return the share of sequences with each length in each repertoire, (B, L)."""
     counts = [np.bincount(repertoire.lengths) for repertoire in dataset]
     shares = np.zeros((len(counts), max(map(len, counts))))
@@ -80,6 +80,6 @@ def _length_shares(dataset: RepertoireDataset) -> NDArray[np.float64]:
     return shares
 
 
-def _gene_shares(dataset: RepertoireDataset, field: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _compute_gene_shares(dataset: RepertoireDataset, field: str) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     counts, names = count_genes(dataset, field)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), names

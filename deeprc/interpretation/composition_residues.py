@@ -18,12 +18,12 @@ from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading, K
 from deeprc.training.model import Model, TrainedModel
 
-__all__ = ["composition_residues"]
+__all__ = ["attribute_composition"]
 
 Floats = NDArray[np.float64]
 
 
-def composition_residues(
+def attribute_composition(
     model: Model, dataset: RepertoireDataset, index: SequenceIndex, *, background: Floats, output: int = 0
 ) -> Floats:
     """Return the amount that each residue adds through the composition, (n, L); NaN beyond the end of a sequence.

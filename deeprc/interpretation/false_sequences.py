@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.excess import bin_ends, excess_shares, tie_ends
+from deeprc.evaluation.excess import bin_ends, compute_excess_shares, find_tie_ends
 from deeprc.groups import index_groups
-from deeprc.interpretation.motifs.carriers import new_donors, split_by_direction
+from deeprc.interpretation.motifs.carriers import find_new_donors, split_by_direction
 from deeprc.training.model import Model
 from deeprc.training.permutations import permute_labels
 
@@ -128,7 +128,7 @@ class HeldOutSequences:
         if classes is None:
             return None
         is_own, is_known = classes
-        donors, is_new = new_donors(dataset, held_out, is_known, group_by)
+        donors, is_new = find_new_donors(dataset, held_out, is_known, group_by)
         return cls(is_own, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
 
     def test(self, highest: HighestScores, *, seed: int = 0) -> float:
@@ -141,7 +141,7 @@ class HeldOutSequences:
         own, new = self.is_own[self.is_new], np.flatnonzero(self.is_new)
         if len(own) == 0 or own.all() or not own.any():
             return 1.0
-        ranks = rankdata(np.round(self._rates(highest, new), 12), axis=0)  # (B, G)
+        ranks = rankdata(np.round(self._compute_rates(highest, new), 12), axis=0)  # (B, G)
         donors = index_groups(self.donors[new])  # in the order in which they first occur
         weights = 1 / np.bincount(donors)[donors]
         rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ class HeldOutSequences:
         strongest = (differences / np.where(spread > 0, spread, np.inf)).max(axis=1)
         return float((strongest >= strongest[0] - _ROUNDING).mean())
 
-    def _rates(self, highest: HighestScores, rows: Integers) -> Floats:
+    def _compute_rates(self, highest: HighestScores, rows: Integers) -> Floats:
         """Return the share of sequences that score at least each limit, for some repertoires, (B, G).
 
         A limit never separates equal scores, because these are in the order of the cohort, which may be sorted by
@@ -161,7 +161,7 @@ class HeldOutSequences:
         scores, positions = highest.sort()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
         place = np.searchsorted(rows, positions[is_counted])
-        ties = tie_ends(scores[is_counted])
+        ties = find_tie_ends(scores[is_counted])
         ends = np.unique(ties[np.searchsorted(ties, bin_ends(len(place)))])
         counts = np.zeros((len(rows), len(ends)))
         start = 0
@@ -211,4 +211,4 @@ class HeldOutSequences:
         own, other = self.is_new & self.is_own, self.is_new & ~self.is_own
         found, null = scores[own[positions] & is_complete], scores[other[positions] & is_complete]
         weight = float(self.sizes[own].sum() / max(self.sizes[other].sum(), 1))
-        return found, np.cumsum(excess_shares(found, null, np.full(len(null), weight)))
+        return found, np.cumsum(compute_excess_shares(found, null, np.full(len(null), weight)))

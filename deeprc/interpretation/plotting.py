@@ -125,9 +125,9 @@ class _Request:
             if "donor" not in predictions:
                 return None
             return dict(zip(predictions["repertoire_id"], predictions["donor"].astype(int), strict=True))
-        from deeprc.evaluation.splits import donors_by_id
+        from deeprc.evaluation.splits import index_donors_by_id
 
-        return donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
+        return index_donors_by_id(self.dataset.repertoire_ids, self.dataset.metadata, self.runs.group_by)
 
     def check_alone(self, reason: str) -> None:
         """Raise InputError if several runs are given."""
@@ -135,32 +135,32 @@ class _Request:
             raise InputError(f"{len(self.paths)} runs: {reason}")
 
 
-def _roc(request: _Request) -> Figure:
+def _draw_roc(request: _Request) -> Figure:
     from deeprc.interpretation.figures import roc_figure
 
     predictions = request.predictions()
     return roc_figure(predictions, target=request.target, donors=request.donors(predictions))
 
 
-def _precision_recall(request: _Request) -> Figure:
+def _draw_precision_recall(request: _Request) -> Figure:
     from deeprc.interpretation.figures import precision_recall_figure
 
     return precision_recall_figure(request.predictions(), target=request.target)
 
 
-def _calibration(request: _Request) -> Figure:
+def _draw_calibration(request: _Request) -> Figure:
     from deeprc.interpretation.figures import calibration_figure
 
     return calibration_figure(request.predictions(), target=request.target)
 
 
-def _regression(request: _Request) -> Figure:
+def _draw_regression(request: _Request) -> Figure:
     from deeprc.interpretation.figures import regression_figure
 
     return regression_figure(request.predictions(), target=request.target)
 
 
-def _history(request: _Request) -> Figure:
+def _draw_history(request: _Request) -> Figure:
     from deeprc.evaluation.stored_tables import read_history
     from deeprc.interpretation.figures import history_figure
     from deeprc.runs.run_settings import read_settings
@@ -170,13 +170,13 @@ def _history(request: _Request) -> Figure:
     return history_figure(read_history(request.path / "history.tsv"))
 
 
-def _metastable(request: _Request) -> Figure:
+def _draw_metastable(request: _Request) -> Figure:
     from deeprc.interpretation.figures import metastable_figure
 
     return metastable_figure(request.survey().heads, *_find_classes(request))
 
 
-def _attention(request: _Request) -> Figure:
+def _draw_attention(request: _Request) -> Figure:
     from deeprc.interpretation.figures import attention_figure
 
     return attention_figure(request.survey().curves, *_find_classes(request))
@@ -191,13 +191,13 @@ def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
     return class_names(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
 
 
-def _genes(request: _Request) -> Figure:
+def _draw_genes(request: _Request) -> Figure:
     from deeprc.interpretation.figures import gene_figure
 
     return gene_figure(request.survey().genes, request.options.field or "v_call")
 
 
-def _logos(request: _Request) -> Figure:
+def _draw_logos(request: _Request) -> Figure:
     from deeprc.interpretation.figures import logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
@@ -206,7 +206,7 @@ def _logos(request: _Request) -> Figure:
     return logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
 
 
-def _kernels(request: _Request) -> Figure:
+def _draw_kernels(request: _Request) -> Figure:
     from deeprc.interpretation.figures import kernels_figure
     from deeprc.interpretation.figures.classes import index_classes
 
@@ -216,7 +216,7 @@ def _kernels(request: _Request) -> Figure:
     return kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
 
 
-def _sequences(request: _Request) -> Figure:
+def _draw_sequences(request: _Request) -> Figure:
     from deeprc.interpretation.figures import sequence_figure
 
     direction, top, found = _attribute_top_sequences(request, _N_SHOWN)
@@ -246,7 +246,7 @@ def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopS
     )
 
 
-def _network(request: _Request) -> Figure:
+def _draw_network(request: _Request) -> Figure:
     from deeprc.interpretation.figures.network import network_figure
 
     request.check_alone("each has a network of its own; give one")
@@ -254,7 +254,7 @@ def _network(request: _Request) -> Figure:
     return network_figure(run.settings.config.network, run.tasks, run.model.reading_names)
 
 
-def _cohort(request: _Request) -> Figure:
+def _draw_cohort(request: _Request) -> Figure:
     from deeprc.datasets.dataset import open_dataset
     from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
     from deeprc.interpretation.figures.cohort import cohort_figure
@@ -263,7 +263,7 @@ def _cohort(request: _Request) -> Figure:
     return cohort_figure(*compute_cohort_numbers(open_dataset(request.path), request.target))
 
 
-def _curves(request: _Request) -> Figure:
+def _draw_curves(request: _Request) -> Figure:
     request.check_alone("curves are of one folder of a benchmark; give one")
     return benchmark_curves(request.path)
 
@@ -276,20 +276,20 @@ class _Kind:
 
 
 _KINDS = {
-    "roc": _Kind(_roc, "optional", ("target",)),
-    "precision-recall": _Kind(_precision_recall, "optional", ("target",)),
-    "calibration": _Kind(_calibration, "optional", ("target",)),
-    "regression": _Kind(_regression, "optional", ("target",)),
-    "history": _Kind(_history, "unused"),
-    "metastable": _Kind(_metastable, "needed", ("target", "repertoire")),
-    "attention": _Kind(_attention, "needed", ("target", "repertoire")),
-    "genes": _Kind(_genes, "needed", ("repertoire", "field")),
-    "logos": _Kind(_logos, "needed", ("target", "repertoire", "class")),
-    "kernels": _Kind(_kernels, "needed", ("target", "repertoire", "class")),
-    "sequences": _Kind(_sequences, "needed", ("target", "repertoire", "class")),
-    "curves": _Kind(_curves, "unused"),
-    "network": _Kind(_network, "unused"),
-    "cohort": _Kind(_cohort, "unused", ("target",)),
+    "roc": _Kind(_draw_roc, "optional", ("target",)),
+    "precision-recall": _Kind(_draw_precision_recall, "optional", ("target",)),
+    "calibration": _Kind(_draw_calibration, "optional", ("target",)),
+    "regression": _Kind(_draw_regression, "optional", ("target",)),
+    "history": _Kind(_draw_history, "unused"),
+    "metastable": _Kind(_draw_metastable, "needed", ("target", "repertoire")),
+    "attention": _Kind(_draw_attention, "needed", ("target", "repertoire")),
+    "genes": _Kind(_draw_genes, "needed", ("repertoire", "field")),
+    "logos": _Kind(_draw_logos, "needed", ("target", "repertoire", "class")),
+    "kernels": _Kind(_draw_kernels, "needed", ("target", "repertoire", "class")),
+    "sequences": _Kind(_draw_sequences, "needed", ("target", "repertoire", "class")),
+    "curves": _Kind(_draw_curves, "unused"),
+    "network": _Kind(_draw_network, "unused"),
+    "cohort": _Kind(_draw_cohort, "unused", ("target",)),
 }
 
 KINDS = tuple(_KINDS)

@@ -107,7 +107,7 @@ class Survey:
     def of(cls, collector: SurveyCollector, plan: SurveyPlan, model: Model) -> Survey:
         """Return what a collector has of all repertoires."""
         top, by_residues = collector.best()
-        found = {name: _top_sequences(table) for name, table in top.items()}
+        found = {name: _make_top_sequences(table) for name, table in top.items()}
         same = by_residues is top
         return cls(
             outputs=OutputParts.stack(collector.outputs, model.n_outputs),
@@ -117,7 +117,7 @@ class Survey:
             residue_frequencies=collector.residues.frequencies(),
             directions=list(plan.directions),
             top=found,
-            by_residues=found if same else {name: _top_sequences(table) for name, table in by_residues.items()},
+            by_residues=found if same else {name: _make_top_sequences(table) for name, table in by_residues.items()},
             highest=collector.highest,
             witnesses=collector.witnesses(),
         )
@@ -199,7 +199,7 @@ def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset
             top.table["q_value"] = q_values
 
 
-def _top_sequences(table: pd.DataFrame) -> TopSequences:
+def _make_top_sequences(table: pd.DataFrame) -> TopSequences:
     if table.empty:
         return TopSequences(table, SequenceIndex(np.zeros(0, np.int64), np.zeros(0, np.int64)))
     positions, rows = (table.pop(name).to_numpy(np.int64) for name in (POSITION, ROW))

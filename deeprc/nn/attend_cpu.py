@@ -30,12 +30,12 @@ from deeprc.nn.motif_convolution.cpu import (
     TILE,
     ConvolutionTables,
     add_windows,
+    allocate_gradient_buffers,
     best_windows,
     convolution_tables,
-    gradient_buffers,
     sum_buffers,
 )
-from deeprc.nn.motif_convolution.tables import find_rows_in_use, window_dtype
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
 from deeprc.vectors import prefetch
 
@@ -160,7 +160,7 @@ class _Gradients(NamedTuple):
     Attributes
     ----------
     residues, positions
-        Gradients of the tables of the convolution, see `gradient_buffers`.
+        Gradients of the tables of the convolution, see `allocate_gradient_buffers`.
     layers
         Gradients of the matrices of the layers by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
     biases
@@ -205,7 +205,7 @@ class _Attend(torch.autograd.Function):
         weights = NetworkWeights.from_tensors(*saved[8:])
         rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _backward_layers(weights, ctx.n_values)
-        gradients = _zero_gradients(weights, rows, layers, sequences.n_sequences)
+        gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
         _backward(
@@ -238,7 +238,7 @@ def _allocate(
     window = torch.empty((0, 0), dtype=torch.uint8)
     if keep == "all":
         activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
-        window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=window_dtype(sequences))
+        window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=choose_window_dtype(sequences))
     return _Kept(values.numpy(), activations.numpy(), window.numpy())
 
 
@@ -273,10 +273,10 @@ def _backward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
     return _KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
 
 
-def _zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n_sequences: int) -> _Gradients:
+def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n_sequences: int) -> _Gradients:
     """Return gradients of 0, to which the pass adds; only those of the gene embeddings are written, not added to."""
     n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(W, U)
-    residues, positions = gradient_buffers(weights.kernels, rows)
+    residues, positions = allocate_gradient_buffers(weights.kernels, rows)
     return _Gradients(
         residues.numpy(),
         positions.numpy(),

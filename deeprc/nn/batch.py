@@ -22,14 +22,14 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
-from deeprc.nn.columns import CPU, Columns, count_bytes, find_place, gene_columns, is_on, load_columns
+from deeprc.nn.columns import CPU, Columns, count_bytes, find_place, is_on, load_columns, load_gene_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
 from deeprc.nn.sequences import BatchArrays, SequenceBatch, move
 
-__all__ = ["CacheChoice", "Collator", "RepertoireBatch", "cache_device"]
+__all__ = ["CacheChoice", "Collator", "RepertoireBatch", "choose_cache_device"]
 
 CacheChoice = Literal["auto", "always", "never"]
 
@@ -110,8 +110,8 @@ class Collator:
         Scores of the dataset from the network's readings, which `draw` and `sample` add; None if it has no readings.
     device
         Device on which batches are made: the CPU, which reads the memory-mapped container, or a device to which all
-        sequences of the container are copied once, see `cache_device`. Sequences of a simulated dataset are made on the
-        CPU.
+        sequences of the container are copied once, see `choose_cache_device`. Sequences of a simulated dataset are made
+        on the CPU.
 
     Raises
     ------
@@ -137,7 +137,7 @@ class Collator:
             check_genes(dataset)
         virtual = isinstance(dataset, SimulatedDataset)
         self._columns = [] if virtual else load_columns(dataset.container, device)
-        self._calls = [] if virtual or genes is None else gene_columns(dataset.container, genes, device)
+        self._calls = [] if virtual or genes is None else load_gene_columns(dataset.container, genes, device)
         self._read_ahead = self._make_read_ahead()
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         place = find_place(dataset, device)
@@ -206,7 +206,7 @@ class Collator:
             return self._simulate(positions, at, owner, offsets)
         if self.device.type == "cpu":
             self._cache_inverse_std(positions.numpy())
-            return self._batch_on_cpu(positions, at, owner, offsets)
+            return self._make_batch_on_cpu(positions, at, owner, offsets)
         (columns,) = self._columns
         assert columns.max_length is not None
         at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may be out of range
@@ -219,7 +219,7 @@ class Collator:
         sequences = SequenceBatch(columns.residues, starts, lengths, scale, inverse_std, max_length)
         return RepertoireBatch(sequences, offsets, self._take_genes(0, at))
 
-    def _batch_on_cpu(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+    def _make_batch_on_cpu(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
         """Return a batch whose residues stay where they are, or are copied if they lie in several parts."""
         inverse_std, part = self._inverse_std[positions], self._part[positions.numpy()]
         changes = np.flatnonzero(np.diff(part)) + 1
@@ -351,7 +351,7 @@ def _look_up(
     return longest
 
 
-def cache_device(
+def choose_cache_device(
     dataset: RepertoireDataset, choice: CacheChoice, device: torch.device, *, genes: bool = False
 ) -> torch.device:
     """Return the device that holds the sequences of a dataset during training: that of the network, or the CPU.

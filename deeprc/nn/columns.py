@@ -21,7 +21,7 @@ from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.genes import GeneNames
 
-__all__ = ["CPU", "Columns", "Place", "count_bytes", "find_place", "gene_columns", "is_on", "load_columns"]
+__all__ = ["CPU", "Columns", "Place", "count_bytes", "find_place", "is_on", "load_columns", "load_gene_columns"]
 
 CPU = torch.device("cpu")
 
@@ -123,7 +123,7 @@ def _join(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
 _CODES_ON_DEVICES: WeakKeyDictionary[StoredContainer, dict[torch.device, list[list[Tensor]]]] = WeakKeyDictionary()
 
 
-def gene_columns(
+def load_gene_columns(
     container: StoredContainer, genes: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
     """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.

@@ -177,7 +177,9 @@ def mean_weight(weights: NDArray[np.float64], n_heads: Sequence[int]) -> NDArray
     n_heads
         Number of heads of each network.
     """
-    return _mean([own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _split_by_network(weights, n_heads)])
+    return _average_parts(
+        [own[:, 0] if own.shape[1] == 1 else own.mean(axis=1) for own in _split_by_network(weights, n_heads)]
+    )
 
 
 def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[np.float32]:
@@ -189,7 +191,7 @@ def mean_logit(logits: NDArray[np.float32], n_heads: Sequence[int]) -> NDArray[n
         own[:, 0] if own.shape[1] == 1 else own.max(axis=1, initial=-np.inf)
         for own in _split_by_network(logits, n_heads)
     ]
-    return _mean(highest)
+    return _average_parts(highest)
 
 
 def _split_by_network(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDArray[Any]]:
@@ -197,7 +199,7 @@ def _split_by_network(values: NDArray[Any], n_heads: Sequence[int]) -> list[NDAr
     return np.split(values, np.cumsum(n_heads)[:-1], axis=1)
 
 
-def _mean(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _average_parts(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.asarray(np.mean(parts, axis=0))
 
 
@@ -231,9 +233,9 @@ def combine_scores(
         scores[0].repertoire_id,
         np.concatenate([each.logits for each in scores], axis=1),
         np.concatenate([each.weights for each in scores], axis=1),
-        _mean([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in units]),
-        _mean([each.responses * scale + shift for each, scale, shift in units]),
-        _mean([each.outputs * scale + shift for each, scale, shift in units]),
+        _average_parts([each.contributions * scale + each.weight[:, None] * shift for each, scale, shift in units]),
+        _average_parts([each.responses * scale + shift for each, scale, shift in units]),
+        _average_parts([each.outputs * scale + shift for each, scale, shift in units]),
         tuple(n for each in scores for n in each.n_heads),
         _combine_readings([each.through_readings for each in scores], scales, scores[0].contributions.shape),
     )
@@ -257,7 +259,7 @@ def _combine_readings(
     nothing = np.zeros(shape)
     names = dict.fromkeys(name for own in of_networks for name in own)
     return {
-        name: _mean([own.get(name, nothing) * scale for own, scale in zip(of_networks, scales, strict=True)])
+        name: _average_parts([own.get(name, nothing) * scale for own, scale in zip(of_networks, scales, strict=True)])
         for name in names
     }
 
@@ -297,10 +299,10 @@ def score_rows(
     The sequences of several repertoires must fit into one chunk together; see `Inference.groups`. Memory grows with the
     number of rows.
     """
-    pieces = _representations(inference, positions, rows)
+    pieces = _iterate_representations(inference, positions, rows)
     for position, own, chosen, values in zip(positions, attention, rows, pieces, strict=True):
         repertoire = inference.collator.dataset[position]
-        scores = _scores(inference.network, repertoire.repertoire_id, own, chosen, values)
+        scores = _score_repertoire(inference.network, repertoire.repertoire_id, own, chosen, values)
         yield _add_readings(inference.network, scores, repertoire, chosen)
 
 
@@ -320,7 +322,7 @@ def _add_readings(
     )
 
 
-def _representations(
+def _iterate_representations(
     inference: Inference, positions: Sequence[int], rows: Sequence[NDArray[np.int64] | None]
 ) -> Iterator[Iterable[Tensor]]:
     """Yield the representations of the given sequences of each repertoire, in pieces (n, S), on the CPU."""
@@ -334,7 +336,7 @@ def _representations(
         yield [values]
 
 
-def _scores(
+def _score_repertoire(
     network: DeepRC,
     repertoire_id: str,
     attention: Attended,
@@ -350,7 +352,7 @@ def _scores(
     done = 0
     for values in representations:
         part = slice(done, done + len(values))
-        of_heads = _responses(values, gradient) + offset  # (n, H, T)
+        of_heads = _compute_responses(values, gradient) + offset  # (n, H, T)
         contributions[part] = torch.einsum("nh,nht->nt", weights[part], of_heads)
         responses[part] = of_heads.sum(dim=1)
         done = part.stop
@@ -366,7 +368,7 @@ def _scores(
     )
 
 
-def _responses(values: Tensor, gradient: Tensor) -> Tensor:
+def _compute_responses(values: Tensor, gradient: Tensor) -> Tensor:
     """Return g_h · z_i for each sequence, head and output, (n, H, T) float64, from the representations z, (n, S)."""
     T, H, S = gradient.shape
     return (values.double() @ gradient.reshape(T * H, S).T).view(-1, T, H).transpose(1, 2)  # (n, T * H) -> (n, H, T)

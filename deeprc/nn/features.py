@@ -97,13 +97,13 @@ def inverse_standard_deviation(lengths: NDArray[np.integer], counts: NDArray[np.
     scale: NDArray[np.float64] | float = 1.0
     if mode != "none":  # without abundance one number is enough; the array would take most of the memory of inference
         scale = abundance_scale(torch.from_numpy(counts.astype(np.int64)), mode).double().numpy()
-    squares_by_length = _squares_by_length(int(lengths.max()))
+    squares_by_length = _sum_squares_by_length(int(lengths.max()))
     mean = float((lengths * (scale + 1.0)).sum()) / n
     mean_of_squares = float((lengths * scale**2).sum() + squares_by_length[lengths].sum()) / n
     return float((mean_of_squares - mean**2) ** -0.5)
 
 
 @lru_cache
-def _squares_by_length(max_length: int) -> NDArray[np.float64]:
+def _sum_squares_by_length(max_length: int) -> NDArray[np.float64]:
     """Return the sum of all squares of the positional features of a sequence of each length, (max_length + 1,)."""
     return np.asarray((positional_features(max_length) ** 2).sum(axis=(1, 2)))

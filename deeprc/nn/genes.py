@@ -48,7 +48,7 @@ class GeneNames:
         check_genes(dataset)
         v_names: set[str] = set()
         j_names: set[str] = set()
-        for v_call, j_call in _calls(dataset):
+        for v_call, j_call in _iterate_calls(dataset):
             v_names.update(_collect_names(v_call))
             j_names.update(_collect_names(j_call))
         return cls(tuple(sorted(v_names - {""})), tuple(sorted(j_names - {""})))
@@ -118,7 +118,7 @@ def _initialise_embedding(n_names: int, n_units: int) -> Tensor:
     return weight
 
 
-def _calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
+def _iterate_calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | None, Categorical | None]]:
     """Yield the V and the J genes of each repertoire."""
     for row in dataset.rows.tolist():
         if isinstance(dataset, SimulatedDataset):

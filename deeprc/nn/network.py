@@ -31,7 +31,7 @@ from deeprc.nn.readings import Reading, Readings
 from deeprc.nn.sampling import select_top_rows
 from deeprc.nn.sequences import SequenceBatch
 from deeprc.nn.unattended import UnattendedSequences, summarise_unattended
-from deeprc.ranks import mean_rows
+from deeprc.ranks import average_rows
 
 __all__ = ["DeepRC", "Unattended", "chunk_size"]
 
@@ -89,8 +89,8 @@ class RunningStandardisation(nn.Module):
         self.updates.add_(1)
         share = 1.0 / self.updates.clamp(max=self.memory)
         before = self.mean.clone()
-        self.mean.lerp_(mean_rows(representation), share)
-        spread = mean_rows((representation - before) * (representation - self.mean))
+        self.mean.lerp_(average_rows(representation), share)
+        spread = average_rows((representation - before) * (representation - self.mean))
         self.variance.lerp_(spread, share).clamp_(min=0)  # rounding may make it negative if a feature is constant
 
 
@@ -179,7 +179,7 @@ class DeepRC(nn.Module):
         self.output_network = nn.Sequential(
             *([RunningStandardisation(pooled)] if standardise else []),
             *_selu_layers(pooled, hidden),
-            _lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
+            _make_lecun_linear(hidden[-1] if hidden else pooled, n_outputs),
         )
         self.n_outputs = n_outputs
         self.readings: Readings | None = None
@@ -340,7 +340,7 @@ def _draw_noise(logits: Tensor, offsets: Tensor, generators: Sequence[torch.Gene
     return noise
 
 
-def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
+def _make_lecun_linear(in_features: int, out_features: int) -> nn.Linear:
     """Return a linear layer whose initial weights have variance 1 / fan-in, as self-normalising SELU layers need."""
     layer = nn.Linear(in_features, out_features)
     nn.init.normal_(layer.weight, std=in_features**-0.5)
@@ -351,6 +351,6 @@ def _lecun_linear(in_features: int, out_features: int) -> nn.Linear:
 def _selu_layers(in_features: int, units: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for size in units:
-        layers += [_lecun_linear(in_features, size), nn.SELU(inplace=True)]
+        layers += [_make_lecun_linear(in_features, size), nn.SELU(inplace=True)]
         in_features = size
     return nn.Sequential(*layers)

@@ -113,14 +113,14 @@ class TransformerEncoder(SequenceEncoder):
         if not self.frozen or sequences.n_sequences == 0:
             return super().forward(sequences)
         if sequences.device.type == "cpu":
-            patterns = get_shared_cache(self._digest(), self.width).find(sequences, self._frozen_patterns)
+            patterns = get_shared_cache(self._digest(), self.width).find(sequences, self._compute_frozen_patterns)
         else:
-            patterns = self._frozen_patterns(sequences.compact()).half().float()
+            patterns = self._compute_frozen_patterns(sequences.compact()).half().float()
         lengths = sequences.lengths
         return functional.selu(torch.segment_reduce(self.project(patterns), "max", lengths=lengths, axis=0))  # (N, D)
 
     @torch.no_grad()
-    def _frozen_patterns(self, sequences: SequenceBatch) -> Tensor:
+    def _compute_frozen_patterns(self, sequences: SequenceBatch) -> Tensor:
         """Return the patterns of all residues, (R, W), of sequences that lie end to end; a block has like lengths."""
         result = self.embed.weight.new_empty((len(sequences.residues), self.width))
         for rows in sequences.lengths.argsort(stable=True).split(_BLOCK):

@@ -21,7 +21,7 @@ __all__ = ["learning_curve_figure", "study_figure"]
 @require_matplotlib
 def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
     """Return a figure of the AUC by the size of the cohort: measured values with 95% intervals, and fitted laws."""
-    figure, axes = _axes()
+    figure, axes = _make_axes()
     for i, curve in enumerate(curves):
         colour = COLOURS[i % len(COLOURS)]
         measured = curve.table[curve.table["kind"] == "measured"]
@@ -86,7 +86,7 @@ def study_figure(found: SimulatedStudy) -> Figure:
     return figure
 
 
-def _axes() -> tuple[Figure, Axes]:
+def _make_axes() -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.4))

@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 from deeprc.benchmarking.harness import Progress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.nested import assign_labelled_folds, cohort_digest
+from deeprc.benchmarking.nested import assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -33,7 +33,7 @@ from deeprc.evaluation.auc_intervals import overlap_factor
 from deeprc.evaluation.splits import assign_folds, donor_codes
 from deeprc.groups import index_groups
 from deeprc.power.extrapolation import PowerLaw, fit_late_curves, fit_power_law, fit_power_laws
-from deeprc.power.subsampling import Fit, SubsampledPlan, new_header, run_fits, set_seed
+from deeprc.power.subsampling import Fit, SubsampledPlan, make_header, run_fits, set_seed
 from deeprc.tasks import parse_tasks
 from deeprc.training.permutations import permute_labels
 
@@ -189,22 +189,22 @@ def measure_learning_curve(
     """
     options = PowerOptions() if options is None else options
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
-    whole = _plan(dataset, target, methods, options)
-    shares = [share for share in SHARES if _smallest_class(whole, share) >= _MIN_CLASS or share == 1]
+    whole = _make_full_plan(dataset, target, methods, options)
+    shares = [share for share in SHARES if _count_smallest_class(whole, share) >= _MIN_CLASS or share == 1]
     plans = {
         (share, draw): replace(whole, share=share, draw=draw)
         for share in shares
         for draw in range(options.n_draws if share < 1 else 1)
     }
-    permuted = _permuted_plans(whole, options)
-    header = new_header(whole, options.benchmark, target)
+    permuted = _make_permuted_plans(whole, options)
+    header = make_header(whole, options.benchmark, target)
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     every = [*plans.values(), *permuted]
     fits = [Fit(plan, method, fold) for plan in every for method in whole.methods for fold in range(whole.n_folds)]
     outcomes = run_fits(fits, store, options.benchmark.workers, progress)
     scores = _group_by_plan(fits, outcomes)
     return [
-        _curve(
+        _make_curve(
             method,
             whole,
             {place: (plan, scores[id(plan), method.name]) for place, plan in plans.items()},
@@ -215,7 +215,9 @@ def measure_learning_curve(
     ]
 
 
-def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], options: PowerOptions) -> SubsampledPlan:
+def _make_full_plan(
+    dataset: RepertoireDataset, target: str, methods: Sequence[str], options: PowerOptions
+) -> SubsampledPlan:
     """Return the plan that keeps all donors."""
     how = options.benchmark
     fold_of, _, labels, task = assign_labelled_folds(dataset, target, how)
@@ -225,16 +227,16 @@ def _plan(dataset: RepertoireDataset, target: str, methods: Sequence[str], optio
     chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
     donors = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
     seeded = tuple(set_seed(method, how.seed) for method in chosen)
-    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, cohort_digest(dataset), seeded, donors)
+    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, digest_cohort(dataset), seeded, donors)
 
 
-def _smallest_class(plan: SubsampledPlan, share: float) -> int:
+def _count_smallest_class(plan: SubsampledPlan, share: float) -> int:
     """Return the smallest number of training repertoires of a class in any fold, if a share of donors is kept."""
     part = replace(plan, share=share)
     return min(int(np.bincount(plan.labels[part.splits[fold].train]).min()) for fold in range(plan.n_folds))
 
 
-def _permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
+def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
     """Return plans with permuted labels; the folds of each plan are divided again by its labels."""
     known = np.flatnonzero(plan.fold_of >= 0)
     if not options.n_permutations:
@@ -273,7 +275,7 @@ def _group_by_plan(fits: Sequence[Fit], outcomes: Sequence[Outcome]) -> dict[tup
     return found
 
 
-def _curve(
+def _make_curve(
     method: Method,
     whole: SubsampledPlan,
     measured: Mapping[tuple[float, int], tuple[SubsampledPlan, _Tested]],
@@ -286,7 +288,7 @@ def _curve(
     n_learned = np.array(
         [np.mean([measured[share, 0][0].n_learned(fold) for fold in range(whole.n_folds)]) for share in shares]
     )
-    auc = _mean_aucs(by_share, whole.labels)[0]
+    auc = _average_aucs(by_share, whole.labels)[0]
     resampled = _resample(by_share, auc, np.array(shares), whole)
     if not np.isfinite(resampled).all(axis=1).any():
         raise InputError(f"{method.label}: no interval: too few donors have a repertoire of each class in a test fold")
@@ -321,8 +323,8 @@ def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, shares: Floats
     donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
     times = np.array([_draw_donors(donors, rng) for _ in range(_N_BOOTSTRAPS)])
-    draws = _mean_aucs(by_share, plan.labels, times)
-    by_draw = [np.array([_mean_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
+    draws = _average_aucs(by_share, plan.labels, times)
+    by_draw = [np.array([_average_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
     spread = _widen(np.nanvar(draws, axis=0), by_draw, shares, plan.n_folds)
     return np.asarray(np.clip(auc + spread * (draws - auc), 0.0, 1.0))
 
@@ -355,7 +357,7 @@ def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds:
 def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> float:
     if not permuted:
         return float("nan")
-    others = [_mean_aucs([[tested]], plan.labels)[0, 0] for plan, tested in permuted]
+    others = [_average_aucs([[tested]], plan.labels)[0, 0] for plan, tested in permuted]
     n_lower = sum(other < auc - 1e-12 for other in others)  # NaN, of folds with one class only, is not lower
     return float(1 + len(others) - n_lower) / (1 + len(others))
 
@@ -367,7 +369,7 @@ def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray
     return np.asarray(times[place])
 
 
-def _mean_aucs(
+def _average_aucs(
     by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64] | None = None
 ) -> Floats:
     """Return the AUC of each sample for each number of repertoires, (D, S): the mean over runs of that over folds.

@@ -21,14 +21,14 @@ import pandas as pd
 
 from deeprc.benchmarking.harness import Progress
 from deeprc.benchmarking.methods import Method, choose_methods
-from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, cohort_digest
+from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
-from deeprc.power.subsampling import Fit, new_header, run_fits, set_seed
+from deeprc.power.subsampling import Fit, make_header, run_fits, set_seed
 
 __all__ = ["PlannedStudy", "SearchRule", "SimulatedStudy", "simulate_study"]
 
@@ -155,7 +155,7 @@ class SearchRule:
     @property
     def correlation(self) -> float:
         """The expected correlation of the motif with the label."""
-        return _correlation(self.study)
+        return _compute_correlation(self.study)
 
     @property
     def needed_correlation(self) -> float:
@@ -208,7 +208,7 @@ class SearchRule:
         return lines
 
 
-def _correlation(study: PlannedStudy) -> float:
+def _compute_correlation(study: PlannedStudy) -> float:
     """Return the correlation of a motif's frequency with the label, if counts have Poisson's distribution."""
     share, rate = study.positive_share, study.witness_rate
     between = share * (1 - share) * rate**2
@@ -287,8 +287,8 @@ def simulate_study(
         raise InputError(f"`cohorts={n_cohorts}`: expected at least 1")
     simulated = study.shrink(max_sequences)
     own = replace(options, folds=study.n_folds, group_by=None)
-    plans = [_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
-    header = new_header(plans[0], own, _TARGET)  # a later call with more cohorts continues one with fewer
+    plans = [_make_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]
+    header = make_header(plans[0], own, _TARGET)  # a later call with more cohorts continues one with fewer
     store = ResultStore(None if output is None else Path(output), header, resume=resume, kind=POWER)
     fits = [Fit(plan, method, fold) for plan in plans for method in plan.methods for fold in range(plan.n_folds)]
     outcomes = run_fits(fits, store, options.workers, progress)
@@ -307,13 +307,13 @@ def simulate_study(
     return SimulatedStudy(study, simulated, table)
 
 
-def _plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:
+def _make_plan(cohort: Cohort, methods: Sequence[str], options: BenchmarkOptions) -> NestedPlan:
     dataset = SimulatedDataset(cohort)
     fold_of, _, labels, task = assign_labelled_folds(dataset, _TARGET, options)
     preset = os.fspath(options.preset or "quick")
     chosen: list[Method] = choose_methods(methods, preset=preset, dataset=dataset, task=task)[0]
     seeded = tuple(_train_shortly(set_seed(method, options.seed)) for method in chosen)
-    return NestedPlan(dataset, fold_of, labels, task, options.seed, cohort_digest(dataset), seeded)
+    return NestedPlan(dataset, fold_of, labels, task, options.seed, digest_cohort(dataset), seeded)
 
 
 def _train_shortly(method: Method) -> Method:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.harness import Progress
-from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, job_key, run_benchmark_jobs
+from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -26,7 +26,7 @@ from deeprc.evaluation.splits import Split
 from deeprc.jobs import HERE, Workers
 from deeprc.versions import package_version
 
-__all__ = ["Fit", "SubsampledPlan", "new_header", "run_fits", "set_seed"]
+__all__ = ["Fit", "SubsampledPlan", "make_header", "run_fits", "set_seed"]
 
 Integers = NDArray[np.int64]
 
@@ -71,9 +71,9 @@ class SubsampledPlan(NestedPlan):
             kept.update(members[: max(1, round(self.share * len(members)))])
         return rows[np.isin(donors[rows], sorted(kept))]
 
-    def _job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
-        job = super()._job(method, fold, kind, settings)
-        return job if self.share == 1 else replace(job, key=job_key(job.key, self.share, self.draw))
+    def _make_job(self, method: Method, fold: int, kind: Any, settings: tuple[Setting, ...]) -> Job:
+        job = super()._make_job(method, fold, kind, settings)
+        return job if self.share == 1 else replace(job, key=make_job_key(job.key, self.share, self.draw))
 
 
 class Fit(NamedTuple):
@@ -101,7 +101,7 @@ def run_fits(
     runner.n_total = len({job.key for jobs in searches for job in jobs}) + len(fits)
     runner.run([job for jobs in searches for job in jobs])
     finals = [
-        fit.plan.final_job(fit.method, fit.fold, runner.choose(fit, jobs))
+        fit.plan.make_final_job(fit.method, fit.fold, runner.choose(fit, jobs))
         for fit, jobs in zip(fits, searches, strict=True)
     ]
     runner.run(finals)
@@ -141,8 +141,10 @@ class _Runner:
         if not jobs:
             return settings[0]
         outcomes = [self.done[job.key][1] for job in jobs]
-        measured = {job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]}
-        return max(settings, key=lambda setting: float(measured[job_key(setting)]))
+        measured = {
+            make_job_key(each["setting"]): each["auc"] for outcome in outcomes for each in outcome["validation"]
+        }
+        return max(settings, key=lambda setting: float(measured[make_job_key(setting)]))
 
     def _tell(self, waiting: dict[str, Job]) -> None:
         if self.progress is not None:
@@ -157,20 +159,20 @@ def set_seed(method: Method, seed: int) -> Method:
     return replace(method, estimator=apply_setting(method.estimator, {"seed": seed}))
 
 
-def new_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
+def make_header(plan: NestedPlan, options: BenchmarkOptions, target: str) -> dict[str, Any]:
     """Return the header of the store of jobs, from the first plan."""
     methods = {method.name: {"label": method.label, "kind": method.kind} for method in plan.methods}
     return {
         "deeprc": package_version("deeprc"),
         "cohort": str(plan.dataset.container.path),
-        "content": job_key([plan.content]),
+        "content": make_job_key([plan.content]),
         "target": target,
         "group_by": options.group_by,
         "adjust_for": None,
         "preset": os.fspath(options.preset or "quick"),
         "asked": list(methods),
         "n_folds": plan.n_folds,
-        "folds": job_key([plan.fold_of.tolist()]),
+        "folds": make_job_key([plan.fold_of.tolist()]),
         "seed": options.seed,
         "methods": methods,
     }

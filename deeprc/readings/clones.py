@@ -163,7 +163,7 @@ class CloneReading(Reading):
         calls = {name: Categorical(to_array(getattr(self, name)), genes[name]) for name in genes}
         return CloneSet(sequences.with_genes(calls))
 
-    def _spans(self) -> list[tuple[Part, Floats, int, int]]:
+    def _list_memory_spans(self) -> list[tuple[Part, Floats, int, int]]:
         """Return each memory with the parameters of its evidence, and the slice of its clones: start and stop."""
         bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
         return list(zip(self._description.memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
@@ -209,7 +209,7 @@ class CloneReading(Reading):
         hits_of = np.bincount(clones, minlength=len(self.is_ball))  # number of hits of each clone
         evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
         outputs = np.zeros(len(self.is_ball), np.int64)
-        for part, parameters, start, stop in self._spans():
+        for part, parameters, start, stop in self._list_memory_spans():
             k = int((hits_of[start:stop] > 0).sum())
             none, all_hits = part.sign * compute_evidence(part.kind, parameters, [0, k], [n, n])
             without[part.output] += none
@@ -236,7 +236,7 @@ class CloneReading(Reading):
             neighbour count, and the p-value is corrected for the choice of the match.
         """
         frame = self.clones.to_frame()
-        spans, carriers = self._spans(), to_array(self.carriers)
+        spans, carriers = self._list_memory_spans(), to_array(self.carriers)
         counts = [part.n_clones for part, *_ in spans]
         frame["output"] = np.repeat([output_names[part.output] for part, *_ in spans], counts).astype(object)
         frame["direction"] = np.repeat([part.direction for part, *_ in spans], counts).astype(object)
@@ -278,7 +278,7 @@ class CloneReading(Reading):
         _check_range(f"{where}: is_ball", to_array(self.is_ball), 1)
         _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", to_array(self.tests), 1)
-        for part, parameters, *_ in self._spans():
+        for part, parameters, *_ in self._list_memory_spans():
             is_wrong = parameters.min() <= 0 if part.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
             if not np.isfinite(parameters).all() or is_wrong:
                 raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")

@@ -113,7 +113,7 @@ def _make_both_questions(
     for direction in directions:
         is_up = direction == "up"
         if regression:
-            of_donor = _donor_means(known, groups)
+            of_donor = _average_by_donor(known, groups)
             ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
             carriers = Carriers.of(X, ranks, groups)
             questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
@@ -126,7 +126,7 @@ def _make_both_questions(
     return questions
 
 
-def _donor_means(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
+def _average_by_donor(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
     """Return the mean value of the donor of each repertoire, (n,), because a donor counts once."""
     if groups is None:
         return values

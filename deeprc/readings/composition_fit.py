@@ -134,7 +134,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
         targets = [(numbers == index).astype(np.float64) for index in range(len(task.classes))]
 
     def fit(target: Floats) -> _Model | None:
-        strata = _bins(numbers) if is_number else target.astype(np.int64)
+        strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
         folds = [
             assign_grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)
         ]
@@ -143,7 +143,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     return [fit(target) for target in targets]
 
 
-def _bins(numbers: Floats) -> NDArray[np.int64]:
+def _assign_quarters(numbers: Floats) -> NDArray[np.int64]:
     """Return the quarter, from 0, of the distribution in which each number is, (B,)."""
     edges = np.quantile(numbers, np.arange(1, _N_BINS) / _N_BINS) if len(numbers) else np.zeros(0)
     return np.asarray(np.searchsorted(edges, numbers), np.int64)
@@ -188,7 +188,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     if not settings:
         return None
     with limit_blas_threads():
-        found = np.concatenate([_held_out_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
+        found = np.concatenate([_cross_fit_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))
         n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
@@ -204,19 +204,19 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     return _Model(dual, kmer_share, scores, float(gains[best].mean()))
 
 
-def _held_out_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
+def _cross_fit_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
     """Return cross-fitted scores of the repertoires for each C, (C, n), as means over repeats."""
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
     total = np.zeros((len(_CS), len(target)))
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        found = threads.map(lambda task: _fold_scores(problem, products, target, *task), tasks)
+        found = threads.map(lambda task: _score_fold(problem, products, target, *task), tasks)
         shown = track(found, "learning from composition", len(tasks))
         for (folds, fold), scores in zip(tasks, shown, strict=True):
             total[:, folds == fold] += scores
     return np.asarray(total / len(problem.folds))
 
 
-def _fold_scores(problem: _Problem, products: Floats, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
+def _score_fold(problem: _Problem, products: Floats, target: Floats, folds: NDArray[np.int64], fold: int) -> Floats:
     """Return the scores of the repertoires of one fold, (C, n of the fold), by models that are fitted without it."""
     inside, outside = folds != fold, folds == fold
     if len(np.unique(target[inside])) < 2:

@@ -14,11 +14,11 @@ from deeprc.checks.cautions import duplicate_cautions
 from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import adjusted_cautions
+from deeprc.evaluation.adjustment import describe_adjustment
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import NEW
-from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
+from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
@@ -110,7 +110,7 @@ def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Cau
     if not any(rows.any() for rows in learned):  # the cohort has no training repertoires
         return []
     sizes = [len(run.splits["train"]) for run in predictor.runs]
-    return adjusted_cautions(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
+    return describe_adjustment(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
 
 
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:
@@ -148,7 +148,7 @@ def _measure_within_strata(
             donors = None if own.donors is None else own.donors[rows]
             strata = [
                 auc_within(name, metadata[name].iloc[rows].tolist(), own.label[rows], own.score[rows], donors)
-                for name in strata_columns(metadata, task)
+                for name in find_strata_columns(metadata, task)
             ]
             found[task.name] = [each for each in strata if each is not None]
     return {target: strata for target, strata in found.items() if strata}

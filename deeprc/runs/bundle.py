@@ -113,7 +113,7 @@ def unpack_bundle(path: Path) -> UnpackedBundle:
         unpacked = UnpackedBundle(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _members(archive)
+            members = _list_members(archive)
             index = _read_index(archive, members)
             for name, member in index.files.items():
                 _unpack(archive, members[name], member, unpacked.folder / name)
@@ -138,7 +138,7 @@ def _translate_write_errors(what: Path | str) -> Iterator[None]:
         raise InputError(f"{what}: cannot be unpacked into {where}: {error.strerror or error}") from error
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _list_members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, after a check that a bundle may have them."""
     found: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():

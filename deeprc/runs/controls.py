@@ -26,7 +26,15 @@ from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, classify_differe
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["LABELS", "SHORT", "Controls", "compare_controls", "control_methods", "fit_control", "make_controls"]
+__all__ = [
+    "LABELS",
+    "SHORT",
+    "Controls",
+    "compare_controls",
+    "describe_control_methods",
+    "fit_control",
+    "make_controls",
+]
 
 LABELS = {
     "network": "The network",
@@ -168,7 +176,7 @@ def compare_controls(
     every: list[Contrast | Numbers] = [*performance.contrasts, *performance.numbers]
     found = []
     for task in tasks:
-        own = [_controls(dataset, performance, each, columns) for each in every if each.target == task.name]
+        own = [_fit_controls(dataset, performance, each, columns) for each in every if each.target == task.name]
         if task.kind == "multiclass":
             own = [replace(each, is_of_class=True) for each in own]
             own.insert(
@@ -200,12 +208,12 @@ def _combine_classes(performance: Performance, target: AllClasses, of_classes: S
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
     comparison = compare(
-        table, control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
+        table, describe_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
     )
     return Controls(target, comparison, [], scoring, of_classes[0].columns)
 
 
-def control_methods(names: Iterable[str]) -> list[MethodInfo]:
+def describe_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     """Return descriptions of the network and the controls as methods of a comparison."""
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
@@ -221,7 +229,7 @@ def make_controls(is_number: bool, columns: Sequence[str]) -> dict[str, Callable
     return {**made, **({"sheet": lambda: sheet(columns=columns)} if columns else {})}
 
 
-def _controls(
+def _fit_controls(
     dataset: RepertoireDataset, performance: Performance, contrast: Contrast | Numbers, columns: Sequence[str]
 ) -> Controls:
     is_number = isinstance(contrast, Numbers)
@@ -243,8 +251,10 @@ def _controls(
             reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")
         else:
             answers[name] = found
-    table = _predictions(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(table, control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
+    table = _make_predictions_table(performance.ids[tested], labels[tested], answers, is_number=is_number)
+    comparison = compare(
+        table, describe_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors
+    )
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 
@@ -276,7 +286,7 @@ def _find_problem(
     return None
 
 
-def _predictions(
+def _make_predictions_table(
     ids: NDArray[np.object_], label: NDArray[Any], answers: Mapping[str, NDArray[np.float64]], *, is_number: bool
 ) -> pd.DataFrame:
     common = {"fold": 0, "repertoire_id": ids, "label": label}

@@ -17,10 +17,10 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import compare
 from deeprc.evaluation.scoring import BINARY, RegressionScoring, Scoring
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import donors_by_id, index_known_people
-from deeprc.evaluation.strata import StratifiedAuc, auc_within, strata_columns
+from deeprc.evaluation.splits import index_donors_by_id, index_known_people
+from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
 from deeprc.outputs import output_slices
-from deeprc.runs.controls import LABELS, Controls, control_methods, fit_control, make_controls
+from deeprc.runs.controls import LABELS, Controls, describe_control_methods, fit_control, make_controls
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
@@ -62,7 +62,7 @@ def judge_folds(
     for target, strata in within.items():
         metrics[target]["within"] = [each.to_dict() for each in strata]
     columns = select_control_columns(metadata, tasks)
-    by_id = donors_by_id(dataset.repertoire_ids, metadata, group_by)
+    by_id = index_donors_by_id(dataset.repertoire_ids, metadata, group_by)
     controls = compare_with_controls(folds, dataset, by_id, columns=columns.read)
     for each in controls:
         metrics[each.contrast.target]["controls"] = each.to_list()
@@ -93,7 +93,7 @@ def measure_within(
         label = np.concatenate([each.labels[:, index] for each in folds])
         column = output_slices(folds[0].tasks)[index].start
         score = np.concatenate([each.log_odds()[:, column] for each in folds])
-        for name in strata_columns(metadata, task):
+        for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows]
             strata = [
                 None if pd.isna(value) else f"{where} {value}" for where, value in zip(place, values, strict=True)
@@ -189,7 +189,7 @@ def _compare(
         )
         return Controls(contrast, pd.DataFrame(), [*reasons, none_told], scoring)
     table = pd.concat(parts, ignore_index=True)
-    methods = control_methods(dict.fromkeys(table["method"]))
+    methods = describe_control_methods(dict.fromkeys(table["method"]))
     comparison = compare(table, methods, n_folds=len(folds), scoring=scoring, donors=donors)
     return Controls(contrast, comparison, [*reasons], scoring, columns)
 

@@ -73,7 +73,7 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
         elif task.kind == "regression":
             found[task.name] = {**head, **_measure_numbers(folds, index, donors)}
         else:
-            found[task.name] = {**head, **_measure_aucs(folds, index, donors), **_mean_over_repeats(folds, index)}
+            found[task.name] = {**head, **_measure_aucs(folds, index, donors), **_average_over_repeats(folds, index)}
             if task.kind == "binary":
                 n_positive = sum(int((each.labels[:, index] == 1).sum()) for each in folds) // n_repeats
                 found[task.name] |= {"n_positive": n_positive, "positive_class": task.positive}
@@ -157,7 +157,7 @@ def _compute_auc(
     return fold_aucs_interval(labels, scores, people, repeats=repeats) if labels else None
 
 
-def _mean_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
+def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
     """Return metrics of calls and probabilities, each over all repertoires of a repeat, then averaged over repeats."""
     repeats = dict.fromkeys(each.repeat for each in folds)
     found = [_judge([each for each in folds if each.repeat == repeat], index) for repeat in repeats]

@@ -18,14 +18,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
-from deeprc.checks.of_run import check_for_training, metadata_digest, read_checks
+from deeprc.checks.of_run import check_for_training, digest_metadata, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import adjusted_cautions, to_column_names
+from deeprc.evaluation.adjustment import describe_adjustment, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.evaluation.splits import N_FOLDS, index_known_people, subject_column
+from deeprc.evaluation.splits import N_FOLDS, choose_subject_column, index_known_people
 from deeprc.evaluation.stored_tables import read_seeds
 from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
@@ -225,7 +225,7 @@ def _check_cautions(
 ) -> list[Caution]:
     """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
     checks = read_checks(folder / _RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
-    if checks is None or checks.metadata != metadata_digest(dataset):
+    if checks is None or checks.metadata != digest_metadata(dataset):
         checks = check_for_training(dataset, tasks, header.group_by)
     folds = np.stack(fold_of, axis=1)
     labelled = np.flatnonzero(folds[:, 0] >= 0)
@@ -239,7 +239,7 @@ def _find_cautions(
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
     column, person = (
-        subject_column(dataset.metadata, header.group_by),
+        choose_subject_column(dataset.metadata, header.group_by),
         index_known_people(dataset.metadata, header.group_by),
     )
     known = encode_labels(list(tasks), dataset.metadata)
@@ -256,7 +256,7 @@ def _find_cautions(
     if header.adjust_for:
         sides = [read_splits(folder / _RUNS / name)[0]["train"] for name in name_runs(header)]
         kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in sides]
-        cautions += adjusted_cautions(header.adjust_for, tasks[0].kind, kept)
+        cautions += describe_adjustment(header.adjust_for, tasks[0].kind, kept)
     if header.repeats == 1:
         text = (
             "One repeat: the intervals do not know how much other seeds and divisions into folds would change. The "

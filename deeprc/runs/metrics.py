@@ -36,17 +36,23 @@ class Metrics(dict[str, Any]):
         names = [name for name in _SHOWN if any(name in values for *_, values in rows)]
         columns = ["split", "target", "repertoires", *map(_SHOWN.__getitem__, names), "95% interval"]
         shown = [
-            [split, target, f"{values['n']:,}", *(_format_number(values.get(name)) for name in names), _limits(values)]
+            [
+                split,
+                target,
+                f"{values['n']:,}",
+                *(_format_number(values.get(name)) for name in names),
+                _format_limits(values),
+            ]
             for split, target, values in rows
         ]
-        found = render_table(columns, shown, [_picture(values) for *_, values in rows])
+        found = render_table(columns, shown, [_draw_interval(values) for *_, values in rows])
         controls = [(each, split) for split, _, values in rows for each in values.get("controls", [])]
         beside = [
-            [each["control"], split, _format_number(each.get("auc", each.get("r2"))), _limits(each)]
+            [each["control"], split, _format_number(each.get("auc", each.get("r2"))), _format_limits(each)]
             for each, split in controls
         ]
         heads = ["control, which reads no sequence", "split", "AUC or r2", "95% interval"]
-        pictures = [_picture(each) for each, _ in controls]
+        pictures = [_draw_interval(each) for each, _ in controls]
         warnings = [
             ("Warning" if each["level"] == "warning" else "Note", show_parameters(each["text"]))
             for each in self.get("warnings", [])
@@ -58,12 +64,12 @@ def _format_number(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
-def _limits(values: Mapping[str, Any]) -> str:
+def _format_limits(values: Mapping[str, Any]) -> str:
     limits = values.get("auc_ci") or values.get("r2_ci")
     return f"{limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
 
 
-def _picture(values: Mapping[str, Any]) -> str:
+def _draw_interval(values: Mapping[str, Any]) -> str:
     """Return a picture of an AUC with its interval; "" if it has no interval."""
     if values.get("auc") is None or not values.get("auc_ci"):
         return ""

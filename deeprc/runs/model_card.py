@@ -12,7 +12,7 @@ from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.splits import SPLITS
 from deeprc.runs.run import Run
 from deeprc.runs.run_text import describe_metrics, describe_task
-from deeprc.settings import setting_text
+from deeprc.settings import format_setting
 from deeprc.versions import package_version
 
 __all__ = ["write_card"]
@@ -57,7 +57,7 @@ def _describe_training(run: Run) -> Iterator[str]:
     yield f"- Cohort: `{Path(run.settings.cohort).name}`"
     yield f"- Repertoires: {sizes}"
     yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
-    yield f"- Changed settings: {' '.join(f'{name}={setting_text(v)}' for name, v in changes.items()) or 'none'}"
+    yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"
     n_weights = sum(each.numel() for each in network.parameters())
     yield f"- Weights: {n_weights:,}; readings: {', '.join(readings) or 'none'}"
     yield f"- deeprc {package_version('deeprc') or 'unknown'}"

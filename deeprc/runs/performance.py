@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import compute_r2, r2_interval
-from deeprc.evaluation.splits import HELD_OUT, NEW, index_known_people, subject_column
+from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index_known_people
 from deeprc.evaluation.trust import are_few_people
 from deeprc.outputs import activate, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
@@ -231,7 +231,7 @@ def measure_performance(
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
     person = index_known_people(dataset.metadata, predictor.group_by)
-    contrasts, numbers = _contrasts_and_numbers(tasks, outputs, labels, person)
+    contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, person)
     return Performance(
         ids=dataset.repertoire_ids,
         splits=splits,
@@ -241,7 +241,7 @@ def measure_performance(
         contrasts=contrasts,
         numbers=numbers,
         held_out=choose_held_out_split(splits, labels),
-        subject_column=subject_column(dataset.metadata, predictor.group_by),
+        subject_column=choose_subject_column(dataset.metadata, predictor.group_by),
         person=person,
     )
 
@@ -252,7 +252,7 @@ def choose_held_out_split(splits: NDArray[np.object_], labels: NDArray[np.float6
     return next((name for name in HELD_OUT if (known & (splits == name)).any()), None)
 
 
-def _contrasts_and_numbers(
+def _make_contrasts_and_numbers(
     tasks: Sequence[Task],
     outputs: NDArray[np.floating[Any]],
     labels: NDArray[np.float64],
@@ -266,23 +266,23 @@ def _contrasts_and_numbers(
         if task.kind == "regression":
             numbers.append(Numbers(task.name, label, predicted, donors, task.name if len(tasks) > 1 else ""))
         else:
-            contrasts += _contrasts(task, part.start, outputs[:, part], predicted, label)
+            contrasts += _make_contrasts(task, part.start, outputs[:, part], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
-        of = _prefixes(tasks)
+        of = _make_prefixes(tasks)
         contrasts = [
             replace(each, about=f"{of[each.target]}{each.positive} against {each.negative}") for each in contrasts
         ]
     return [replace(each, donors=donors) for each in contrasts], numbers
 
 
-def _prefixes(tasks: Sequence[Task]) -> dict[str, str]:
+def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:
     """Return the text to put before the classes of each target, by its name; "" if there is only one target."""
     columns = [task.column for task in tasks]
     names = {task.name: task.column if columns.count(task.column) == 1 else task.name for task in tasks}
     return {name: f"{short}: " if len(tasks) > 1 else "" for name, short in names.items()}
 
 
-def _contrasts(
+def _make_contrasts(
     task: Task, first: int, outputs: NDArray[Any], probability: NDArray[np.float64], label: NDArray[np.float64]
 ) -> list[Contrast]:
     if task.kind == "binary":

@@ -46,7 +46,7 @@ def _group_by_target(performance: Performance) -> Iterator[tuple[str, list[Contr
         yield target, [each for each in performance.contrasts if each.target == target]
 
 
-def _aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
+def _iterate_aucs(performance: Performance) -> Iterator[tuple[str, Sequence[tuple[Contrast, Auc]]]]:
     """Yield each target with its contrasts and their AUCs on the held-out repertoires."""
     rows = performance.rows(performance.held_out)
     for target, contrasts in _group_by_target(performance):
@@ -91,7 +91,7 @@ def _warn_of_no_held_out(performance: Performance) -> Iterator[Caution]:
 
 
 def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
-    for target, aucs in _aucs(performance):
+    for target, aucs in _iterate_aucs(performance):
         poor = [(each, auc) for each, auc in aucs if auc.low <= 0.5]
         if len(aucs) == 1 and poor:
             ((contrast, auc),) = poor
@@ -134,7 +134,7 @@ def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -
         or performance.subject_column in [f.details["column"] for f in found]
     ):
         return found
-    targets = _targets(performance)
+    targets = _list_target_kinds(performance)
     for target, kind in targets.items():
         where = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
@@ -142,7 +142,7 @@ def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -
     return found
 
 
-def _targets(performance: Performance) -> dict[str, TaskKind]:
+def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     """Return the kind of each target by name; a target with several classes counts as binary, class by class."""
     found: dict[str, TaskKind] = {each.target: "binary" for each in performance.contrasts}
     return {**found, **{each.target: "regression" for each in performance.numbers}}
@@ -165,7 +165,7 @@ def control_cautions(controls: Sequence[Controls]) -> Iterator[Caution]:
 
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:
     split = SPLIT_NAMES[performance.held_out or "test"]
-    for target, aucs in _aucs(performance):
+    for target, aucs in _iterate_aucs(performance):
         sizes = {each.positive: min(auc.n_positive, auc.n_negative) for each, auc in aucs}
         few = {name: n for name, n in sizes.items() if is_few("binary", n)}
         if len(aucs) == 1 and few:

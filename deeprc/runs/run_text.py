@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deeprc.documents import read_json
 from deeprc.evaluation.splits import SPLITS
 from deeprc.rich import render_details, render_interval
-from deeprc.settings import setting_text
+from deeprc.settings import format_setting
 from deeprc.tasks import Task
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def show_ensemble(runs: Sequence[Run]) -> str:
 
 def _list_lines(run: Run) -> list[tuple[str, str]]:
     changes = run.settings.config.changes()
-    settings = " ".join(f"{name}={setting_text(value)}" for name, value in changes.items()) or "the defaults"
+    settings = " ".join(f"{name}={format_setting(value)}" for name, value in changes.items()) or "the defaults"
     lines = [*_list_targets(run.tasks), ("settings", settings)]
     if run.bundle is None:  # a packed run has no ids of repertoires
         sizes = ", ".join(f"{split} {len(run.splits[split]):,}" for split in SPLITS)

@@ -101,14 +101,14 @@ class Shift:
         text = (
             f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
             f"training repertoires than 95% of these are from each other (expected: {LEVEL * n:.3g}). "
-            f"{self._common_reasons()}"
+            f"{self._describe_common_reasons()}"
         )
         if level == "warning":
             text += " Their predictions may be wrong, and the metrics of the training cohort do not hold for them."
         details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}
         yield Caution("warning" if level == "warning" else "note", text, "setup", "shift", details)
 
-    def _common_reasons(self) -> str:
+    def _describe_common_reasons(self) -> str:
         """Return the most frequent reasons, each with its number of repertoires and the text of the median one."""
         found: Counter[str] = Counter(aspect for reasons in self.reasons for aspect, _ in reasons)
         frequent = sorted([name for name, _ in found.most_common(_SHOWN)], key=ASPECTS.index)
@@ -200,12 +200,12 @@ def _select_different(summaries: Sequence[TrainingSummary]) -> list[TrainingSumm
     """Return the different summaries; runs that differ only in their validation fold have the same one."""
     found: list[TrainingSummary] = []
     for each in summaries:
-        if not any(each.reference == known.reference and _ids(each) == _ids(known) for known in found):
+        if not any(each.reference == known.reference and _collect_ids(each) == _collect_ids(known) for known in found):
             found.append(each)
     return found
 
 
-def _ids(summary: TrainingSummary) -> set[str]:
+def _collect_ids(summary: TrainingSummary) -> set[str]:
     return set(summary.digests or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.diversity import DIVERSITY_FEATURES, compute_diversity_table
-from deeprc.checks.container import container_profiles
+from deeprc.checks.container import profile_container
 from deeprc.checks.features import file_features
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -109,12 +109,12 @@ def from_scale(scale: Scale, value: float) -> float:
 
 def learn_vocabulary(dataset: RepertoireDataset) -> dict[str, tuple[str, ...]]:
     """Return the names of the genes that are features, by field: those with a share of at least 0.1% in the mean."""
-    profiles = [each for each in container_profiles(dataset) if each.kept]
+    profiles = [each for each in profile_container(dataset) if each.kept]
     found = {}
     for column in _GENE_ASPECTS:
         shares: dict[str, float] = {}
         for each in profiles:
-            named = each.n_named(column)
+            named = each.count_named(column)
             for name, n in each.usage.get(column, {}).items():
                 if name:
                     shares[name] = shares.get(name, 0.0) + n / named / len(profiles)
@@ -151,7 +151,7 @@ def list_features(vocabulary: Mapping[str, Sequence[str]]) -> tuple[Feature, ...
 
 def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]) -> Description:
     """Return the features of repertoires; genes are those of `learn_vocabulary` for the training repertoires."""
-    profiles, measured = container_profiles(dataset), measure_repertoires(dataset)
+    profiles, measured = profile_container(dataset), measure_repertoires(dataset)
     parts = [
         *(_describe_genes(profiles, field, names) for field, names in vocabulary.items()),
         *([_describe_chains(profiles, next(iter(vocabulary)))] if vocabulary else []),
@@ -187,7 +187,7 @@ def _describe_numbers(aspect: str, name: str, scale: Scale, values: Floats, nois
 
 
 def _describe_genes(profiles: Sequence[RepertoireProfile], field: str, names: Sequence[str]) -> Description:
-    named = np.array([[each.n_named(field)] for each in profiles], float)
+    named = np.array([[each.count_named(field)] for each in profiles], float)
     kept = np.array([[each.kept] for each in profiles], float)
     counts = np.array([[each.usage.get(field, {}).get(name, 0) for name in names] for each in profiles], float)
     counts = np.hstack([counts, named - counts.sum(axis=1, keepdims=True)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.checks.container import repertoire_hashes
+from deeprc.checks.container import hash_repertoire
 from deeprc.checks.profile import sample_hashes
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
@@ -92,7 +92,7 @@ def _measure(repertoire: Repertoire) -> tuple[NDArray[np.int64], list[int], NDAr
     _count_residues(
         np.ascontiguousarray(repertoire.residues), np.ascontiguousarray(repertoire.offsets), _N_FIRST, _N_LAST, residues
     )
-    sketch, is_sampled = sample_hashes(repertoire_hashes(repertoire, fields=()), MAX_SKETCH)
+    sketch, is_sampled = sample_hashes(hash_repertoire(repertoire, fields=()), MAX_SKETCH)
     sums = [len(lengths), int(lengths.sum()), int((lengths**2).sum())]
     return residues, sums, sketch, is_sampled
 

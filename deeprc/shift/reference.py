@@ -123,7 +123,7 @@ class Reference:
             rows = donor_of == donor
             others = sums.without(description, rows)
             z[rows] = _standardise(description.values[rows], description.noise[rows], *others.moments(), scales)
-        statistics = _statistics(z, description.features)
+        statistics = _compute_statistics(z, description.features)
         limits = {name: max(float(np.quantile(each, 1 - LEVEL)), _MIN_LIMIT) for name, each in statistics.items()}
         distances = np.sort(np.max([each / _compute_limits_of_others(each) for each in statistics.values()], axis=0))
         centre, spread, error = sums.moments()
@@ -148,7 +148,7 @@ class Reference:
         assert description.features == self.features
         centre, spread, error = (np.array(each) for each in (self.centre, self.spread, self.error))
         z = _standardise(description.values, description.noise, centre, spread, error, _list_floors(self.features))
-        statistics = _statistics(z, self.features)
+        statistics = _compute_statistics(z, self.features)
         of_aspects: dict[str, Floats] = {}
         for name, values in statistics.items():
             aspect, ratio = name.partition(":")[0], values / self.limits[name]
@@ -212,7 +212,7 @@ def _standardise(
     return np.asarray((values - centre) / np.sqrt(spread + error + noise + floors**2))
 
 
-def _statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
+def _compute_statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Floats]:
     """Return the statistics of each aspect, (B,), by their names, such as "V genes:max"."""
     found: dict[str, Floats] = {}
     deviation = np.nan_to_num(np.abs(z))  # an unknown feature does not count
@@ -292,7 +292,7 @@ def _check(reference: Reference, file: Path) -> None:
         raise InputError(f"{file}: expected as many numbers of each kind as features, {n}")
     if min(min(reference.spread), min(reference.error)) < 0 or max(max(map(abs, each)) for each in columns) > _LARGEST:
         raise InputError(f"{file}: expected variances of at least 0, and no number beyond {_LARGEST:g}")
-    names = set(_statistics(np.zeros((1, n)), reference.features))
+    names = set(_compute_statistics(np.zeros((1, n)), reference.features))
     if set(reference.limits) != names or not all(_MIN_LIMIT <= each <= _LARGEST for each in reference.limits.values()):
         raise InputError(
             f"{file}: limits: expected numbers from {_MIN_LIMIT:g} to {_LARGEST:g} of {', '.join(sorted(names))}"

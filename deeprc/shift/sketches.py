@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeprc.checks.overlaps import MIN_SHARED, median_overlap, overlap_blocks
+from deeprc.checks.overlaps import MIN_SHARED, compute_median_overlap, iterate_overlap_blocks
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import validate
@@ -84,9 +84,9 @@ class Sketches:
         hashes = [each[:size] for each in measured.sketches]
         is_sampled = [cut or len(each) > size for each, cut in zip(measured.sketches, measured.is_sampled, strict=True)]
         chosen = np.linspace(0, len(dataset) - 1, min(len(dataset), _MAX_COMPARED)).astype(int).tolist()
-        blocks = overlap_blocks([hashes[i] for i in chosen], [is_sampled[i] for i in chosen])
+        blocks = iterate_overlap_blocks([hashes[i] for i in chosen], [is_sampled[i] for i in chosen])
         ids = tuple(map(str, dataset.repertoire_ids))
-        return cls(ids, tuple(hashes), tuple(is_sampled), median_overlap(blocks, len(chosen)))
+        return cls(ids, tuple(hashes), tuple(is_sampled), compute_median_overlap(blocks, len(chosen)))
 
     def find_copies(self, dataset: RepertoireDataset) -> list[Copy | None]:
         """Return for each new repertoire the training repertoire with which it shares far more than chance explains.
@@ -98,7 +98,7 @@ class Sketches:
         measured = measure_repertoires(dataset)
         sketches = [*self.hashes, *measured.sketches]
         shares = np.zeros((len(dataset), n))  # (B, T)
-        for block in overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
+        for block in iterate_overlap_blocks(sketches, [*self.is_sampled, *measured.is_sampled]):
             across = (block.first < n) & (block.second >= n) & (block.shared >= MIN_SHARED)
             shares[block.second[across] - n, block.first[across]] = block.overlap[across]
         return [self._copy(row) for row in shares]

@@ -204,7 +204,7 @@ def _compare(
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
     organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
-    of_table, of_background = _strata(different, junctions, background, cohort)
+    of_table, of_background = _make_strata(different, junctions, background, cohort)
     n_tests = max(int((database["antigen_organism"].drop_duplicates() != "").sum()), 1)
     result = organisms
     for level, largest in _LEVELS.items():
@@ -220,7 +220,7 @@ def _compare(
     return result.sort_values([f"p_{level}" for level in _LEVELS], ignore_index=True)
 
 
-def _strata(
+def _make_strata(
     different: pd.DataFrame, junctions: Mapping[str, int], background: Background, cohort: RepertoireDataset
 ) -> tuple[Strata, Strata]:
     """Return the strata of the sequences of the table and of the clones of the background."""

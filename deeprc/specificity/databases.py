@@ -66,7 +66,7 @@ class _Format:
     organism: tuple[str, ...] = ()
 
 
-def _iedb_chain(n: int) -> _Chain:
+def _make_iedb_chain(n: int) -> _Chain:
     return _Chain(
         (f"Chain {n} CDR3 Curated", f"Chain {n} CDR3 Calculated"),
         (
@@ -108,7 +108,7 @@ _FORMATS = (
     _Format(
         "IEDB",
         ("Chain 2 CDR3 Curated",),
-        (_iedb_chain(1), _iedb_chain(2)),
+        (_make_iedb_chain(1), _make_iedb_chain(2)),
         ("Epitope Name", "Description"),
         ("Epitope Source Molecule", "Antigen"),
         ("Epitope Source Organism", "Organism"),

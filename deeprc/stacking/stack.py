@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.parameters import check_whole_number
-from deeprc.benchmarking.cross_fitting import are_mixed, fold_aucs
+from deeprc.benchmarking.cross_fitting import are_mixed, compute_fold_aucs
 from deeprc.benchmarking.methods import Method, make_methods
 from deeprc.benchmarking.search import apply_setting
 from deeprc.datasets.cache import digest_repertoires
@@ -30,7 +30,7 @@ from deeprc.labels import canonical_order, encode_two_classes, validate_dataset
 from deeprc.progress import track
 from deeprc.stacking.combination import Combination, fit_combination
 from deeprc.stacking.members import Member, Training, fit_member
-from deeprc.stacking.storage import allowed_members, restore_members, store_members
+from deeprc.stacking.storage import list_allowed_members, restore_members, store_members
 
 __all__ = ["MEMBERS", "Stack"]
 
@@ -118,21 +118,21 @@ class Stack(BinaryClassifier):
     def check_parameters(self) -> None:
         """Raise InputError if a member is unknown or given twice, or another parameter cannot be used."""
         names = self.members
-        expected = f"members: expected different ones of {', '.join(allowed_members())}"
+        expected = f"members: expected different ones of {', '.join(list_allowed_members())}"
         if isinstance(names, str) or not isinstance(names, Sequence) or not names:
             raise InputError(f"{expected}, found {names!r}")
         for name in names:
-            if name not in allowed_members() or list(names).count(name) > 1:
+            if name not in list_allowed_members() or list(names).count(name) > 1:
                 raise InputError(f"{expected}, found {name!r}")
         check_whole_number("n_folds", self.n_folds, low=2)
         if _NETWORK in names:
             resolve_device(self.device)
-        for method in self._methods():
+        for method in self._make_methods():
             getattr(method.estimator, "check_parameters", lambda: None)()
 
     def prepare(self, X: RepertoireDataset) -> None:
         """Compute and cache the results that the members need and that do not depend on labels."""
-        for method in self._usable_methods(X):
+        for method in self._select_usable_methods(X):
             if hasattr(method.estimator, "prepare"):
                 method.estimator.prepare(X)
 
@@ -155,9 +155,9 @@ class Stack(BinaryClassifier):
         order = canonical_order(X, positive.astype(np.int64))
         X, positive = X[order], positive[order]
         donors = None if donors is None else donors[order]
-        training = Training(X, positive.astype(np.int64), self._folds(X, positive, donors), donors, self.seed)
+        training = Training(X, positive.astype(np.int64), self._assign_folds(X, positive, donors), donors, self.seed)
         members, scores = [], []
-        methods = self._usable_methods(X)
+        methods = self._select_usable_methods(X)
         for method in track(methods, "members of the stack", len(methods)):
             member, held_out = fit_member(method, training)
             members.append(member)
@@ -167,7 +167,7 @@ class Stack(BinaryClassifier):
         self._combine(np.stack(scores, axis=1), training)
         return self
 
-    def _folds(
+    def _assign_folds(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:
         """Return the index of the fold of each repertoire, (B,): up to `n_folds` folds, each with both classes."""
@@ -190,14 +190,14 @@ class Stack(BinaryClassifier):
         fitted = fit_combination(scores, training.y == 1, training.fold_of)
         self.combination_ = fitted.combination
         self.member_names_ = np.array([member.name for member in self._members])
-        self.member_aucs_ = fold_aucs(training.y, scores.T, training.fold_of)
-        self.auc_ = fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
+        self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)
+        self.auc_ = compute_fold_aucs(training.y, fitted.log_odds[None], training.fold_of).item()
         self.importance_ = self.combination_.variance_shares(scores)
         shown = zip(self.member_names_.tolist(), self.member_aucs_.tolist(), self.importance_.tolist(), strict=True)
         text = ", ".join(f"{name} {auc:.3f} ({share:.0%})" for name, auc, share in shown)
         _logger.info("stack: AUC %.3f; members: AUC (share of the stack): %s", self.auc_, text)
 
-    def _methods(self) -> list[Method]:
+    def _make_methods(self) -> list[Method]:
         """Return the members, unfitted, with the parameters of the stack."""
         methods = []
         for method in make_methods(self.members, preset=self.preset):
@@ -209,9 +209,9 @@ class Stack(BinaryClassifier):
             methods.append(replace(method, estimator=apply_setting(method.estimator, own)))
         return methods
 
-    def _usable_methods(self, X: RepertoireDataset) -> list[Method]:
+    def _select_usable_methods(self, X: RepertoireDataset) -> list[Method]:
         """Return the members that can be fitted to a cohort."""
-        methods = self._methods()
+        methods = self._make_methods()
         reasons = [_explain_unfit_method(method, X) for method in methods]
         for method, reason in zip(methods, reasons, strict=True):
             if reason:

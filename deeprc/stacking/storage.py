@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.methods import estimator_class
+from deeprc.benchmarking.methods import import_estimator_class
 from deeprc.benchmarking.registry import METHODS
 from deeprc.documents import validate
 from deeprc.stacking.members import Member
 
-__all__ = ["allowed_members", "restore_members", "store_members"]
+__all__ = ["list_allowed_members", "restore_members", "store_members"]
 
 _NO_MEMBERS = ("stack", "sheet-columns")
 
 
-def allowed_members() -> list[str]:
+def list_allowed_members() -> list[str]:
     """Return the names of the methods that a stack may have.
 
     Left out are methods that know what was simulated, and the control of the sheet, which may read the label.
@@ -40,7 +40,7 @@ def store_members(members: Sequence[Member]) -> tuple[dict[str, NDArray[Any]], l
         models = []
         for i, model in enumerate(member.models):
             own, values = model._state()
-            arrays |= {f"{_prefix(m, i)}{name}": array for name, array in own.items()}
+            arrays |= {f"{_make_prefix(m, i)}{name}": array for name, array in own.items()}
             parameters = model.get_params(deep=False)
             if "device" in parameters:  # the machine that loads it may have another device
                 parameters["device"] = "auto"
@@ -61,12 +61,16 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
     members = []
     for m, body in enumerate(validate(stored, list[dict[str, Any]], "members")):
         name = validate(body.get("name"), str, "members: name")
-        if name not in allowed_members():
+        if name not in list_allowed_members():
             raise ValueError(f"members: expected methods of deeprc, found {name!r}")
         models = []
         for i, each in enumerate(validate(body.get("models"), list[dict[str, Any]], f"{name}: models")):
-            own = {key.removeprefix(_prefix(m, i)): a for key, a in arrays.items() if key.startswith(_prefix(m, i))}
-            model = estimator_class(METHODS[name].estimator)(**each["parameters"])
+            own = {
+                key.removeprefix(_make_prefix(m, i)): a
+                for key, a in arrays.items()
+                if key.startswith(_make_prefix(m, i))
+            }
+            model = import_estimator_class(METHODS[name].estimator)(**each["parameters"])
             model._restore(own, each["values"])
             models.append(model)
         if not models:
@@ -78,5 +82,5 @@ def restore_members(arrays: Mapping[str, NDArray[Any]], stored: object) -> list[
     return members
 
 
-def _prefix(member: int, model: int) -> str:
+def _make_prefix(member: int, model: int) -> str:
     return f"model.{member}.{model}."

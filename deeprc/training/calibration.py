@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from deeprc.training.model import TrainedModel
 
 __all__ = [
+    "average_calibrations",
     "calibrate_model",
     "calibrate_tasks",
     "describe_calibration",
     "fit_task",
-    "mean_calibration",
     "restore_calibration",
 ]
 
@@ -85,7 +85,7 @@ def fit_task(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64
     return replace(fitted, cutoff=choose_cutoff(fitted.slope * outputs[:, 0] + fitted.intercept))
 
 
-def mean_calibration(tasks: Sequence[Task]) -> Calibration:
+def average_calibrations(tasks: Sequence[Task]) -> Calibration:
     """Return the calibration of the mean output of several models, from their tasks.
 
     The slope is the harmonic mean. So if the calibrated log-odds of all models are equal, those of the mean output are

@@ -166,7 +166,7 @@ def find_enriched_motifs(
     n_outputs = sum(len(target.outputs) for target in targets)
     found, strongest = [], []
     for target in targets:
-        for search in _searches(target, patterns, limits.level / n_outputs, rng):
+        for search in _start_searches(target, patterns, limits.level / n_outputs, rng):
             strongest.append(search.strongest())
             found.append(search.find_motifs(limits.max_motifs))
     if not any(found):
@@ -175,7 +175,7 @@ def find_enriched_motifs(
     return _take_in_turn(corrected, limits.max_motifs)
 
 
-def _searches(
+def _start_searches(
     target: SearchTarget, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
     """Return a search for each output of a target, after the first pass, with the true and the permuted labels."""
@@ -249,7 +249,7 @@ class _Search:
         """Return the motif with the lowest p-value after the first pass; call it before `find_motifs`."""
         every = Candidates.concatenate([*self._noted, self._overdispersed]).sort()
         best = int(self._p_values(every, every.correlation).argmin())
-        return self._motif(every, best, every.correlation)
+        return self._make_motif(every, best, every.correlation)
 
     def find_motifs(self, max_motifs: int) -> list[EnrichedMotif]:
         """Return the motifs, best first; each further pass leaves out the sequences with a chosen motif."""
@@ -321,7 +321,7 @@ class _Search:
         if not found.looked_for[0]:  # the first one is too common to be compared with the others
             kmer_offsets = self._patterns[candidates.pattern[0]]
             explained |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
-            return [self._motif(candidates, 0, candidates.correlation)], False
+            return [self._make_motif(candidates, 0, candidates.correlation)], False
         n_repertoires, n = len(self._values), len(candidates)
         cell = found.repertoire.astype(np.int64) * n + found.which  # index in a table (B, n)
         n_free = np.diff(starts) - count_flagged(explained, starts)
@@ -337,14 +337,14 @@ class _Search:
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
             if p[best] > self._level or r[best] == 0:
                 break
-            chosen.append(self._motif(candidates, best, r))
+            chosen.append(self._make_motif(candidates, best, r))
             new = np.unique(found.sequence[found.which == best])
             new = new[~explained[new]]
             explained[new] = True
             n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=n_repertoires)
         return chosen, bool(found.looked_for.all())
 
-    def _motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
+    def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._p_values(candidates.take(np.array([i])), correlation[[i]])
         letters = candidates.letters(i, self._patterns)
         return EnrichedMotif(letters, self._target.outputs[0], float(correlation[i]), float(p_value[0]))

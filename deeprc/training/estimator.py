@@ -128,7 +128,7 @@ class DeepRCEstimator(RepertoireEstimator):
         self.model_ = TrainedModel(restore_calibration(tasks, described, where), network.eval(), config)
 
 
-def _validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
+def _make_validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
     """Return the fold of validation repertoires with labels, (B,), and groups."""
     return Fold(X, labels[:, None], validate_groups(X, groups, several=False))
 
@@ -208,12 +208,12 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
         else:
-            index = self._index(X_validation, y_validation)
-            validation = _validation_fold(X_validation, index.astype(np.float64), groups_validation)
+            index = self._index_classes(X_validation, y_validation)
+            validation = _make_validation_fold(X_validation, index.astype(np.float64), groups_validation)
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
-    def _index(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
+    def _index_classes(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
         """Return the index of each validation repertoire's class, (B,)."""
         labels = np.asarray(y)
         if y is None or labels.shape != (len(X),):
@@ -293,7 +293,7 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
             known = np.asarray(y_validation, np.float64)
             if known.shape != (len(X_validation),) or not np.isfinite(known).all():
                 raise ValueError(f"y_validation: expected {len(X_validation)} numbers, found {y_validation!r}")
-            validation = _validation_fold(X_validation, known, groups_validation)
+            validation = _make_validation_fold(X_validation, known, groups_validation)
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self

@@ -12,12 +12,12 @@ from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError
 from deeprc.nn.features import AbundanceMode
 
-__all__ = ["hidden_repertoires", "make_residues_visible", "warn_of_hidden"]
+__all__ = ["find_hidden_repertoires", "make_residues_visible", "warn_of_hidden"]
 
 logger = logging.getLogger(__name__)
 
 
-def hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
+def find_hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
     """Return the ids of the repertoires that have sequences, but no count above 1."""
     return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
 
@@ -34,7 +34,7 @@ def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) ->
     """
     if config.network.abundance != "log":
         return config
-    hidden = [name for side in sides for name in hidden_repertoires(side)]
+    hidden = [name for side in sides for name in find_hidden_repertoires(side)]
     if not hidden:
         return config
     if len(hidden) < sum(int((side.n_sequences > 0).sum()) for side in sides):
@@ -49,7 +49,7 @@ def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) ->
 
 def warn_of_hidden(dataset: RepertoireDataset, abundance: AbundanceMode) -> None:
     """Warn of repertoires whose prediction cannot depend on their receptors, because `log` hides them."""
-    hidden = hidden_repertoires(dataset) if abundance == "log" else []
+    hidden = find_hidden_repertoires(dataset) if abundance == "log" else []
     if hidden:
         logger.warning(
             "the counts are all 1 and abundance=log hides the residues: the prediction says nothing of %s",

@@ -33,7 +33,7 @@ from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task, encode_labels
 from deeprc.training.building import build_network
-from deeprc.training.calibration import describe_calibration, mean_calibration, restore_calibration
+from deeprc.training.calibration import average_calibrations, describe_calibration, restore_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.hidden_counts import warn_of_hidden
 
@@ -261,7 +261,7 @@ def rebuild_network(
     InputError
         If the description does not fit.
     """
-    genes = _gene_names(where, config, described)
+    genes = _get_gene_names(where, config, described)
     network = build_network(config, tasks, seed=0, device=torch.device(device), genes=genes)
     attach_described_readings(network, described.get("readings", {}), where)
     return network
@@ -274,7 +274,7 @@ def load_weights(network: DeepRC, tensors: Mapping[str, Tensor], where: str) -> 
         network.readings.check(where)
 
 
-def _gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:
+def _get_gene_names(path: str, config: Config, state: Mapping[str, Any]) -> GeneNames | None:
     """Return the names of the genes that a network knows; None if it reads no genes."""
     if not config.network.gene_units:
         return None
@@ -294,8 +294,8 @@ class Ensemble(Model):
     Attributes
     ----------
     tasks
-        Tasks that are predicted. The mean and scale of numbers are the means over the members, and `mean_calibration`
-        joins the calibrations of the members.
+        Tasks that are predicted. The mean and scale of numbers are the means over the members, and
+        `average_calibrations` joins the calibrations of the members.
     models
         Members of the ensemble, at least one.
     """
@@ -310,7 +310,7 @@ class Ensemble(Model):
                 same[0],
                 mean=fmean(task.mean for task in same),
                 scale=fmean(task.scale for task in same),
-                calibration=mean_calibration(same),
+                calibration=average_calibrations(same),
             )
             for same in zip(*(model.tasks for model in models), strict=True)
         )

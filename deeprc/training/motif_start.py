@@ -200,7 +200,7 @@ def _fit_output(
     scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))
     if collator.readings is not None:
         scores = collator.readings.at(torch.from_numpy(filled)).double()
-    weight, gains, bias = _regression(moments.eval()(representation)[:, :n], scores, labels[filled], tasks)
+    weight, gains, bias = _fit_regression(moments.eval()(representation)[:, :n], scores, labels[filled], tasks)
     if network.readings is not None:
         network.readings.gains.copy_(gains)
     if not isinstance(standardisation, RunningStandardisation):
@@ -212,7 +212,7 @@ def _fit_output(
 
 
 @torch.enable_grad()
-def _regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
+def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
     """Fit the outputs as a regression on standardised features, (B, n), and on the scores of readings, (B, Q, T).
 
     The penalty pulls weights towards 0, and gains towards 1, because cross-fitted scores already have about the right

@@ -24,7 +24,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
-from deeprc.nn.batch import Collator, RepertoireBatch, cache_device
+from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
@@ -117,7 +117,7 @@ class Trainer:
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
         genes = self.network.gene_names
-        device = cache_device(dataset, choice, self.device, genes=genes is not None)
+        device = choose_cache_device(dataset, choice, self.device, genes=genes is not None)
         return Collator(dataset, self.config.network.abundance, genes=genes, device=device)
 
     @property

@@ -11,7 +11,7 @@ from scipy.stats import pearsonr
 
 from deeprc.baselines.burden import BurdenTest
 from deeprc.baselines.public_clones import PublicClones
-from deeprc.benchmarking.answers import path_scores
+from deeprc.benchmarking.answers import compute_path_scores
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from tests.conftest import random_sequences, write_cohort
@@ -78,7 +78,9 @@ def test_the_burden_test_selects_features_by_donors(pool: RepertoireDataset, fea
     burden = [len(own & set(together.features())) for own in carried]
     np.testing.assert_array_equal(together.decision_function(pool), burden)
     np.testing.assert_array_equal(model.decision_path(pool, Y, pool, [3, 20], groups=DONORS)[1], burden)
-    both = path_scores(model, Task("y", "y", "binary", classes=("0", "1"), n_positive=1), pool, Y, pool, [20], DONORS)
+    both = compute_path_scores(
+        model, Task("y", "y", "binary", classes=("0", "1"), n_positive=1), pool, Y, pool, [20], DONORS
+    )
     np.testing.assert_array_equal(both[0], burden)
 
 

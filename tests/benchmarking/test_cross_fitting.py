@@ -11,7 +11,7 @@ from deeprc.baselines.diversity import Diversity
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.baselines.svm import SVM
-from deeprc.benchmarking.cross_fitting import are_mixed, assign_mixed_folds, cross_fit, fold_aucs
+from deeprc.benchmarking.cross_fitting import are_mixed, assign_mixed_folds, compute_fold_aucs, cross_fit
 from deeprc.benchmarking.search import apply_setting
 from deeprc.calibration import measure_units
 from deeprc.datasets.dataset import RepertoireDataset
@@ -74,7 +74,7 @@ def test_the_auc_is_the_mean_over_folds() -> None:
     """Scores of different folds may have another zero."""
     y, fold_of = np.array([0, 1, 0, 1, 1]), np.array([0, 0, 1, 1, 1])
     scores = np.array([[1.0, 2.0, -5.0, -6.0, -4.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
-    np.testing.assert_allclose(fold_aucs(y, scores, fold_of), [(1 + 0.5) / 2, (0.5 + 0) / 2])
+    np.testing.assert_allclose(compute_fold_aucs(y, scores, fold_of), [(1 + 0.5) / 2, (0.5 + 0) / 2])
 
 
 def test_folds_have_both_classes_and_separate_no_donor(cohort: RepertoireDataset) -> None:

@@ -18,7 +18,7 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.benchmarking.jobs import Job, estimate_seconds_left, job_key, run_benchmark_jobs, run_job
+from deeprc.benchmarking.jobs import Job, estimate_seconds_left, make_job_key, run_benchmark_jobs, run_job
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -69,12 +69,16 @@ def naive_auc(labels: Any, scores: Any) -> float:
 
 
 def test_keys_depend_on_content_only() -> None:
-    assert job_key("a", {"x": 1, "y": [2, None]}) == job_key("a", {"y": [2, None], "x": 1})
+    assert make_job_key("a", {"x": 1, "y": [2, None]}) == make_job_key("a", {"y": [2, None], "x": 1})
     others = [("a",), ("a", {}), ("b", {"x": 1}), ("a", {"x": 1}), ("a", {"x": 1.5}), ("a", {"x": "1"}), ("a", "x", 1)]
-    keys = [job_key(*parts) for parts in others]
+    keys = [make_job_key(*parts) for parts in others]
     assert len(set(keys)) == len(keys)
     assert all(len(key) == 24 and set(key) <= set("0123456789abcdef") for key in keys)
-    assert job_key(LogisticRegression(C=2)) == job_key(LogisticRegression(C=2)) != job_key(LogisticRegression(C=3))
+    assert (
+        make_job_key(LogisticRegression(C=2))
+        == make_job_key(LogisticRegression(C=2))
+        != make_job_key(LogisticRegression(C=3))
+    )
 
 
 def test_a_search_measures_the_validation_side(toys: ModuleType, make: Callable[..., Job], tmp_path: Path) -> None:
@@ -353,11 +357,14 @@ def test_a_key_tells_arrays_and_objects_apart(toys: ModuleType) -> None:
     weights = np.ones(5000)
     other = weights.copy()
     other[1500] = 0
-    assert job_key(weights) == job_key(weights.copy())
-    assert len({job_key(each) for each in (weights, other, weights.astype(np.float32), weights.reshape(50, 100))}) == 4
-    assert job_key(toys.Noise(salt=1)) == job_key(toys.Noise(salt=1)) != job_key(toys.Noise(salt=2))
-    assert job_key(object()) == job_key(object())  # no address in it
-    assert job_key(np.float64(0.5)) == job_key(0.5)
+    assert make_job_key(weights) == make_job_key(weights.copy())
+    assert (
+        len({make_job_key(each) for each in (weights, other, weights.astype(np.float32), weights.reshape(50, 100))})
+        == 4
+    )
+    assert make_job_key(toys.Noise(salt=1)) == make_job_key(toys.Noise(salt=1)) != make_job_key(toys.Noise(salt=2))
+    assert make_job_key(object()) == make_job_key(object())  # no address in it
+    assert make_job_key(np.float64(0.5)) == make_job_key(0.5)
 
 
 def test_an_estimator_that_exits_is_a_failure(toys: ModuleType, make: Callable[..., Job]) -> None:

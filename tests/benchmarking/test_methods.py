@@ -11,7 +11,7 @@ import yaml
 from sklearn.base import BaseEstimator
 
 from deeprc.benchmarking import methods
-from deeprc.benchmarking.methods import Method, choose_methods, estimator_class, search_presets
+from deeprc.benchmarking.methods import Method, choose_methods, import_estimator_class, search_presets
 from deeprc.benchmarking.registry import METHODS, MethodEntry
 from deeprc.benchmarking.search import Search
 from deeprc.datasets.dataset import RepertoireDataset
@@ -259,7 +259,7 @@ def test_classes_that_cannot_be_had(
     (tmp_path / "bad_import.py").write_text("raise AttributeError('two\\nlines')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError) as error:
-        estimator_class(where)
+        import_estimator_class(where)
     assert str(error.value).startswith(f"{where}: {message}")
     assert "\n" not in str(error.value)
 
@@ -274,8 +274,8 @@ def test_modules_are_found_in_the_working_directory(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     importlib.invalidate_caches()
-    kind = estimator_class("lies_here:Mine")
+    kind = import_estimator_class("lies_here:Mine")
     assert issubclass(kind, BaseEstimator)
     assert np.sum([str(tmp_path) == each for each in sys.path]) == 1
-    estimator_class("lies_here:Mine")
+    import_estimator_class("lies_here:Mine")
     assert np.sum([str(tmp_path) == each for each in sys.path]) == 1

@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 from deeprc.benchmarking.latex import _render_cell, render_latex
 from deeprc.benchmarking.markdown import _escape_text, render_markdown
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.benchmarking.tables import _duration, chosen_settings, results_tsv
+from deeprc.benchmarking.tables import _format_duration, results_tsv, summarise_chosen_settings
 from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
@@ -90,7 +90,7 @@ def value(method: str, metric: str) -> pd.Series:
 
 
 def test_the_auc_of_several_classes_is_called_macro() -> None:
-    (found,) = chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
+    (found,) = summarise_chosen_settings(CHOICES, METHODS[2:3], MulticlassScoring(("a", "b", "c")))
     assert (found.method, found.validation.split(" ±")[0]) == ("Method A", "validation macro AUC 0.820")
     assert found.line() == f"Method A, {found.validation}: {found.settings}"
 
@@ -293,7 +293,7 @@ def test_markdown_escapes() -> None:
     [(0.04, "0.0 s"), (59.94, "59.9 s"), (59.96, "1 min 00 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert _duration(seconds) == text
+    assert _format_duration(seconds) == text
 
 
 # -- LaTeX ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.cli.tables import metrics_lines
+from deeprc.cli.tables import format_metrics
 from deeprc.cli.train import train
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
@@ -121,7 +121,7 @@ def test_a_run_has_the_auc_within_batches(cohort: RepertoireDataset, tmp_path: P
     expected = auc_within("batch", batch, table["label"].to_numpy(float), table["probability"].to_numpy(float))
     assert expected is not None
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
-    assert "among test repertoires with the same value of a column: batch 0." in metrics_lines(metrics)
+    assert "among test repertoires with the same value of a column: batch 0." in format_metrics(metrics)
     assert "within" not in metrics["train"]["status=sick"]
     shown = within_table(assess(run, cohort).within)
     assert shown is not None

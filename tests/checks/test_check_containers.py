@@ -15,7 +15,7 @@ import pytest
 
 from deeprc.checks import check_dataset
 from deeprc.checks import container as checks_container
-from deeprc.checks.container import container_profiles, repertoire_hashes
+from deeprc.checks.container import hash_repertoire, profile_container
 from deeprc.checks.folder import check_folder
 from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.checks.overlaps import find_overlaps
@@ -28,7 +28,7 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, index_people, subject_column
+from deeprc.evaluation.splits import SplitOptions, choose_subject_column, index_people
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -78,7 +78,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
     for genes in (v, None):
         sequences = Sequences.encode(letters).with_genes({} if genes is None else {"v_call": genes})
         repertoire = checks_container.Repertoire("r", 0, 50, MadeSequences(Path("r"), sequences, {}), {})
-        assert repertoire_hashes(repertoire).tolist() == hash_sequences(sequences).tolist()
+        assert hash_repertoire(repertoire).tolist() == hash_sequences(sequences).tolist()
 
 
 def test_fingerprints_of_many_sequences() -> None:
@@ -109,10 +109,10 @@ def test_every_pair_is_compared_where_it_is_asked_for() -> None:
 
 
 def test_profiles_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = container_profiles(container_of(Cohort(n=4), tmp_path))
-    monkeypatch.setattr(checks_container, "_profile_arrays", lambda whole: pytest.fail("computed again"))
+    first = profile_container(container_of(Cohort(n=4), tmp_path))
+    monkeypatch.setattr(checks_container, "_make_profile_arrays", lambda whole: pytest.fail("computed again"))
     dataset = open_dataset(tmp_path / "cohort.h5")
-    again = container_profiles(dataset[[2, 0]])
+    again = profile_container(dataset[[2, 0]])
     assert [each.repertoire_id for each in again] == ["hd2", "hd0"]
     assert [each.prints.digest for each in again] == [first[2].prints.digest, first[0].prints.digest]
     assert again[0].usage == first[2].usage
@@ -225,9 +225,9 @@ def test_pipes_in_a_run_directory_are_not_read(tmp_path: Path) -> None:
 
 
 def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
-    assert subject_column(cohort.metadata, None) == "patient_id"
-    assert subject_column(cohort.metadata, "grade") == "grade"
-    assert subject_column(cohort.metadata, "gone") == "patient_id"
+    assert choose_subject_column(cohort.metadata, None) == "patient_id"
+    assert choose_subject_column(cohort.metadata, "grade") == "grade"
+    assert choose_subject_column(cohort.metadata, "gone") == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
     assert index_people(table, "who").tolist() == [0, 6, 1, 0, 9]
     assert index_people(table, None).tolist() == [0, 1, 2, 3, 4]

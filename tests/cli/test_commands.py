@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from deeprc.cli import main
-from deeprc.cli.tables import metrics_lines
+from deeprc.cli.tables import format_metrics
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.runs.assess import assess
@@ -79,7 +79,7 @@ def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tu
 
 def test_a_small_p_value_is_not_zero() -> None:
     control = {"control": "size", "auc": 0.4, "auc_ci": None, "difference": 0.5, "p_value": 1e-5}
-    assert "<0.001" in metrics_lines({"test": {"t": {"n": 9, "auc": 0.9, "controls": [control]}}})
+    assert "<0.001" in format_metrics({"test": {"t": {"n": 9, "auc": 0.9, "controls": [control]}}})
 
 
 def test_several_runs_predict_together(

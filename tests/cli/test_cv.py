@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from deeprc.cli.cv import _motifs_line
+from deeprc.cli.cv import _describe_motifs
 from deeprc.datasets.dataset import RepertoireDataset
 
 Call = Callable[..., tuple[int, str, str]]
@@ -30,8 +30,10 @@ def test_a_cross_validation_and_its_answer(deeprc: Call, cohort: RepertoireDatas
 
 def test_motifs_of_several_outputs_are_told_apart() -> None:
     motifs = pd.DataFrame({"motif": ["LDR", "LDR"], "output": ["CMV", "age"], "n_runs": [4, 1], "n_all_runs": 6})
-    assert _motifs_line(motifs) == "motifs, and how many runs found each: LDR for CMV (4 of 6), LDR for age (1 of 6)"
-    assert _motifs_line(motifs[:1]) == "motifs, and how many runs found each: LDR (4 of 6)"
+    assert (
+        _describe_motifs(motifs) == "motifs, and how many runs found each: LDR for CMV (4 of 6), LDR for age (1 of 6)"
+    )
+    assert _describe_motifs(motifs[:1]) == "motifs, and how many runs found each: LDR (4 of 6)"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import adjusted_cautions, choose_comparable
+from deeprc.evaluation.adjustment import choose_comparable, describe_adjustment
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.tasks import parse_tasks
 
@@ -155,13 +155,15 @@ def test_columns_that_cannot_be_adjusted_for(columns: tuple[str, ...], targets: 
 
 def test_few_repertoires_are_a_warning() -> None:
     sides = [np.repeat([0, 1], [20, 30]), np.repeat([0, 1], [25, 14])]
-    (few,) = adjusted_cautions(["site", "age"], "binary", sides)
+    (few,) = describe_adjustment(["site", "age"], "binary", sides)
     assert (few.level, few.details) == ("warning", {"columns": ["site", "age"], "n_kept": 39, "n_smallest": 14})
     assert "At least 39 training repertoires are left, which is little to learn from." in few.text
-    (note,) = adjusted_cautions(["site"], "binary", sides[:1])
+    (note,) = describe_adjustment(["site"], "binary", sides[:1])
     assert note.level == "note"
     assert note.text.startswith("Adjusted for site: ")
-    assert adjusted_cautions([], "binary", []) == []
-    (part,) = adjusted_cautions(["site"], "binary", [side[::5] for side in sides], [50, 29])  # of a part of the cohort
+    assert describe_adjustment([], "binary", []) == []
+    (part,) = describe_adjustment(
+        ["site"], "binary", [side[::5] for side in sides], [50, 29]
+    )  # of a part of the cohort
     assert (part.level, part.details["n_kept"], part.details["n_smallest"]) == ("warning", 29, None)
     assert "At least 29 training repertoires are left" in part.text

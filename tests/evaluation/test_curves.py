@@ -38,11 +38,11 @@ def random_predictions(methods: tuple[str, ...] = ("a",), folds: int = 4, seed: 
 
 
 def roc_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._points(validate_predictions(predictions), curves.roc_corners)
+    return curves._compute_points(validate_predictions(predictions), curves.roc_corners)
 
 
 def pr_points(predictions: pd.DataFrame) -> pd.DataFrame:
-    return curves._points(validate_predictions(predictions), curves.precision_recall_corners)
+    return curves._compute_points(validate_predictions(predictions), curves.precision_recall_corners)
 
 
 def corners(points: pd.DataFrame, fold: str) -> list[tuple[float, float]]:
@@ -146,7 +146,7 @@ def test_names_of_files_are_safe_and_distinct() -> None:
         "",
         "a" * 300,
     ]
-    stems = curves._stems(names)
+    stems = curves._make_file_stems(names)
     assert stems[:4] == ["svm-minmax", "my.module-Class", "etc-passwd", "A-b-c"]
     assert stems[4:9] == ["a-B-c-2", "all-2", "Curves-2", "method-NUL", "method"]
     assert stems[9] == "method-2"
@@ -155,7 +155,7 @@ def test_names_of_files_are_safe_and_distinct() -> None:
 
 
 def test_no_two_lines_look_alike_without_colour() -> None:
-    styles = curves._styles([MethodInfo(f"m{i}", f"M{i}", "control" if i > 20 else "method") for i in range(36)])
+    styles = curves._choose_styles([MethodInfo(f"m{i}", f"M{i}", "control" if i > 20 else "method") for i in range(36)])
     assert len({(style["dashes"], style["marker"]) for style in styles.values()}) == 36
 
 

@@ -5,20 +5,20 @@ import pytest
 from scipy.stats import hypergeom
 
 from deeprc.baselines.association import fisher_p_values
-from deeprc.evaluation.excess import clone_null, estimate_confirmed_share, excess_shares, interpolate_excess
+from deeprc.evaluation.excess import clone_null, compute_excess_shares, estimate_confirmed_share, interpolate_excess
 
 
 def test_one_bin_by_hand() -> None:
     """Ten sequences above four by chance, each of which stands for half a sequence: (10 - 2 - 1) / 10."""
     scores = np.arange(20, 10, -1) + 0.0
     null = np.array([12.0, 15.0, 3.0, 19.0, 11.0])
-    np.testing.assert_allclose(excess_shares(scores, null, np.full(5, 0.5)), 0.7)
+    np.testing.assert_allclose(compute_excess_shares(scores, null, np.full(5, 0.5)), 0.7)
 
 
 def test_the_excess_never_rises_with_the_rank() -> None:
     rng = np.random.default_rng(0)
     scores, null = -np.sort(-rng.normal(0.5, 1, 5000)), rng.normal(size=5000)
-    excess = excess_shares(scores, null, np.ones(5000))
+    excess = compute_excess_shares(scores, null, np.ones(5000))
     assert (np.diff(excess) <= 0).all()
     assert ((excess >= 0) & (excess <= 1)).all()
 
@@ -29,7 +29,7 @@ def test_of_a_mixture_the_excess_is_the_share_that_was_added() -> None:
     found = np.concatenate([rng.normal(size=100_000), rng.normal(4, 1, 2000)])
     scores = -np.sort(-found)[:10_000]
     null = -np.sort(-rng.normal(size=100_000))[:10_000]
-    excess = excess_shares(scores, null, np.ones(10_000), lowest_null=float(null.min()))
+    excess = compute_excess_shares(scores, null, np.ones(10_000), lowest_null=float(null.min()))
     for rank in (500, 1500, 2500, 4000):
         added = 2000 * np.exp(-((scores[rank] - 4) ** 2) / 2)
         assert excess[rank] == pytest.approx(added / (added + 100_000 * np.exp(-(scores[rank] ** 2) / 2)), abs=0.1)
@@ -37,7 +37,7 @@ def test_of_a_mixture_the_excess_is_the_share_that_was_added() -> None:
 
 def test_equal_scores_share_what_chance_gives() -> None:
     """100 equal scores where chance gives 40: 0.6 everywhere but for the 1 of each bin, and not nearly 1 inside."""
-    excess = excess_shares(np.full(100, 2.0), np.full(40, 2.0), np.ones(40))
+    excess = compute_excess_shares(np.full(100, 2.0), np.full(40, 2.0), np.ones(40))
     assert excess.max() < 0.6
     assert excess.min() > 0.45
 
@@ -46,12 +46,12 @@ def test_below_a_cut_null_there_is_no_excess() -> None:
     scores = np.arange(100, 0, -1) + 0.0
     null = np.arange(100, 50, -1) / 1.0
     weights = np.full(50, 0.1)
-    assert excess_shares(scores, null, weights)[-1] > 0.5
-    assert excess_shares(scores, null, weights, lowest_null=float(null.min()))[-1] == 0.0
+    assert compute_excess_shares(scores, null, weights)[-1] > 0.5
+    assert compute_excess_shares(scores, null, weights, lowest_null=float(null.min()))[-1] == 0.0
 
 
 def test_an_empty_list_has_no_excess() -> None:
-    assert excess_shares(np.zeros(0), np.ones(3), np.ones(3)).tolist() == []
+    assert compute_excess_shares(np.zeros(0), np.ones(3), np.ones(3)).tolist() == []
 
 
 def test_clones_by_chance_by_hand() -> None:
@@ -70,10 +70,10 @@ def test_clones_of_random_labels_have_no_excess() -> None:
     counts = dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True))
     of_null = clone_null(counts, n_positive, n)
     null = -np.log10(fisher_p_values(*of_null[:2], n_positive, n))
-    excess = excess_shares(-np.sort(-scores), null, of_null[2])
+    excess = compute_excess_shares(-np.sort(-scores), null, of_null[2])
     assert excess[100:].max() < 0.15
     strong = np.concatenate([np.full(300, scores.max() + 1), scores])
-    excess = excess_shares(-np.sort(-strong), null, of_null[2])
+    excess = compute_excess_shares(-np.sort(-strong), null, of_null[2])
     assert excess[:250].min() > 0.9
     assert excess[600:].max() < 0.15
 

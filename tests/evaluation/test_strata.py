@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.strata import auc_within, strata_columns
+from deeprc.evaluation.strata import auc_within, find_strata_columns
 from deeprc.tasks import parse_tasks
 
 
@@ -78,4 +78,4 @@ def test_strata_are_categories_that_are_neither_ids_nor_the_target() -> None:
         }
     )
     (task,) = parse_tasks(["status=sick"], sheet, source="a test")
-    assert strata_columns(sheet, task) == ["batch", "plate"]
+    assert find_strata_columns(sheet, task) == ["batch", "plate"]

@@ -133,7 +133,7 @@ def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
     logit = rng.integers(0, 20, 60).astype(np.float32)
     for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):
         expected = np.argsort(attention._rank_weights(weight, logit), kind="stable")[:n]
-        assert attention._best_rows(weight, logit, n).tolist() == expected.tolist()
+        assert attention._find_best_rows(weight, logit, n).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("top", [1, 7, 10_000])

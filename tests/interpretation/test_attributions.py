@@ -324,7 +324,7 @@ def test_sequences_that_are_not_there(
 
 def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
     start, end, factor = (torch.tensor(rows, dtype=torch.float64) for rows in ([[1.0, -2.0]], [[3.0, 0.5]], [2.0]))
-    found = attributions._mean_gradient(
+    found = attributions._average_gradient(
         lambda x, factor: factor * (x**3).sum(dim=1), start, end, (factor,), steps=2
     )  # the mean of 3 x^2 along the line is (end^3 - start^3) / (end - start)
     np.testing.assert_allclose(found, 2 * (end**3 - start**3) / (end - start), rtol=1e-14)

@@ -15,7 +15,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.interpretation.cohort_maps import clone_overlaps, map_by_clones, map_by_kmers
+from deeprc.interpretation.cohort_maps import compute_clone_overlaps, map_by_clones, map_by_kmers
 from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
 
 pytest.importorskip("matplotlib")
@@ -42,8 +42,8 @@ def cohort(tmp_path: Path) -> RepertoireDataset:
 def test_overlaps(cohort: RepertoireDataset) -> None:
     ab, ac = 2 / 3, 1 / np.sqrt(6)
     expected = [[1, ab, ac, 0], [ab, 1, ac, 0], [ac, ac, 1, 0], [0, 0, 0, 1]]
-    np.testing.assert_allclose(clone_overlaps(cohort), expected)
-    np.testing.assert_allclose(clone_overlaps(cohort[[2, 0]]), [[1, ac], [ac, 1]])
+    np.testing.assert_allclose(compute_clone_overlaps(cohort), expected)
+    np.testing.assert_allclose(compute_clone_overlaps(cohort[[2, 0]]), [[1, ac], [ac, 1]])
 
 
 def test_repertoires_that_share_clones_are_near(cohort: RepertoireDataset) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attributions import attribute
-from deeprc.interpretation.composition_residues import composition_residues
+from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.readings.composition import CompositionReading
@@ -37,7 +37,7 @@ def model(plain: TrainedModel) -> TrainedModel:
 def test_residues_sum_to_what_comes_through_the_composition(model: TrainedModel, cohort: RepertoireDataset) -> None:
     index = SequenceIndex(np.array([1, 1, 4]), np.array([5, 0, 7]))
     frequencies = residue_frequencies(cohort)
-    found = composition_residues(model, cohort, index, output=1, background=frequencies)
+    found = attribute_composition(model, cohort, index, output=1, background=frequencies)
     readings = model.network.readings
     assert readings is not None
     weights = 3.0 * readings.members["composition"].kmer_weights[1].double().numpy()
@@ -64,7 +64,7 @@ def test_a_residue_has_a_quarter_of_each_4_mer_that_holds_it(plain: TrainedModel
     text = cohort[1].sequences.decode()[0]
     start = text.index("WWHW")
     index = SequenceIndex(np.array([1]), np.array([0]))
-    found = composition_residues(with_readings(plain, reading), cohort, index, background=np.eye(20)[0])
+    found = attribute_composition(with_readings(plain, reading), cohort, index, background=np.eye(20)[0])
     expected = np.zeros(len(text))
     expected[start : start + 4] = 1 / (len(cohort[1]) + 1000)
     np.testing.assert_allclose(found[0, : len(text)], expected)
@@ -72,11 +72,11 @@ def test_a_residue_has_a_quarter_of_each_4_mer_that_holds_it(plain: TrainedModel
 
 def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
     index, frequencies = SequenceIndex(np.array([3]), np.array([2])), residue_frequencies(cohort)
-    both = composition_residues(Ensemble.of([model, plain]), cohort, index, background=frequencies)
-    alone = composition_residues(model, cohort, index, background=frequencies)
+    both = attribute_composition(Ensemble.of([model, plain]), cohort, index, background=frequencies)
+    alone = attribute_composition(model, cohort, index, background=frequencies)
     np.testing.assert_allclose(both, alone / 2)
-    assert not composition_residues(plain, cohort, index, background=frequencies).any()
-    assert composition_residues(model, cohort, index.take(np.zeros(0, np.int64)), background=frequencies).shape == (
+    assert not attribute_composition(plain, cohort, index, background=frequencies).any()
+    assert attribute_composition(model, cohort, index.take(np.zeros(0, np.int64)), background=frequencies).shape == (
         0,
         0,
     )
@@ -85,7 +85,7 @@ def test_models_together(model: TrainedModel, plain: TrainedModel, cohort: Reper
 def test_attributions_contain_them(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
     index, frequencies = SequenceIndex(np.array([1, 4]), np.array([5, 7])), residue_frequencies(cohort)
     found, attended = (attribute(each, cohort, index, output=1, steps=8) for each in (model, plain))
-    composed = composition_residues(model, cohort, index, output=1, background=frequencies)
+    composed = attribute_composition(model, cohort, index, output=1, background=frequencies)
     np.testing.assert_allclose(found.residues, attended.residues + composed)
     np.testing.assert_array_equal(found.through_composition, composed)
     assert attended.through_composition is None

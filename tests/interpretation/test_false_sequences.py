@@ -172,7 +172,7 @@ def test_the_carriers_of_a_motif_have_low_rates(
     assert "q_value" not in found.top["case"].table
     add_q_values(found, trained, motif_cohort, splits)
     assert (found.top["case"].table["q_value"] == 1).all()
-    monkeypatch.setattr("deeprc.interpretation.motifs.carriers.subject_column", lambda *_: None)
+    monkeypatch.setattr("deeprc.interpretation.motifs.carriers.choose_subject_column", lambda *_: None)
     add_q_values(found, trained, motif_cohort, splits)
     table = found.top["case"].table
     good = table["q_value"] <= 0.3

@@ -17,11 +17,11 @@ from deeprc.evaluation.reliability import calibration_bins
 from deeprc.interpretation.figures import (
     attention_figure,
     calibration_figure,
+    compute_logo_top,
     gene_figure,
     history_figure,
     kernels_figure,
     logo_figure,
-    logo_top,
     logos_figure,
     metastable_figure,
     precision_recall_figure,
@@ -29,7 +29,7 @@ from deeprc.interpretation.figures import (
     roc_figure,
     sequence_figure,
 )
-from deeprc.interpretation.figures.attended import attention_bands
+from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
 from deeprc.interpretation.figures.parts import class_styles, spread_points
 from deeprc.interpretation.figures.training import find_chosen_update
@@ -245,7 +245,7 @@ def test_attention_bands_by_hand() -> None:
             "attention": [0.5, 0.8, 1.0, 0.2, 1.0],
         }
     )
-    bands = attention_bands(curves, n_points=3)
+    bands = compute_attention_bands(curves, n_points=3)
     assert bands["share"].tolist() == pytest.approx([0.01, 0.1, 1.0])
     # of b's straight line from 0 to (0.1, 0.2), 0.01 has 0.02
     assert bands["median"].tolist() == pytest.approx([0.26, 0.5, 1.0])
@@ -266,7 +266,7 @@ def test_attention_curves_per_class() -> None:
     (axis,) = attention_figure(curves, classes).axes
     legend = legend_of(axis)
     assert list(legend) == ["A (3 repertoires)", "B (3 repertoires)", "if all were attended alike"]
-    expected = attention_bands(curves[curves["repertoire_id"].isin(["r1", "r3", "r5"])])
+    expected = compute_attention_bands(curves[curves["repertoire_id"].isin(["r1", "r3", "r5"])])
     line = line_like(axis, legend["B (3 repertoires)"])
     np.testing.assert_allclose(line.get_xydata(), expected[["share", "median"]])
     first, second, chance = legend.values()
@@ -438,7 +438,7 @@ def test_what_is_no_class_is_drawn_with_ink() -> None:
 @needs_logomaker
 def test_logos_of_a_page_have_one_scale() -> None:
     motifs = [motif("LDR"), motif("W")]
-    top = logo_top(motifs)
+    top = compute_logo_top(motifs)
     assert top == pytest.approx(1.05 * 3)
     axes = [logo_figure(one, top=top).axes[0] for one in motifs]
     assert [axis.get_ylim() for axis in axes] == [(0, top)] * 2

@@ -27,7 +27,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
-from deeprc.interpretation.report.benchmark_report import _lead
+from deeprc.interpretation.report.benchmark_report import _format_lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import DASH, make_number_cell
 from deeprc.interpretation.survey import survey
@@ -413,7 +413,7 @@ def test_merged_classes_are_called_by_both_names() -> None:
     """A target such as 's=b,c vs a': c alone is not the positive class, in the benchmark's page and in a run's text."""
     header = {"target": "s", "n_folds": 3, "n_repertoires": 9, "n_positive": 4, "classes": ["a", "b", "c"]}
     found: Any = SimpleNamespace(header={**header, "positive_class": "b or c"}, methods=[])
-    assert "for the same 9 repertoires, 4 of them b or c, in 3 folds" in _lead(found)
+    assert "for the same 9 repertoires, 4 of them b or c, in 3 folds" in _format_lead(found)
     task = Task("s", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
     assert _format_classes(task) == ": b or c against a"
     number = Task("age", "age", "regression")

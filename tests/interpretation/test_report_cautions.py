@@ -15,7 +15,7 @@ from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.metrics import macro_auc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
-from deeprc.interpretation.report.summary import _describe_auc, _question
+from deeprc.interpretation.report.summary import _describe_auc, _format_question
 from deeprc.nn.contributions import OutputParts
 from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
@@ -171,7 +171,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
 
 def test_merged_classes_are_in_brackets() -> None:
     task = Task("s=b,c vs a", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
-    assert _question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
+    assert _format_question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:

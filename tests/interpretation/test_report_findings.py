@@ -24,9 +24,9 @@ from deeprc.interpretation.report.findings import (
     Group,
     SharedBy,
     find_sharing_repertoires,
-    flagged_groups,
     group_table,
     is_relabelled,
+    list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
     shortcut_table,
@@ -97,7 +97,7 @@ def test_cautions_are_the_warnings() -> None:
     checks = RunChecks(findings)
     told = [caution.text for caution in make_check_cautions(checks, {})]
     assert told == ["One thing. What to do: do this.", "Another. What to do: do that."]
-    assert [(group.name, group.code, group.members) for group in flagged_groups(checks)] == [
+    assert [(group.name, group.code, group.members) for group in list_flagged_groups(checks)] == [
         ("group 1", "same-content", ("a", "b", "c")),
         ("group 2", "similar-content", ("d", "e")),
         ("group 3", "similar-content", ("f", "g")),

@@ -19,7 +19,7 @@ from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, run_report
 from deeprc.interpretation.report.findings import find_sharing_repertoires
-from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
+from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import Direction, survey
 from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
@@ -45,7 +45,7 @@ def test_most_common_genes_by_hand() -> None:
             "j_call": ["TRBJ2-6", "TRBJ2-6", "TRBJ1-1", "TRBJ2-6", "TRBJ1-1", "TRBJ2-6"],
         }
     )
-    found = common_genes(motif("A[WY]"), top, GENES)  # carried by four different ones: the second CAWF is left out
+    found = find_common_genes(motif("A[WY]"), top, GENES)  # carried by four different ones: the second CAWF is left out
     assert found == [CommonGene("TRBV9", 0.5, 0.004), CommonGene("TRBJ2-6", 1.0, 0.25)]
     told = ["TRBV9 in 50% (0.4% of all)", "TRBJ2-6 in 100% (25% of all)"]
     assert gene_cell(found).value == ", ".join(told)
@@ -56,10 +56,10 @@ def test_most_common_genes_by_hand() -> None:
     assert gene_sentence(found, 4) == (
         " 100% of the 4 use TRBJ2-6, which 25% of all sequences do: it may be a piece of that gene."
     )
-    assert common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
-    assert common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []
-    assert common_genes(motif("A[WY]"), top, GENES.iloc[:0]) == []
-    assert common_genes(motif("WWW"), top, GENES) == []
+    assert find_common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
+    assert find_common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []
+    assert find_common_genes(motif("A[WY]"), top, GENES.iloc[:0]) == []
+    assert find_common_genes(motif("WWW"), top, GENES) == []
     assert gene_cell([CommonGene("<V>", 0.999, 0.006)]).value == "<V> in >99% (0.6% of all)"
     assert gene_cell([]).text == gene_sentence([], 4) == ""
 
@@ -83,7 +83,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     found = survey(trained.model, alone, top=60, splits=splits)
     shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
     held_out = np.array([split == "test" for split in splits])
-    pages = directions.direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
+    pages = directions.make_direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
     direction, page = found.directions[0], pages[0]
     top = found.top[direction.name].table
     own = attribute(trained.model, alone, top, output=direction.output)
@@ -106,7 +106,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     text = page.motifs.rows[0][labels.index("Most common genes")].value
     assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
     without = replace(found, genes=found.genes.iloc[:0])
-    page = directions.direction_pages(trained, alone, without, {"status=case": {}}, shared, None)[0]
+    page = directions.make_direction_pages(trained, alone, without, {"status=case": {}}, shared, None)[0]
     assert page.motifs is not None
     labels = [column.label for column in page.motifs.columns]
     assert "Most common genes" not in labels
@@ -128,12 +128,12 @@ def motif_with(p_donors: float, q_donors: float) -> Any:
 def test_the_verdict_needs_the_test() -> None:
     """A rate that is twice as high is no evidence by itself."""
     direction = Direction("ill", "ill", 0, 1, "status=ill")
-    assert directions._verdict(motif_with(0.2, 0.3), direction) == (
+    assert directions._describe_donor_test(motif_with(0.2, 0.3), direction) == (
         " In repertoires that the network has not seen, so many of a donor's sequences carry it: 1.000% on average in "
         "well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it cannot be "
         "shown to be associated with the class, although the network uses it."
     )
-    told = directions._verdict(motif_with(1e-5, 0.05), direction)
+    told = directions._describe_donor_test(motif_with(1e-5, 0.05), direction)
     assert told.endswith("(p < 0.001, false discovery rate 0.050). So it is associated with the class.")
 
 
@@ -144,13 +144,13 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     performance = measure_performance(trained, dataset, trained.model.outputs(dataset).double().numpy())
     splits = trained.split_of(dataset)
     assert run_report._select_witness_repertoires(dataset, splits, performance.labels) == []
-    assert run_report._witnesses(survey(trained.model, dataset, top=5)) is None
+    assert run_report._make_witness_table(survey(trained.model, dataset, top=5)) is None
     carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     places = run_report._select_witness_repertoires(dataset, splits, performance.labels)
     assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
-    table = run_report._witnesses(survey(trained.model, dataset, top=5, witnesses_among=places))
+    table = run_report._make_witness_table(survey(trained.model, dataset, top=5, witnesses_among=places))
     assert table is not None
     assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]
     assert [[cell.text for cell in row[:2]] for row in table.rows] == [

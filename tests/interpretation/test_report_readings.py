@@ -15,7 +15,12 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.cautions import collect_cautions
-from deeprc.interpretation.report.reading_tables import clone_tables, main_source, variation_sentence, variation_table
+from deeprc.interpretation.report.reading_tables import (
+    clone_tables,
+    find_main_source,
+    variation_sentence,
+    variation_table,
+)
 from deeprc.interpretation.report.sequences import SHOWN
 from deeprc.interpretation.survey import survey
 from deeprc.runs.assess import assess
@@ -36,8 +41,8 @@ def reading(trained: Run) -> Run:
 
 def test_the_main_source_is_the_one_that_speaks_most_for_the_direction() -> None:
     row = {"contribution": 0.7, "through_attention": 0.3, "through_composition": -0.2, "through_clones": 0.6}
-    assert main_source(row, 1) == ("clones", pytest.approx(2 / 3))
-    assert main_source({**row, "contribution": -0.1, "through_composition": -1.0}, -1) == ("composition", 1.0)
+    assert find_main_source(row, 1) == ("clones", pytest.approx(2 / 3))
+    assert find_main_source({**row, "contribution": -0.1, "through_composition": -1.0}, -1) == ("composition", 1.0)
 
 
 def test_the_shares_of_two_outputs() -> None:
@@ -95,12 +100,12 @@ def test_a_page_without_readings_says_nothing_of_them(
 
 
 def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
-    from deeprc.interpretation.report.directions import direction_pages
+    from deeprc.interpretation.report.directions import make_direction_pages
     from deeprc.interpretation.report.findings import find_sharing_repertoires
 
     found = survey(reading.model, motif_cohort, top=300, splits=reading.split_of(motif_cohort))
     shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
-    page = direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
+    page = make_direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
     sources = [row[2].text for row in page.table.rows]
     shaded = ["title=" in row[0].text for row in page.table.rows]

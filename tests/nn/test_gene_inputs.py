@@ -21,7 +21,7 @@ from deeprc.datasets.simulation import Cohort, GermlineBackground, IndependentBa
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
-from deeprc.nn.batch import RepertoireBatch, cache_device
+from deeprc.nn.batch import RepertoireBatch, choose_cache_device
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -271,8 +271,8 @@ def test_genes_count_in_what_is_copied_to_a_device(genes: RepertoireDataset, mon
     stored = container.sequences
     size = stored.residues.nbytes + stored.offsets.nbytes + stored.counts.nbytes
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 * size, 0))
-    assert cache_device(genes, "auto", device) == device
-    assert cache_device(genes, "auto", device, genes=True) == CPU
+    assert choose_cache_device(genes, "auto", device) == device
+    assert choose_cache_device(genes, "auto", device, genes=True) == CPU
 
 
 def test_simulated_cohorts_have_the_genes_of_their_containers(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_windows_beyond_255() -> None:
 
 @pytest.mark.slow
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autograd, "_backend", lambda tensor: cuda)
+    monkeypatch.setattr(autograd, "_import_backend", lambda tensor: cuda)
     residues, starts, lengths, *rest = on_device(problem([1, 5], 2, 2, torch.float64))
     leaves = [tensor.requires_grad_() for tensor in rest]
 

@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import learning_curve_figure
-from deeprc.power.learning_curve import _aucs, _mean_aucs, _p_value, _permuted_plans, _relabel, _Tested, _widen
+from deeprc.power.learning_curve import _aucs, _average_aucs, _make_permuted_plans, _p_value, _relabel, _Tested, _widen
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -59,7 +59,7 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
         assert half.n_learned(fold) == 32
     other = plan(80, 2, share=0.5, draw=1)
     assert set(other.splits[0].train.tolist()) != set(half.splits[0].train.tolist())
-    keys = [each.final_job(each.methods[0], 0, {}).key for each in (whole, half, quarter, other)]
+    keys = [each.make_final_job(each.methods[0], 0, {}).key for each in (whole, half, quarter, other)]
     assert len(set(keys)) == 4
 
 
@@ -87,7 +87,7 @@ def test_draws_that_differ_widen_intervals_by_hand() -> None:
 def test_permuted_labels_stay_with_donors() -> None:
     whole = plan(80, 2)
     options = PowerOptions(n_permutations=5, benchmark=BenchmarkOptions(group_by="donor"))
-    for each in _permuted_plans(whole, options):
+    for each in _make_permuted_plans(whole, options):
         np.testing.assert_array_equal(each.labels[::2], each.labels[1::2])
         assert each.labels.sum() == 40
         assert (each.labels != whole.labels).any()
@@ -115,11 +115,11 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []
     whole = plan(60, 2)
     whole = _relabel(whole, whole.labels, options.benchmark)
-    permuted = _permuted_plans(whole, options)
+    permuted = _make_permuted_plans(whole, options)
     for seed in range(80):
         features = np.random.default_rng(seed).normal(size=(5, 60))
         features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
-        of_true = _mean_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
+        of_true = _average_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
         found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted]))
     assert kstest(found, "uniform").pvalue > 0.01
     assert np.mean(np.array(found) <= 0.1) <= 0.2

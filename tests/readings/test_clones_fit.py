@@ -298,7 +298,7 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     assert best["p_value"] == pytest.approx(factor * test.pvalue, rel=1e-6)
     # the score is linear in the logarithm of the rate of each direction's clones
     expected = np.zeros(B)
-    for _, parameters, start, stop in reading._spans():
+    for _, parameters, start, stop in reading._list_memory_spans():
         k = np.array([len({c for c in each.clones.tolist() if start <= c < stop}) for each in hits])
         n = np.array([len(repertoire) for repertoire in varied])
         expected += parameters[0] * (np.log((k + 0.5) / (n + 0.5 / np.exp(parameters[2]))) - parameters[1])

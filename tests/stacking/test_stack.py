@@ -98,12 +98,12 @@ def test_networks_score_the_fold_that_they_have_not_seen(cohort: RepertoireDatas
 def test_parameters_reach_the_members(stack: Stack) -> None:
     network = stack._members[0].models[0].model_.config.network
     assert (network.n_kernels, network.kernel_size) == (8, 4)
-    made = {method.name: method.estimator for method in Stack(members=["boosted", "deeprc"], seed=7)._methods()}
+    made = {method.name: method.estimator for method in Stack(members=["boosted", "deeprc"], seed=7)._make_methods()}
     assert made["boosted"].seed == made["deeprc"].seed == 7
     assert made["deeprc"].config == "deeprc"
-    (of_paper,) = Stack(members=["deeprc"], preset="paper", overrides={"n_updates": 5})._methods()
+    (of_paper,) = Stack(members=["deeprc"], preset="paper", overrides={"n_updates": 5})._make_methods()
     assert (of_paper.estimator.config, of_paper.estimator.overrides) == ("paper", {"calibrate": True, "n_updates": 5})
-    (own,) = Stack(members=["deeprc"], preset="paper", config="cmv")._methods()
+    (own,) = Stack(members=["deeprc"], preset="paper", config="cmv")._make_methods()
     assert own.estimator.config == "cmv"
 
 

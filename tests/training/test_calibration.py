@@ -21,7 +21,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.outputs import activate
 from deeprc.tasks import Task
-from deeprc.training.calibration import calibrate_tasks, mean_calibration, restore_calibration
+from deeprc.training.calibration import average_calibrations, calibrate_tasks, restore_calibration
 from deeprc.training.model import TrainedModel
 
 TASKS = (
@@ -160,9 +160,9 @@ def test_models_that_agree_have_the_same_log_odds_together() -> None:
     calibrations = Calibration(0.25, 1.0, -1.5), Calibration(2.5, -2.0, 0.5)
     log_odds = np.array([-3.0, 0.5, 2.0])
     outputs = np.mean([(log_odds - each.intercept) / each.slope for each in calibrations], axis=0)
-    together = mean_calibration([replace(TASKS[0], calibration=each) for each in calibrations])
+    together = average_calibrations([replace(TASKS[0], calibration=each) for each in calibrations])
     assert together.slope == pytest.approx(2 / (1 / 0.25 + 1 / 2.5))
     np.testing.assert_allclose(together.slope * outputs + together.intercept, log_odds)
     begin = np.mean([(each.cutoff - each.intercept) / each.slope for each in calibrations])
     assert together.slope * begin + together.intercept == pytest.approx(together.cutoff)
-    assert mean_calibration([replace(TASKS[0], calibration=each) for each in calibrations[:1]]).cutoff == -1.5
+    assert average_calibrations([replace(TASKS[0], calibration=each) for each in calibrations[:1]]).cutoff == -1.5

@@ -136,7 +136,7 @@ def test_a_process_alone_needs_no_others() -> None:
         assert (ranks.count(), ranks.is_main(), ranks.are_joined(), ranks.find_local_index()) == (1, True, False, None)
         assert ranks.compute_once(lambda: 3) == 3
         assert ranks.gather([1, 2]) == [1, 2]
-        assert ranks.mean_rows(rows).tolist() == [2.0, 3.0]
+        assert ranks.average_rows(rows).tolist() == [2.0, 3.0]
         assert ranks.may_report()
 
 

@@ -14,9 +14,9 @@ from deeprc.interpretation.figures.predicted import (
     roc_figure,
 )
 from deeprc.interpretation.figures.residues import (
+    compute_logo_top,
     kernels_figure,
     logo_figure,
-    logo_top,
     logos_figure,
     sequence_figure,
 )
@@ -25,11 +25,11 @@ from deeprc.interpretation.figures.training import history_figure
 __all__ = [
     "attention_figure",
     "calibration_figure",
+    "compute_logo_top",
     "gene_figure",
     "history_figure",
     "kernels_figure",
     "logo_figure",
-    "logo_top",
     "logos_figure",
     "metastable_figure",
     "precision_recall_figure",

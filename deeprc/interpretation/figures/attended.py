@@ -19,10 +19,10 @@ from deeprc.interpretation.figures.parts import (
     count_ticks,
     draw_grid,
     draw_legend_below,
+    escape_legend_text,
     group_by_class,
-    legend_text,
     make_panel,
-    percent_ticks,
+    set_percent_ticks,
     spread_points,
 )
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["attention_bands", "attention_figure", "gene_figure", "metastable_figure"]
+__all__ = ["attention_figure", "compute_attention_bands", "gene_figure", "metastable_figure"]
 
 _MAX_POINTS = 200  # largest number of points beside a box
 _MAX_GENES = 25
@@ -72,8 +72,8 @@ def metastable_figure(
         for place, head in enumerate(numbers):
             sizes = np.sort(part.loc[part["head"] == head, "metastable_size"].to_numpy(np.float64))
             if len(sizes):
-                dots = _box(axis, sizes, place + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
-                entries[legend_text(name)] = dots
+                dots = _draw_box(axis, sizes, place + (i - (len(parts) - 1) / 2) * step, 0.8 * step, styles[name])
+                entries[escape_legend_text(name)] = dots
     every = pd.concat(parts.values())
     high = float(every["n_sequences"].max())
     low = 10.0 ** np.floor(np.log10(float(every["metastable_size"].min())))
@@ -81,12 +81,12 @@ def metastable_figure(
     count_ticks(axis, "y", low, high)
     axis.set_xticks(range(len(numbers)), [str(head) for head in numbers])
     axis.set(xlabel="head", ylabel="sequences with 90% of the attention")
-    _share_lines(axis, float(every["n_sequences"].median()))
+    _draw_share_lines(axis, float(every["n_sequences"].median()))
     draw_legend_below(axis, entries, columns=min(3, len(entries)))
     return figure
 
 
-def _box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style: Mapping[str, Any]) -> Any:
+def _draw_box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style: Mapping[str, Any]) -> Any:
     """Draw median, quartiles, range and points of sorted values; return the points."""
     line = {"color": style["color"], "linewidth": 1.2}
     axis.boxplot(
@@ -108,7 +108,7 @@ def _box(axis: Axes, sizes: NDArray[np.float64], at: float, width: float, style:
     return dots
 
 
-def _share_lines(axis: Axes, n: float) -> None:
+def _draw_share_lines(axis: Axes, n: float) -> None:
     for share, text in _SHARES_OF_N:
         if axis.get_ylim()[0] < n * share < axis.get_ylim()[1]:
             axis.axhline(n * share, color=MUTED, linewidth=0.7, dashes=(1, 2), zorder=0)
@@ -116,7 +116,7 @@ def _share_lines(axis: Axes, n: float) -> None:
     axis.text(1.01, 1.02, "of a\nrepertoire", transform=axis.transAxes, va="bottom", fontsize=8, color=MUTED)
 
 
-def attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFrame:
+def compute_attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.DataFrame:
     """Return median and quartiles over repertoires of the attention on the most attended share of the sequences.
 
     Parameters
@@ -149,7 +149,7 @@ def attention_figure(
     Parameters
     ----------
     curves
-        Table of the attention, see `attention_bands`.
+        Table of the attention, see `compute_attention_bands`.
     classes
         Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
     places
@@ -166,20 +166,20 @@ def attention_figure(
     axis.set_xscale("log")
     low, entries = float(curves["share"].min()), {}
     for name, part in parts.items():
-        bands, style = attention_bands(part), styles[name]
+        bands, style = compute_attention_bands(part), styles[name]
         look = {"color": style["color"], "dashes": style["dashes"]}
         (line,) = axis.plot(bands["share"], bands["median"], linewidth=2, zorder=3, **look)
         axis.fill_between(bands["share"], bands["lower"], bands["upper"], color=style["color"], alpha=0.18, linewidth=0)
         for edge in ("lower", "upper"):
             axis.plot(bands["share"], bands[edge], linewidth=0.7, zorder=2, **look)
-        entries[f"{legend_text(name)} ({part['repertoire_id'].nunique()} repertoires)"] = line
+        entries[f"{escape_legend_text(name)} ({part['repertoire_id'].nunique()} repertoires)"] = line
     equal = np.geomspace(low, 1, 100)
     (chance,) = axis.plot(equal, equal, color=MUTED, linewidth=0.9, dashes=(1, 2), zorder=1)
     entries["if all were attended alike"] = chance
     axis.set(xlim=(low, 1), ylim=(0, 1.01))
     powers = range(int(np.ceil(np.log10(low) - 1e-9)), 1)
-    percent_ticks(axis, "x", [10.0**power for power in powers])
-    percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
+    set_percent_ticks(axis, "x", [10.0**power for power in powers])
+    set_percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
     axis.set(xlabel="sequences, most attended first", ylabel="attention that they hold")
     draw_grid(axis, "both")
     draw_legend_below(axis, entries)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.tasks import Task
 
-__all__ = ["MOST_CLASSES", "choose_drawn_classes", "class_texts", "index_classes", "index_drawn_classes"]
+__all__ = ["MOST_CLASSES", "choose_drawn_classes", "format_class_names", "index_classes", "index_drawn_classes"]
 
 MOST_CLASSES = 6
 """Largest number of classes in a figure. If there are more, all repertoires are drawn as one class."""
@@ -20,7 +20,7 @@ MOST_CLASSES = 6
 _EVERY = "all repertoires"
 
 
-def class_texts(task: Task, labels: NDArray[np.float64]) -> list[str]:
+def format_class_names(task: Task, labels: NDArray[np.float64]) -> list[str]:
     """Return the labels of a target, (B,), as text: the class or the number; "" if not known."""
     if task.kind == "regression":
         return ["" if np.isnan(value) else f"{value:g}" for value in labels.tolist()]
@@ -76,7 +76,7 @@ def _assign_drawn_classes(task: Task, labels: NDArray[np.float64]) -> list[tuple
     """Return the name of each repertoire's class, "" if it is not drawn, and the index of the class."""
     known = ~np.isnan(labels)
     numbers = np.where(known, labels, 0)
-    texts = class_texts(task, labels)
+    texts = format_class_names(task, labels)
     if task.kind == "regression" and known.any():
         middle = float(np.median(labels[known]))
         numbers = np.where(known, labels > middle, 0)

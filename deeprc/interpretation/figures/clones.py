@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.drawing import CLASS_COLOURS, INK, MUTED, require_matplotlib
-from deeprc.interpretation.figures.parts import draw_legend_below, legend_text, make_panel
+from deeprc.interpretation.figures.parts import draw_legend_below, escape_legend_text, make_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     for label, chosen, colour in groups:
         for marker, shown in (("^", chosen & is_infinite), ("o", chosen & ~is_infinite)):
             points = axis.scatter(x[shown], y[shown], s=10, marker=marker, color=colour, linewidths=0, alpha=0.7)
-        entries[legend_text(label)] = points
+        entries[escape_legend_text(label)] = points
     axis.axvline(0, color=INK, linewidth=0.6)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{2 ** abs(value):.3g}"))
     two = f"odds ratio ({classes[0]} on the left, {classes[1]} on the right)" if len(classes) == 2 else "odds ratio"

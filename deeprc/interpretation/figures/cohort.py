@@ -17,8 +17,8 @@ from deeprc.interpretation.figures.parts import (
     class_styles,
     count_ticks,
     draw_grid,
+    escape_legend_text,
     fix_ticks,
-    legend_text,
     spread_points,
 )
 
@@ -107,7 +107,7 @@ def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
         panels[0, 0].plot([], [], linestyle="", marker=style["marker"], color=style["color"], mfc="none")[0]
         for style in styles.values()
     ]
-    texts = [legend_text(f"{name}: {len(rows):,}") for name, rows in of_class.items()]
+    texts = [escape_legend_text(f"{name}: {len(rows):,}") for name, rows in of_class.items()]
     figure.legend(handles, texts, loc="lower left", ncols=6, bbox_to_anchor=(0.05, 0.005), handletextpad=0.2)
     return figure
 

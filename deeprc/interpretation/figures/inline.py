@@ -58,8 +58,8 @@ def render_svg(figure: Figure, *, name: str, description: str) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None}, bbox_inches="tight", transparent=True)
     root = ElementTree.fromstring(buffer.getvalue())
-    prefix = _prefix(name)
-    used = _references(root)
+    prefix = _make_id_prefix(name)
+    used = _find_references(root)
     body = "".join(_serialise_element(child, prefix, used) for child in root)
     box = root.attrib["viewBox"]
     width = float(box.split()[2]) / _INCH
@@ -73,7 +73,7 @@ def render_svg(figure: Figure, *, name: str, description: str) -> str:
     )
 
 
-def _prefix(name: str) -> str:
+def _make_id_prefix(name: str) -> str:
     """Return the beginning of ids for a name; it differs even if names differ only in letters that ids cannot have."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)
     if plain != name or not plain[:1].isalpha():
@@ -81,7 +81,7 @@ def _prefix(name: str) -> str:
     return plain if plain[:1].isalpha() else f"figure-{plain.lstrip('-')}"
 
 
-def _references(root: ElementTree.Element) -> set[str]:
+def _find_references(root: ElementTree.Element) -> set[str]:
     """Return the ids to which an element refers; other ids only name parts of matplotlib."""
     used: set[str] = set()
     for element in root.iter():

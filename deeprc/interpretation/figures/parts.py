@@ -23,11 +23,11 @@ __all__ = [
     "draw_diagonal",
     "draw_grid",
     "draw_legend_below",
+    "escape_legend_text",
     "fix_ticks",
     "group_by_class",
-    "legend_text",
     "make_panel",
-    "percent_ticks",
+    "set_percent_ticks",
     "spread_points",
 ]
 
@@ -71,12 +71,12 @@ def draw_legend_below(axis: Axes, entries: Mapping[str, Any], *, down: float = 0
     )
 
 
-def legend_text(name: str) -> str:
+def escape_legend_text(name: str) -> str:
     """Return a name for a legend, changed so that matplotlib does not omit it if it begins with an underscore."""
     return f" {name}" if name.startswith("_") else name
 
 
-def percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
+def set_percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
     """Set ticks of shares from 0 to 1 that are shown in per cent: 0.001 is 0.1%."""
     _set_ticks(axis, which, ticks, [f"{100 * tick:g}%" for tick in ticks])
 

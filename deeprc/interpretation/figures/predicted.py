@@ -95,7 +95,7 @@ def roc_figure(
             auc += f" ({found.low:.3f} to {found.high:.3f})"
         return f"{auc}, n = {len(label)}"
 
-    entries = _curves(axis, splits, roc_corners, text)
+    entries = _draw_curves(axis, splits, roc_corners, text)
     entries["chance"] = draw_diagonal(axis)
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
     draw_legend_below(axis, entries)
@@ -115,7 +115,7 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
         found = float(average_precision_score(label, score))
         return f"average precision {found:.3f}, n = {len(label)}"
 
-    entries = _curves(axis, splits, precision_recall_corners, text)
+    entries = _draw_curves(axis, splits, precision_recall_corners, text)
     first = next(iter(splits))
     share = float(splits[first][0].mean())
     (chance,) = axis.plot([0, 1], [share, share], color=MUTED, linewidth=0.8, dashes=(4, 3), zorder=0)
@@ -125,7 +125,7 @@ def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = N
     return figure
 
 
-def _curves(
+def _draw_curves(
     axis: Axes,
     splits: _Splits,
     corners_of: Callable[[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]],
@@ -221,7 +221,7 @@ def calibration_figure(
     axis.set(xlim=(-0.015, 1.015), ylim=(-0.015, 1.015), ylabel=f"share of {classes[1][0]} repertoires")
     axis.tick_params(axis="x", labelbottom=False)
     draw_grid(axis, "both")
-    lower = _histogram(figure, axis, label, probability, classes)
+    lower = _draw_histogram(figure, axis, label, probability, classes)
     brier = float(((probability - label) ** 2).mean())
     entries = {
         f"{_NAMES.get(split, split)}: Brier score {brier:.3f}, n = {len(label)}; bars: 95% intervals": bars,
@@ -231,7 +231,7 @@ def calibration_figure(
     return figure
 
 
-def _histogram(
+def _draw_histogram(
     figure: Figure,
     above: Axes,
     label: NDArray[Any],

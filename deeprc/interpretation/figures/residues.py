@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from deeprc.interpretation.motifs import AttendedMotif
 
-__all__ = ["CHEMISTRY", "kernels_figure", "logo_figure", "logo_top", "logos_figure", "sequence_figure"]
+__all__ = ["CHEMISTRY", "compute_logo_top", "kernels_figure", "logo_figure", "logos_figure", "sequence_figure"]
 
 CHEMISTRY = {
     "acidic": ("DE", COLOURS[1]),
@@ -49,17 +49,17 @@ def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
     motif
         Motif; the heights of the letters in bits are its `information`, (W, 20) in the order of `AMINO_ACIDS`.
     top
-        Upper end of the axis in bits, see `logo_top`, so that several logos have one scale; None fits this one.
+        Upper end of the axis in bits, see `compute_logo_top`, so that several logos have one scale; None fits this one.
 
     Raises
     ------
     InputError
         If logomaker is not installed.
     """
-    heights = _heights(motif)
+    heights = _validate_heights(motif)
     figure, axis = make_panel(0.42 * len(heights) + 0.2, 1.3)
-    _logo(axis, heights)
-    axis.set_ylim(0, _top([heights]) if top is None else top)
+    _draw_logo(axis, heights)
+    axis.set_ylim(0, _compute_top([heights]) if top is None else top)
     axis.set_xlabel("position in the motif")
     return figure
 
@@ -84,7 +84,7 @@ def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure
 
     if not motifs:
         raise InputError("no motif was found, so there is no logo to draw")
-    every = [_heights(motif) for motif in motifs]
+    every = [_validate_heights(motif) for motif in motifs]
     columns = min(columns, len(motifs))
     rows = -(-len(motifs) // columns)
     width, height, gap, above, left = 0.21 * max(map(len, every)) + 0.2, 1.0, 0.5, 0.62, 0.6
@@ -95,16 +95,16 @@ def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure
         x, y = left + column * (width + gap), up - (row + 1) * (height + above) + 0.2
         axis = figure.add_axes((x / across, y / up, width * len(heights) / max(map(len, every)) / across, height / up))
         fix_ticks(axis)
-        _logo(axis, heights)
-        axis.set_ylim(0, _top(every))
+        _draw_logo(axis, heights)
+        axis.set_ylim(0, _compute_top(every))
         axis.set_title(f"{i + 1}  {motif.pattern}", loc="left", fontsize=9, pad=4)
         if column:
             axis.set_ylabel("")
-    _chemistry_legend(figure, left / across, 0.25 / up)
+    _draw_chemistry_legend(figure, left / across, 0.25 / up)
     return figure
 
 
-def _chemistry_legend(figure: Figure, x: float, y: float) -> None:
+def _draw_chemistry_legend(figure: Figure, x: float, y: float) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour) for _, colour in CHEMISTRY.values()]
@@ -121,23 +121,23 @@ def _chemistry_legend(figure: Figure, x: float, y: float) -> None:
     )
 
 
-def _heights(motif: AttendedMotif) -> NDArray[np.float64]:
+def _validate_heights(motif: AttendedMotif) -> NDArray[np.float64]:
     heights = np.asarray(motif.information, np.float64)
     if heights.ndim != 2 or heights.shape[1] != len(AMINO_ACIDS) or len(heights) == 0:
         raise InputError(f"motif {motif.pattern!r}: expected information of (W, 20), found {heights.shape}")
     return heights
 
 
-def logo_top(motifs: Sequence[AttendedMotif]) -> float:
+def compute_logo_top(motifs: Sequence[AttendedMotif]) -> float:
     """Return the upper end of an axis in bits for all these motifs (at least one motif)."""
-    return _top([_heights(motif) for motif in motifs])
+    return _compute_top([_validate_heights(motif) for motif in motifs])
 
 
-def _top(every: Sequence[NDArray[np.float64]]) -> float:
+def _compute_top(every: Sequence[NDArray[np.float64]]) -> float:
     return 1.05 * max(0.1, *(float(np.maximum(heights, 0).sum(axis=1).max()) for heights in every))
 
 
-def _logo(axis: Axes, heights: NDArray[np.float64]) -> None:
+def _draw_logo(axis: Axes, heights: NDArray[np.float64]) -> None:
     """Draw the letters of a logo; `heights` are bits, (W, 20)."""
     if importlib.util.find_spec("logomaker") is None:
         raise InputError("the logos need logomaker: pip install 'deeprc[interpret]'")

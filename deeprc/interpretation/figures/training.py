@@ -67,7 +67,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
         axis.tick_params(axis="x", labelbottom=False)
     for each in axes:
         line = each.axvline(chosen, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
-        each.set_xlim(*_limits(update))
+        each.set_xlim(*_compute_limits(update))
         draw_grid(each, "y")
     at = history[update == chosen].iloc[0]
     axis.plot([chosen], [at["validation_loss"]], color=INK, marker="o", markersize=5, linestyle="")
@@ -79,7 +79,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
     return figure
 
 
-def _limits(update: pd.Series[int]) -> tuple[float, float]:
+def _compute_limits(update: pd.Series[int]) -> tuple[float, float]:
     margin = 0.02 * float(update.max())
     return min(0.0, float(update.min())) - margin, float(update.max()) + margin
 

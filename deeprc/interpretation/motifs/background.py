@@ -11,7 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.progress import track
 
-__all__ = ["draw_background", "draw_compared", "match_lengths", "unique_rows"]
+__all__ = ["draw_background", "draw_compared", "find_unique_rows", "match_lengths"]
 
 _POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
 _MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
@@ -19,7 +19,7 @@ _MIN_EACH = 5  # up to so many background sequences per attended one, lengths ma
 _ENOUGH_EACH = 10  # if there are fewer background sequences per attended one, those of the nearest lengths are added
 
 
-def unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
+def find_unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the row with the largest change of each different `junction_aa`, sorted by `junction_aa`."""
     table = sequences[["junction_aa", "repertoire_id", "sequence_id"]].reset_index(drop=True)
     table["size"] = -np.abs(np.nan_to_num(change))

@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.splits import index_people, subject_column
-from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_number_p_value, donor_rates
+from deeprc.evaluation.splits import choose_subject_column, index_people
+from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.outputs import output_slices
@@ -26,7 +26,7 @@ __all__ = [
     "HeldOutDonors",
     "compare_held_out_donors",
     "count_carrying_sequences",
-    "new_donors",
+    "find_new_donors",
     "split_by_direction",
     "tabulate_carriers",
 ]
@@ -65,7 +65,7 @@ def tabulate_carriers(
     """
     task, labels = _find_target(model, dataset, output)
     classes = _find_class_members(task, labels)
-    person = index_people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    person = index_people(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
     is_repeated = len(np.unique(person)) < len(person)
     sizes = dataset.n_sequences
     tables = []
@@ -129,12 +129,13 @@ def compare_held_out_donors(
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
     task, labels = _find_target(model, dataset, output)
-    person, is_new = new_donors(dataset, held_out, ~np.isnan(labels), group_by)
+    person, is_new = find_new_donors(dataset, held_out, ~np.isnan(labels), group_by)
     classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
     found = []
     for of_pattern in counts.T:
         rates = {
-            name: donor_rates(of_pattern[own], dataset.n_sequences[own], person[own]) for name, own in classes.items()
+            name: compute_donor_rates(of_pattern[own], dataset.n_sequences[own], person[own])
+            for name, own in classes.items()
         }
         rows = [
             (name, len(own), sum(rate > 0 for rate in own.values()), float(np.mean([*own.values()])) if own else np.nan)
@@ -142,15 +143,15 @@ def compare_held_out_donors(
         ]
         table = pd.DataFrame(rows, columns=["class", "n_donors", "n_donors_with", "mean_rate"])
         if task.kind == "regression":
-            p_value = _number_p(rates["all"], sign * labels, person, classes["all"])
+            p_value = _compute_number_p(rates["all"], sign * labels, person, classes["all"])
         else:
             own = _find_direction_members(model, task, labels, output, sign)
-            p_value = _class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
+            p_value = _compute_class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
         found.append(HeldOutDonors(table, p_value))
     return found
 
 
-def new_donors(
+def find_new_donors(
     dataset: RepertoireDataset, held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the donor of each repertoire, and whether the model has not learned from this donor, (B,) each.
@@ -162,7 +163,7 @@ def new_donors(
     group_by
         Metadata column of the donor, see `tabulate_carriers`.
     """
-    person = index_people(dataset.metadata, subject_column(dataset.metadata, group_by))
+    person = index_people(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
     return person, held_out & ~np.isin(person, person[~held_out & is_known])
 
 
@@ -183,11 +184,11 @@ def _find_direction_members(
     model: Model, task: Task, labels: NDArray[np.float64], output: int, sign: int
 ) -> NDArray[np.bool_]:
     """Return whether each repertoire is of the class of a direction of an output, from the labels, (B,)."""
-    code = output - _first_output(model, output) if task.n_outputs > 1 else 1
+    code = output - _find_first_output(model, output) if task.n_outputs > 1 else 1
     return np.asarray(labels == code if sign > 0 else ~np.isnan(labels) & (labels != code))
 
 
-def _class_p(
+def _compute_class_p(
     counts: NDArray[np.int64],
     sizes: NDArray[np.int64],
     person: NDArray[np.int64],
@@ -196,10 +197,12 @@ def _class_p(
 ) -> float:
     """Return the p-value of the association of a pattern with the class `own`, against all other classes."""
     other = np.any(list(classes.values()), axis=0) & ~own
-    return compute_class_p_value(*(donor_rates(counts[part], sizes[part], person[part]) for part in (own, other)))
+    return compute_class_p_value(
+        *(compute_donor_rates(counts[part], sizes[part], person[part]) for part in (own, other))
+    )
 
 
-def _number_p(
+def _compute_number_p(
     rates: Mapping[int, float], values: NDArray[np.float64], person: NDArray[np.int64], known: NDArray[np.bool_]
 ) -> float:
     """Return the p-value of the test that donors with higher mean values have higher rates."""
@@ -213,7 +216,7 @@ def _find_target(model: Model, dataset: RepertoireDataset, output: int) -> tuple
     return model.tasks[targets[output]], model.labels(dataset)[:, targets[output]]
 
 
-def _first_output(model: Model, output: int) -> int:
+def _find_first_output(model: Model, output: int) -> int:
     """Return the index of the first output of the task to which an output belongs."""
     return int(next(each.start for each in output_slices(model.tasks) if each.start <= output < each.stop))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, rankdata, spearmanr, wilcoxon
 
-__all__ = ["compute_class_p_value", "compute_number_p_value", "donor_rates"]
+__all__ = ["compute_class_p_value", "compute_donor_rates", "compute_number_p_value"]
 
 _MAX_EXACT = 60  # largest number of donors for which p-values are exact
 _ROUNDING = 1e-9
@@ -22,7 +22,9 @@ _ROUNDING = 1e-9
 Floats = NDArray[np.float64]
 
 
-def donor_rates(counts: NDArray[np.int64], sizes: NDArray[np.int64], donors: NDArray[np.int64]) -> dict[int, float]:
+def compute_donor_rates(
+    counts: NDArray[np.int64], sizes: NDArray[np.int64], donors: NDArray[np.int64]
+) -> dict[int, float]:
     """Return the share of sequences that carry a motif, for each donor with sequences.
 
     Parameters

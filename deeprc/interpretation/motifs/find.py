@@ -28,7 +28,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.motif_clusters import cluster_motifs
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs.attended_motif import AttendedMotif, Source
-from deeprc.interpretation.motifs.background import draw_compared, unique_rows
+from deeprc.interpretation.motifs.background import draw_compared, find_unique_rows
 from deeprc.interpretation.motifs.carriers import (
     HeldOutDonors,
     compare_held_out_donors,
@@ -46,7 +46,7 @@ from deeprc.interpretation.motifs.matrices import (
     compute_information,
     find_windows,
 )
-from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost, pattern_text
+from deeprc.interpretation.motifs.patterns import ANY, Masks, format_pattern, pattern_cost
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -174,7 +174,7 @@ def find_all_motifs(
             raise InputError(f"{name}: expected at least 1, found {value}")
     searched = []
     for own in attributions:
-        prepared = _evidence(dataset, own, background, seed)
+        prepared = _collect_evidence(dataset, own, background, seed)
         searched.append((prepared, [] if prepared is None else _search(model, dataset, *prepared, max_motifs)))
     counts = count_carrying_sequences(dataset, [one.masks for _, found in searched for one in found])
     motifs, first = [], 0
@@ -188,11 +188,11 @@ def find_all_motifs(
                 model, dataset, of_found, held_out, output=own.output, sign=sign, group_by=group_by
             )
         columns = zip(found, carriers, donors, strict=True)
-        motifs.append([_motif(prepared[0], *each) for each in columns] if prepared else [])
-    return [sorted(own, key=_order) for own in _add_q_values(motifs)]
+        motifs.append([_make_motif(prepared[0], *each) for each in columns] if prepared else [])
+    return [sorted(own, key=_make_sort_key) for own in _add_q_values(motifs)]
 
 
-def _order(motif: AttendedMotif) -> tuple[float, float, float, str]:
+def _make_sort_key(motif: AttendedMotif) -> tuple[float, float, float, str]:
     """Return the key by which motifs are sorted."""
     is_tested = not np.isnan(motif.p_donors)
     return motif.p_donors if is_tested else 2.0, motif.enrichment_log10_p, -motif.enrichment, motif.pattern
@@ -215,14 +215,14 @@ class _Chosen(NamedTuple):
     kernels: NDArray[np.float64]
 
 
-def _evidence(
+def _collect_evidence(
     dataset: RepertoireDataset, attributions: Attributions, background: int, seed: int
 ) -> tuple[_Evidence, _Chosen] | None:
     """Return the sequences and attributions in which motifs are searched; None if there are no sequences."""
     if not len(attributions):
         return None
     table = attributions.index.frame(dataset)
-    rows = unique_rows(table, attributions.change)
+    rows = find_unique_rows(table, attributions.change)
     direction = np.sign(attributions.change[rows])[:, None]
     junctions = table["junction_aa"].iloc[rows].tolist()
     samples = draw_compared(junctions, dataset, background=background, seed=seed)
@@ -246,14 +246,14 @@ def _search(
             source = Source(kernel, number if len(model.members) > 1 else 0)
             found.append(_Found(each.masks, each.score, (source,), each.masks))
         first = stop
-    matrices = [_matrix(evidence, one.masks) for one in found]
+    matrices = [_make_matrix(evidence, one.masks) for one in found]
     found = [
         one._replace(shown=_extend_to_matrix(one.masks, *place)) for one, place in zip(found, matrices, strict=True)
     ]
-    return _select_independent(samples, _representatives(found, [matrix for matrix, _ in matrices]))[:max_motifs]
+    return _select_independent(samples, _select_representatives(found, [matrix for matrix, _ in matrices]))[:max_motifs]
 
 
-def _matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
+def _make_matrix(evidence: _Evidence, masks: Masks) -> tuple[Matrix, int]:
     """Return the matrix of a pattern's windows, with informative positions beside it, and the start of the pattern."""
     samples, composition, residues = evidence
     windows = find_windows(samples, masks, residues)
@@ -272,20 +272,20 @@ def _extend_to_matrix(masks: Masks, matrix: Matrix, start: int) -> Masks:
     return whole
 
 
-def _representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> list[_Found]:
+def _select_representatives(found: Sequence[_Found], matrices: Sequence[Matrix]) -> list[_Found]:
     """Return the most significant pattern of each cluster, with the sources of all its patterns, best first."""
     clusters = cluster_motifs([compute_information(matrix) for matrix in matrices])
     chosen = []
     for cluster in np.unique(clusters):
         members = [one for one, number in zip(found, clusters, strict=True) if number == cluster]
         sources = {source for member in members for source in member.sources}
-        best = min(members, key=lambda member: (member.score, pattern_text(member.masks)))
+        best = min(members, key=lambda member: (member.score, format_pattern(member.masks)))
         chosen.append(
             best._replace(
                 sources=tuple(sorted(sources, key=lambda source: (source.kernel > 0, source.member, source.kernel)))
             )
         )
-    return sorted(chosen, key=lambda one: (one.score, pattern_text(one.masks)))
+    return sorted(chosen, key=lambda one: (one.score, format_pattern(one.masks)))
 
 
 def _select_independent(samples: ComparedSequences, found: Sequence[_Found]) -> list[_Found]:
@@ -306,13 +306,13 @@ def _is_special(samples: ComparedSequences, masks: Masks) -> bool:
     return odds >= _MIN_ODDS and others_with <= _MAX_COMMON * samples.others
 
 
-def _motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame, donors: HeldOutDonors) -> AttendedMotif:
+def _make_motif(evidence: _Evidence, found: _Found, carriers: pd.DataFrame, donors: HeldOutDonors) -> AttendedMotif:
     samples, composition, _ = evidence
-    matrix, start = _matrix(evidence, found.masks)
+    matrix, start = _make_matrix(evidence, found.masks)
     n_with, others_with = samples.counts([found.masks])[:, 0].tolist()
     log_p = float(samples.log_p([found.masks])[0])
     return AttendedMotif(
-        pattern=pattern_text(found.masks),
+        pattern=format_pattern(found.masks),
         counts=matrix.counts,
         expected=matrix.expected,
         frequencies=matrix.frequencies,

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
 from deeprc.interpretation.motifs.patterns import ANY, Masks, trim_pattern
-from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, common_residues, describe_windows
+from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, describe_windows, find_common_residues
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.inference import Inference
 
-__all__ = ["best_windows", "kernel_pattern", "kernel_shares", "search_kernels"]
+__all__ = ["compute_kernel_shares", "find_best_windows", "propose_kernel_pattern", "search_kernels"]
 
 _MIN_SHARE = 0.05  # smallest share of the attribution that a kernel must have
 _POSITIONS = 4  # largest number of positions in the first pattern of a kernel
@@ -46,14 +46,14 @@ def search_kernels(
     span = inference.network.embedding.span
     if span is None:
         return []
-    shares = kernel_shares(kernels)
+    shares = compute_kernel_shares(kernels)
     chosen = np.flatnonzero(shares >= _MIN_SHARE)
-    starts = best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
+    starts = find_best_windows(inference, index, chosen) if len(chosen) else np.zeros((samples.n, 0), np.int64)
     found = []
     for place, kernel in enumerate(chosen.tolist()):
         weights = np.clip(kernels[:, kernel], 0.0, None)
         windows = Windows(np.arange(samples.n), starts[:, place], weights / weights.max())
-        masks = kernel_pattern(samples, composition, windows, span)
+        masks = propose_kernel_pattern(samples, composition, windows, span)
         if len(masks):
             best = climb(samples, masks)
             if best.score <= SIGNIFICANT:
@@ -61,13 +61,13 @@ def search_kernels(
     return found
 
 
-def kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
+def compute_kernel_shares(kernels: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of each kernel in the attribution, summed over sequences, (D,); negative sums count as 0."""
     total = np.clip(np.nan_to_num(kernels).sum(axis=0), 0.0, None)
     return np.asarray(total / total.sum() if total.any() else total)
 
 
-def kernel_pattern(samples: ComparedSequences, composition: Composition, windows: Windows, width: int) -> Masks:
+def propose_kernel_pattern(samples: ComparedSequences, composition: Composition, windows: Windows, width: int) -> Masks:
     """Return the first pattern to try for a kernel's windows of K residues: up to 4 residues that occur together.
 
     The residues are chosen one after the other. The next one has the most information in the windows that have those
@@ -76,7 +76,7 @@ def kernel_pattern(samples: ComparedSequences, composition: Composition, windows
     pattern = np.full(width, ANY, np.uint32)
     for _ in range(_POSITIONS):
         matrix = align_windows(samples, composition, windows, 0, width)
-        masks, _ = common_residues(matrix)
+        masks, _ = find_common_residues(matrix)
         heights = np.where(masks[:, None] >> np.arange(20) & 1, compute_information(matrix), 0.0)
         heights[(pattern != ANY) | (masks == ANY)] = 0.0
         position, residue = np.unravel_index(int(heights.argmax()), heights.shape)
@@ -90,7 +90,7 @@ def kernel_pattern(samples: ComparedSequences, composition: Composition, windows
     return trim_pattern(pattern)
 
 
-def best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
+def find_best_windows(inference: Inference, index: SequenceIndex, kernels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the position of each kernel's highest activation in each sequence, (n, number of kernels), from 0.
 
     A window may reach beyond the end of the sequence, as in the network.

@@ -17,7 +17,14 @@ from deeprc.datasets.alphabet import INVALID
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.patterns import Masks
 
-__all__ = ["count_carriers", "erase_matches", "find_carriers", "find_freed_residues", "prefix_counts", "residue_counts"]
+__all__ = [
+    "count_carriers",
+    "count_prefixes",
+    "count_residues",
+    "erase_matches",
+    "find_carriers",
+    "find_freed_residues",
+]
 
 _WORD = 64
 _BLOCK = 16_384  # number of sequences that one thread reads at a time
@@ -39,7 +46,7 @@ class _Automaton(NamedTuple):
     members: NDArray[np.int64]
 
 
-def _automaton(patterns: Sequence[Masks]) -> _Automaton:
+def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
     word, start, used = [], [], [0]
     for masks in patterns:
         if not 0 < len(masks) <= _WORD:
@@ -76,7 +83,7 @@ def find_carriers(
     """
     found = np.zeros((len(offsets) - 1, len(patterns)), np.bool_)
     if found.size:
-        _find(np.asarray(residues), np.asarray(offsets), _automaton(patterns), found)
+        _find(np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), found)
     return found
 
 
@@ -88,7 +95,7 @@ def count_carriers(
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)
     counts = np.zeros((-(-n // _BLOCK), len(patterns)), np.int64)
-    run_in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _automaton(patterns), counts)
+    run_in_blocks(_count, n, _BLOCK, np.asarray(residues), np.asarray(offsets), _build_automaton(patterns), counts)
     return np.asarray(counts.sum(axis=0))
 
 
@@ -184,7 +191,7 @@ def _mark_freed_residues(
 
 
 @njit(nogil=True)
-def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
+def count_residues(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
     """Count the rows of bits, (N, P), with each residue, separately for the first rows and the others: (P, 20, 2)."""
     counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
@@ -199,8 +206,8 @@ def residue_counts(bits: NDArray[np.uint32], n_first: int) -> NDArray[np.int64]:
 
 
 @njit(nogil=True)
-def prefix_counts(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the rows with any of the first s residues of `order`, (P, 20), in [:, s - 1], like `residue_counts`."""
+def count_prefixes(bits: NDArray[np.uint32], n_first: int, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the rows with any of the first s residues of `order`, (P, 20), in [:, s - 1], like `count_residues`."""
     counts = np.zeros((bits.shape[1], _MAX_RESIDUES, 2), np.int64)
     for row in range(len(bits)):
         side = 0 if row < n_first else 1

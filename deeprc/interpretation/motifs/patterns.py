@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 
-__all__ = ["ANY", "LONGEST", "Masks", "pattern_cost", "pattern_text", "trim_pattern"]
+__all__ = ["ANY", "LONGEST", "Masks", "format_pattern", "pattern_cost", "trim_pattern"]
 
 Masks = NDArray[np.uint32]
 """A pattern: bits of the residues that each position accepts, (W,) uint32."""
@@ -26,12 +26,12 @@ LONGEST = 12
 _N = len(AMINO_ACIDS)
 
 
-def pattern_text(masks: Masks) -> str:
+def format_pattern(masks: Masks) -> str:
     """Return a pattern as a regular expression: LDR[WY], `.` for any residue, [^CP] for any but C and P."""
-    return "".join(_position_text(int(mask)) for mask in masks)
+    return "".join(_format_position(int(mask)) for mask in masks)
 
 
-def _position_text(mask: int) -> str:
+def _format_position(mask: int) -> str:
     letters = "".join(letter for r, letter in enumerate(AMINO_ACIDS) if mask >> r & 1)
     if len(letters) == _N:
         return "."

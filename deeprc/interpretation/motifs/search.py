@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.enrichment import fisher_log_p
-from deeprc.interpretation.motifs.matching import erase_matches, find_freed_residues, prefix_counts, residue_counts
+from deeprc.interpretation.motifs.matching import count_prefixes, count_residues, erase_matches, find_freed_residues
 from deeprc.interpretation.motifs.matrices import Composition, Matrix, align_windows, find_windows
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, pattern_cost, trim_pattern
-from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
+from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 
 __all__ = [
     "SIGNIFICANT",
     "Candidate",
     "climb",
-    "common_residues",
     "describe_windows",
+    "find_common_residues",
     "score_pattern",
     "search_windows",
 ]
@@ -73,7 +73,7 @@ def search_windows(
     max_patterns
         Largest number of patterns.
     """
-    attended, found = attended_residues(attributions), list[Candidate]()
+    attended, found = find_attended_residues(attributions), list[Candidate]()
     while len(found) < max_patterns:
         seeds = find_seeds(samples, attended, span=span, max_seeds=_SEEDS)
         climbed = [climb(samples, seed) for seed in seeds]
@@ -111,11 +111,11 @@ def _rank_steps(samples: ComparedSequences, masks: Masks) -> list[tuple[float, M
     the best set is always of this form, as in decision trees (Breiman et al. 1984).
     """
     bits = find_freed_residues(samples.residues, samples.offsets, masks, _FLANK)
-    counts = residue_counts(bits, samples.n)  # (P, 20, 2)
+    counts = count_residues(bits, samples.n)  # (P, 20, 2)
     odds = (counts[:, :, 0] + 0.5) / (counts[:, :, 1] + 0.5)
     rare = counts[:, :, 0] < _RARE * counts[:, :, 0].sum(axis=1, keepdims=True)
     order = np.argsort(np.where(rare, odds.max() + 1 / (1 + odds), -odds), axis=1, kind="stable")  # rare ones last
-    sums = prefix_counts(bits, samples.n, order)
+    sums = count_prefixes(bits, samples.n, order)
     log_p = fisher_log_p(sums[:, :, 0].ravel(), samples.n, sums[:, :, 1].ravel(), samples.others).reshape(order.shape)
     padded = np.concatenate([np.full(_FLANK, ANY, np.uint32), masks, np.full(_FLANK, ANY, np.uint32)])
     steps = list[Candidate]()
@@ -147,7 +147,7 @@ def describe_windows(
     masks = candidate.masks
     windows = find_windows(samples, masks, attributions)
     matrix = align_windows(samples, composition, windows, _FLANK, len(masks) + _FLANK)
-    common, share = common_residues(matrix)
+    common, share = find_common_residues(matrix)
     share *= matrix.counts.sum(axis=1) / windows.weights.sum()
     inside = np.pad(np.ones(len(masks), np.bool_), _FLANK)
     required = np.where((share >= _COMMON) | inside, common, ANY).astype(np.uint32)
@@ -165,7 +165,7 @@ def describe_windows(
     return best if best.score <= min(SIGNIFICANT, _EVIDENCE * candidate.score) else candidate
 
 
-def common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
+def find_common_residues(matrix: Matrix) -> tuple[Masks, NDArray[np.float64]]:
     """Return the residues of each position that are well more frequent than expected, (W,), and their share, (W,)."""
     frequencies = matrix.counts / np.maximum(matrix.counts.sum(axis=1, keepdims=True), 1e-300)
     above = (frequencies >= _RARE) & (frequencies >= _ABOVE * matrix.expected)

@@ -17,7 +17,7 @@ from deeprc.interpretation.motifs.enrichment import fisher_log_p
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
 
-__all__ = ["ComparedSequences", "attended_residues", "find_seeds"]
+__all__ = ["ComparedSequences", "find_attended_residues", "find_seeds"]
 
 _SIZES = (3, 4)  # numbers of residues of a seed
 _FEWEST = 3  # smallest number of sequences in which a seed has the highest attributions
@@ -48,7 +48,7 @@ class ComparedSequences(NamedTuple):
         return np.asarray(fisher_log_p(n_with, self.n, others_with, self.others))
 
 
-def attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
+def find_attended_residues(attributions: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return the residues from which seeds are made, (n, L) bool: the 8 highest of each sequence, if above 0."""
     values = np.nan_to_num(attributions, nan=0.0)
     threshold = np.sort(values, axis=1)[:, -_ATTENDED:][:, :1]
@@ -63,7 +63,7 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
     samples
         Attended and background sequences.
     attended
-        Whether a seed may contain each residue of the attended sequences, (n, L), see `attended_residues`.
+        Whether a seed may contain each residue of the attended sequences, (n, L), see `find_attended_residues`.
     span
         Largest number of positions from the first to the last residue of a seed.
     max_seeds
@@ -75,7 +75,7 @@ def find_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], *, span:
     have their highest attributions on it.
     """
     on = Counter(seed for row in range(samples.n) for seed in _make_seeds(samples, attended[row], row, span))
-    patterns = [_masks(seed) for seed in sorted(seed for seed, n in on.items() if n >= _FEWEST)]
+    patterns = [_make_masks(seed) for seed in sorted(seed for seed, n in on.items() if n >= _FEWEST)]
     n_on = np.array([n for _, n in sorted(on.items()) if n >= _FEWEST])
     if not patterns:
         return []
@@ -102,7 +102,7 @@ def _make_seeds(samples: ComparedSequences, attended: NDArray[np.bool_], row: in
     }
 
 
-def _masks(seed: _Seed) -> Masks:
+def _make_masks(seed: _Seed) -> Masks:
     masks = np.full(seed[-1][0] + 1, ANY, np.uint32)
     for place, residue in seed:
         masks[place] = 1 << residue

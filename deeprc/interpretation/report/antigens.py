@@ -14,7 +14,7 @@ from deeprc.interpretation.report.pictures import render_figure
 from deeprc.interpretation.survey import Direction, Survey
 from deeprc.specificity import annotate_sequences
 
-__all__ = ["AntigenPage", "annotate_survey", "antigen_pages"]
+__all__ = ["AntigenPage", "annotate_survey", "make_antigen_pages"]
 
 _MAX_ORGANISMS = 15
 
@@ -65,7 +65,7 @@ def annotate_survey(
     return replace(survey, top=top), organisms
 
 
-def antigen_pages(
+def make_antigen_pages(
     survey: Survey, organisms: Mapping[str, pd.DataFrame], places: Mapping[str, Mapping[str, int]]
 ) -> list[AntigenPage]:
     """Return the part of the page for each direction; empty if no database was given."""
@@ -78,12 +78,12 @@ def antigen_pages(
             top = survey.top[direction.name].table
             n = int((top["specificity_match"] != "").sum())
             said = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
-            figures = [_picture(shown, direction, place)] if len(shown) else []
-            pages.append(AntigenPage(direction, place, said, figures, _table(shown, direction, index)))
+            figures = [_make_figure(shown, direction, place)] if len(shown) else []
+            pages.append(AntigenPage(direction, place, said, figures, _make_table(shown, direction, index)))
     return pages
 
 
-def _picture(organisms: pd.DataFrame, direction: Direction, place: int) -> Figure:
+def _make_figure(organisms: pd.DataFrame, direction: Direction, place: int) -> Figure:
     from deeprc.interpretation.figures.antigens import antigen_figure
 
     first = organisms.iloc[0]
@@ -98,7 +98,7 @@ def _picture(organisms: pd.DataFrame, direction: Direction, place: int) -> Figur
     return render_figure(antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
 
 
-def _table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
+def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
     if organisms.empty:
         return None
     columns = [Column("Organism", False)]

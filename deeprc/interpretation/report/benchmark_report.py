@@ -19,10 +19,10 @@ from deeprc.benchmarking.tables import (
     REFIT_LEGEND,
     VALIDATED,
     MetricEstimate,
-    chosen_settings,
-    incomplete_methods,
-    metric_estimates,
-    refit_estimates,
+    describe_incomplete_methods,
+    estimate_metrics,
+    estimate_refit,
+    summarise_chosen_settings,
     table_legend,
 )
 from deeprc.documents import MAX_YAML_BYTES, read_text
@@ -81,8 +81,8 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
     write_page(
         Path(output),
         "benchmark.html.j2",
-        title=f"Benchmark: {_title(found)}",
-        lead=_lead(found),
+        title=f"Benchmark: {_format_title(found)}",
+        lead=_format_lead(found),
         date=format_today(),
         contents=_CONTENTS,
         kind=found.scoring.kind,
@@ -90,19 +90,19 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         cautions=[replace(each, section="") for each in found.cautions if each.section != "controls"],
         legend=" ".join(table_legend(found.comparison, found.methods, found.scoring)),
         verdict=[each.text for each in found.cautions if each.section == "controls"],
-        incomplete=incomplete_methods(found.comparison, found.methods, {}),
+        incomplete=describe_incomplete_methods(found.comparison, found.methods, {}),
         chosen=[
             (each.method, ": ".join(filter(None, (each.validation, each.settings))))
-            for each in chosen_settings(found.choices, found.methods, found.scoring)
+            for each in summarise_chosen_settings(found.choices, found.methods, found.scoring)
         ],
         table=_comparison_table(found),
         costs=_cost_table(found),
         curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
         probabilities=_probability_table(found),
         reliability=pictures.reliability_picture(found.predictions, found.methods, found.scoring),
-        command=_command(found.header, str(folder)),
+        command=_format_command(found.header, str(folder)),
         header=read_text(Path(folder) / "benchmark.yaml", limit=MAX_YAML_BYTES),
-        facts=_facts(found.header),
+        facts=_list_facts(found.header),
     )
 
 
@@ -139,11 +139,11 @@ def _read(folder: Path) -> _Found:
     return _Found(header, methods, comparison, results, predictions, choices, scoring, read_cautions(folder))
 
 
-def _title(found: _Found) -> str:
+def _format_title(found: _Found) -> str:
     return f"{found.header['target']} of {Path(str(found.header.get('cohort', ''))).name or 'a cohort'}"
 
 
-def _lead(found: _Found) -> str:
+def _format_lead(found: _Found) -> str:
     header = found.header
     n, n_positive = header.get("n_repertoires", 0), header.get("n_positive")
     classes = header.get("classes") or ["positive"]
@@ -159,8 +159,8 @@ def _comparison_table(found: _Found) -> Table:
     performance = set(
         found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"]
     )
-    estimates = metric_estimates(found.results, found.comparison, performance, found.scoring)
-    refits = refit_estimates(found.choices, found.scoring)
+    estimates = estimate_metrics(found.results, found.comparison, performance, found.scoring)
+    refits = estimate_refit(found.choices, found.scoring)
     rows = []
     label = {each.name: each.label for each in found.methods}
     for _, row in found.comparison.iterrows():
@@ -271,7 +271,7 @@ def _cost_table(found: _Found) -> Table:
     return Table("times", "Time of all fits, one after another, and memory", columns, rows, sortable=True)
 
 
-def _command(header: Mapping[str, Any], folder: str) -> str:
+def _format_command(header: Mapping[str, Any], folder: str) -> str:
     words = ["deeprc", "benchmark", str(header.get("cohort", "cohort.h5")), "--target", str(header["target"])]
     words += ["--methods", ",".join(map(str, header["asked"])), "--preset", str(header["preset"])]
     left_out = header.get("left_out")
@@ -283,7 +283,7 @@ def _command(header: Mapping[str, Any], folder: str) -> str:
     return shlex.join(words)
 
 
-def _facts(header: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _list_facts(header: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Cohort", str(header.get("cohort", DASH))),
         ("Digest of its content", str(header["content"])),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.splits import NEW, SPLITS
-from deeprc.interpretation.figures.classes import class_texts
+from deeprc.interpretation.figures.classes import format_class_names
 from deeprc.nn.contributions import ATTENTION
 from deeprc.runs.assess import Assessment
 from deeprc.runs.performance import Performance
@@ -110,11 +110,11 @@ def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, task
         return
     told: list[tuple[float, str]] = []
     for i, task in enumerate(tasks):
-        shares = _attended_shares(occupied, performance, task, performance.labels[:, i])
+        shares = _compute_attended_shares(occupied, performance, task, performance.labels[:, i])
         sought = (
             shares.get(task.class_names[1], min(shares.values())) if task.kind == "binary" else min(shares.values())
         )
-        told.append((sought, _shares_text(shares)))
+        told.append((sought, _format_shares(shares)))
     least, text = min(told)
     if least > _BROAD:
         is_very = least > _VERY_BROAD
@@ -125,7 +125,7 @@ def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, task
         yield Caution("warning" if is_very else "note", text, "attention")
 
 
-def _attended_shares(
+def _compute_attended_shares(
     occupied: pd.DataFrame, performance: Performance, task: Task, labels: NDArray[np.float64]
 ) -> dict[str, float]:
     """Return the share of sequences with 90% of the attention: the median over repertoires by class, narrowest head.
@@ -133,7 +133,7 @@ def _attended_shares(
     For a number, or if no repertoire with attention has a label, all repertoires are one class, "".
     """
     share = occupied["metastable_size"] / occupied["n_sequences"]
-    class_of = dict(zip(performance.ids, class_texts(task, labels), strict=True))
+    class_of = dict(zip(performance.ids, format_class_names(task, labels), strict=True))
     names = occupied["repertoire_id"].map(class_of).fillna("")
     if task.kind == "regression" or (names == "").all():
         names = pd.Series("", index=occupied.index)
@@ -141,7 +141,7 @@ def _attended_shares(
     return {str(name): float(value) for name, value in medians.items() if name or len(medians) == 1}
 
 
-def _shares_text(shares: Mapping[str, float]) -> str:
+def _format_shares(shares: Mapping[str, float]) -> str:
     """Return a text with the median share of each class with broad attention."""
     broad = {name: share for name, share in shares.items() if share > _BROAD}
     return " and ".join(

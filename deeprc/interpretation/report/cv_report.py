@@ -149,7 +149,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         Path(output),
         "cv.html.j2",
         title=f"Cross-validation: {', '.join(names)} of {Path(found.header.cohort).name or 'a cohort'}",
-        lead=_lead(found),
+        lead=_format_lead(found),
         date=format_today(),
         contents=_CONTENTS,
         cautions=found.cautions,
@@ -160,8 +160,8 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         folds=[_folds_table(found, name, place) for place, name in enumerate(names)],
         motifs=None if found.motifs is None else _motifs_table(found.motifs),
         has_motifs=found.motifs is not None and len(found.motifs) > 0,
-        pictures=[(name, _pictures(found, name)) for name in names],
-        command=_command(found.header, str(folder)),
+        pictures=[(name, _make_figures(found, name)) for name in names],
+        command=_format_command(found.header, str(folder)),
     )
 
 
@@ -218,7 +218,7 @@ def _check_repeats(table: pd.DataFrame, name: str, metrics: _Metrics, file: Path
         raise InputError(f"{file}: {name}: expected {metrics.n_repeats} repeats as in metrics.json, found {n}")
 
 
-def _lead(found: _Found) -> str:
+def _format_lead(found: _Found) -> str:
     header = found.header
     together = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
@@ -234,12 +234,12 @@ def _describe_performance(name: str, found: _Metrics) -> str:
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
         return f"{name}: no figure, because no test fold has repertoires of several classes."
-    interval = "" if limits is None else f", 95% interval {_limits(limits).text}"
+    interval = "" if limits is None else f", 95% interval {_make_limits_cell(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
 
 
-def _limits(limits: Sequence[float] | None) -> Cell:
+def _make_limits_cell(limits: Sequence[float] | None) -> Cell:
     if limits is None:
         return make_number_cell(None)
     low, high = limits
@@ -252,7 +252,7 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
     if found.has_numbers(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
-            cells += [make_number_cell(getattr(own, measure)), _limits(getattr(own, f"{measure}_ci"))]
+            cells += [make_number_cell(getattr(own, measure)), _make_limits_cell(getattr(own, f"{measure}_ci"))]
     else:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
@@ -260,7 +260,7 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
             Column("sd over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]
-        cells += [make_number_cell(own.auc), _limits(own.auc_ci), make_number_cell(own.auc_sd)]
+        cells += [make_number_cell(own.auc), _make_limits_cell(own.auc_ci), make_number_cell(own.auc_sd)]
         cells += [make_number_cell(getattr(own, measure)) for measure in MEASURES]
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
 
@@ -284,7 +284,12 @@ def _control_tables(found: _Found) -> Iterator[Table]:
         for each in metrics.controls:
             value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
             p_value = make_number_cell(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
-            cells = [make_number_cell(value), _limits(limits), make_number_cell(each.difference, "+.3f"), p_value]
+            cells = [
+                make_number_cell(value),
+                _make_limits_cell(limits),
+                make_number_cell(each.difference, "+.3f"),
+                p_value,
+            ]
             rows.append([make_text_cell(LABELS.get(each.control, each.control)), *cells])
         if rows:
             yield Table(
@@ -320,7 +325,7 @@ def _motifs_table(found: pd.DataFrame) -> Table:
         [
             make_text_cell(row["motif"]),
             make_text_cell(row["output"]),
-            *(_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
+            *(_make_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
             make_number_cell(row["correlation"], "+.2f"),
             Cell(p_text(row["max_p_value"]), row["max_p_value"]),
             make_text_cell(" ".join(row["forms"].split()[1:])),
@@ -330,11 +335,11 @@ def _motifs_table(found: pd.DataFrame) -> Table:
     return Table("motifs-found", "Motifs that the runs started from", columns, rows, sortable=True)
 
 
-def _share_cell(n: int, n_all: int) -> Cell:
+def _make_share_cell(n: int, n_all: int) -> Cell:
     return Cell(f"{n:,} of {n_all:,}", n)
 
 
-def _pictures(found: _Found, name: str) -> list[Figure]:
+def _make_figures(found: _Found, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.reliability_figure import reliability_figure
@@ -401,7 +406,7 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
     return wide.assign(label=label)
 
 
-def _command(header: Header, folder: str) -> str:
+def _format_command(header: Header, folder: str) -> str:
     words = ["deeprc", "cv", header.cohort]
     for target in header.targets:
         words += ["--target", target]

@@ -19,7 +19,7 @@ from deeprc.evaluation.trust import p_in_words, p_text
 from deeprc.interpretation.figures.classes import index_classes
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.findings import SharedBy
-from deeprc.interpretation.report.motif_genes import CommonGene, common_genes, gene_cell, gene_sentence
+from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_swatch, make_text_cell
 from deeprc.interpretation.report.sequences import SHOWN, sequence_table
 from deeprc.interpretation.survey import Direction, Survey, TopSequences
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deeprc.interpretation.motifs.attended_motif import Source
     from deeprc.training.model import Model
 
-__all__ = ["DirectionPage", "direction_pages"]
+__all__ = ["DirectionPage", "make_direction_pages"]
 
 _MOTIFS = 10  # largest number in the table; the first of them also as logos
 _LOGOS = 6
@@ -108,7 +108,7 @@ class _Found:
     motifs: Sequence[AttendedMotif]
 
 
-def direction_pages(
+def make_direction_pages(
     predictor: Predictor,
     dataset: RepertoireDataset,
     survey: Survey,
@@ -130,13 +130,13 @@ def direction_pages(
         Whether the network has not learned from each repertoire, (B,), for the tests of motifs; None if there are no
         such repertoires.
     """
-    from deeprc.interpretation.figures import logo_top
+    from deeprc.interpretation.figures import compute_logo_top
 
     every = _explain_directions(predictor, dataset, survey, shared, held_out)
     drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
-    logo_height = logo_top(drawn) if drawn else 0.0
+    logo_height = compute_logo_top(drawn) if drawn else 0.0
     places = index_classes(predictor.model.tasks)
-    members = _members(predictor.model)
+    members = _list_members(predictor.model)
     return [
         _direction_page(
             found,
@@ -211,14 +211,14 @@ def _direction_page(
     if not len(top):
         return DirectionPage(direction, 0, None, [], None, "", [], place)
     own = [classes.get(str(name), "") for name in top["repertoire_id"]]
-    genes = [common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
+    genes = [find_common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
     residues = None if found.residues is None else direction.sign * found.residues
     logos = enumerate(motifs[:_LOGOS], start=1)
     return DirectionPage(
         direction,
         len(found.by_residues),
         sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
-        [pictures.logo(motif, i, direction.name, top=logo_height) for i, motif in logos],
+        [pictures.make_logo_figure(motif, i, direction.name, top=logo_height) for i, motif in logos],
         _motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
         _describe_first_motif(motifs[0], genes[0], direction) if motifs else "",
         pictures.kernel_pictures(found.attributions.kernels, members, direction, place) if found.attributions else [],
@@ -226,7 +226,7 @@ def _direction_page(
     )
 
 
-def _members(model: Model) -> list[tuple[str, int]]:
+def _list_members(model: Model) -> list[tuple[str, int]]:
     """Return the name of each member, "" if it is the only one, and its number of kernels."""
     sizes = [member.network.embedding.out_features for member in model.members]
     names = [member.name for member in model.members] if len(sizes) > 1 else [""]
@@ -242,13 +242,14 @@ def _heading(tasks: Sequence[Task], direction: Direction) -> str:
 def _describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
     text = (
         f"{motif.pattern}, in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that "
-        f"contribute to it ({_percent(motif.n_attended_with, motif.n_attended)}) and {motif.n_background_with:,} of "
-        f"{motif.n_background:,} others ({_percent(motif.n_background_with, motif.n_background)})."
+        f"contribute to it ({_format_percent(motif.n_attended_with, motif.n_attended)}) and "
+        f"{motif.n_background_with:,} of "
+        f"{motif.n_background:,} others ({_format_percent(motif.n_background_with, motif.n_background)})."
     )
-    return text + _verdict(motif, direction) + gene_sentence(genes, motif.n_attended_with)
+    return text + _describe_donor_test(motif, direction) + gene_sentence(genes, motif.n_attended_with)
 
 
-def _verdict(motif: AttendedMotif, direction: Direction) -> str:
+def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
     is_number = motif.carriers["class"].tolist() == ["all"]
     what = f"associated with {direction.target}" if is_number else "associated with the class"
@@ -270,11 +271,11 @@ def _verdict(motif: AttendedMotif, direction: Direction) -> str:
     )
 
 
-def _donors(n: int) -> str:
+def _format_donors(n: int) -> str:
     return f"{n:,} donor{'s' * (n != 1)}"
 
 
-def _percent(part: int, whole: int) -> str:
+def _format_percent(part: int, whole: int) -> str:
     return f"{part / max(whole, 1):.1%}"
 
 
@@ -329,7 +330,9 @@ def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[st
     for row in motif.donors.to_dict("records"):
         name, n = row["class"], int(row["n_donors"])
         mark = make_swatch(places[name]) if name in places else ""
-        note = f"mean share of a donor's sequences; in brackets the carriers, of {_donors(n)} not seen in training"
+        note = (
+            f"mean share of a donor's sequences; in brackets the carriers, of {_format_donors(n)} not seen in training"
+        )
         columns.append(Column(mark + f"{name}: rate", note=note))
     of_whom = direction.label if len(columns) > 1 else f"{direction.label} numbers"
     return [
@@ -381,7 +384,7 @@ def _format_sources(sources: Sequence[Source]) -> str:
 
 
 def _make_share_cell(part: int, whole: int) -> Cell:
-    return _make_two_part_cell(f"{part:,}", f"({_percent(part, whole)})", part / max(whole, 1))
+    return _make_two_part_cell(f"{part:,}", f"({_format_percent(part, whole)})", part / max(whole, 1))
 
 
 def _make_two_part_cell(first: str, second: str, value: float) -> Cell:

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.checks.container import repertoire_hashes
-from deeprc.checks.of_run import RunChecks, check_for_training, metadata_digest, read_checks
+from deeprc.checks.container import hash_repertoire
+from deeprc.checks.of_run import RunChecks, check_for_training, digest_metadata, read_checks
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
@@ -30,9 +30,9 @@ __all__ = [
     "Group",
     "SharedBy",
     "find_sharing_repertoires",
-    "flagged_groups",
     "group_table",
     "is_relabelled",
+    "list_flagged_groups",
     "load_or_run_checks",
     "make_check_cautions",
     "shortcut_table",
@@ -93,7 +93,7 @@ def load_or_run_checks(predictor: Predictor, dataset: RepertoireDataset, perform
     """
     if predictor.runs and not (performance.splits == NEW).any():
         kept = read_checks(predictor.runs[0].path)
-        if kept is not None and kept.metadata == metadata_digest(dataset):
+        if kept is not None and kept.metadata == digest_metadata(dataset):
             return kept
     return check_for_training(dataset, predictor.model.tasks, predictor.group_by)
 
@@ -107,10 +107,10 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
         If a run's file is damaged.
     """
     every = [read_checks(run.path) for run in predictor.runs]
-    return any(kept is not None and kept.metadata != metadata_digest(dataset) for kept in every)
+    return any(kept is not None and kept.metadata != digest_metadata(dataset) for kept in every)
 
 
-def flagged_groups(checks: RunChecks) -> list[Group]:
+def list_flagged_groups(checks: RunChecks) -> list[Group]:
     """Return all groups of repertoires that a check found, those with the same content first."""
     groups = [(each.code, members) for each in checks.findings for members in each.groups]
     groups.sort(key=lambda group: group[0] != "same-content")
@@ -222,7 +222,7 @@ def find_sharing_repertoires(
     column
         Metadata column that names the donor of a repertoire.
     """
-    hashes = {direction: _hashes(dataset, own.index) for direction, own in top.items()}
+    hashes = {direction: _hash_sequences(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _find_carriers(dataset, wanted)
     person = index_people(dataset.metadata, column)
@@ -243,8 +243,8 @@ def find_sharing_repertoires(
     }
 
 
-def _hashes(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
-    """Return the hash of each sequence with its genes, (n,), as `repertoire_hashes` computes it."""
+def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
+    """Return the hash of each sequence with its genes, (n,), as `hash_repertoire` computes it."""
     return hash_sequences(dataset.container.take(index.to_container_rows(dataset)))
 
 
@@ -253,7 +253,7 @@ def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> li
     found: list[list[int]] = [[] for _ in wanted]
 
     def look(row: int) -> NDArray[np.int64]:
-        own = repertoire_hashes(dataset[row])
+        own = hash_repertoire(dataset[row])
         place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
         return np.unique(place[wanted[place] == own])
 

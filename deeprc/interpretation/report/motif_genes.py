@@ -15,7 +15,7 @@ from deeprc.interpretation.report.page import Cell
 if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif
 
-__all__ = ["CommonGene", "common_genes", "gene_cell", "gene_sentence"]
+__all__ = ["CommonGene", "find_common_genes", "gene_cell", "gene_sentence"]
 
 _FIELDS = ("v_call", "j_call")
 _MOST, _TIMES = 0.5, 3  # share of the carriers, and ratio to all sequences, from which a gene stands out
@@ -45,7 +45,7 @@ class CommonGene:
         return self.share > _MOST and self.share >= _TIMES * self.of_all
 
 
-def common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
+def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFrame) -> list[CommonGene]:
     """Return the most common V gene and J gene, as far as known, of the attended sequences that carry a motif.
 
     Parameters

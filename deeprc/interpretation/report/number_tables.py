@@ -62,7 +62,7 @@ MEASURE_NOTES = _NOTES | _PROBABILITY_NOTES
 def metrics_table(performance: Performance, task: Task, place: int) -> Table:
     """Return the table of the metrics of a target, with a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
-        return _regression(performance, task, place)
+        return _make_regression_table(performance, task, place)
     contrasts = [each for each in performance.contrasts if each.target == task.name]
     columns = [Column("Side", False), Column("Repertoires")]
     for each in contrasts:
@@ -84,7 +84,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
     return Table(f"metrics-{place}", f"How well {task.name} is predicted{called}", columns, rows)
 
 
-def _regression(performance: Performance, task: Task, place: int) -> Table:
+def _make_regression_table(performance: Performance, task: Task, place: int) -> Table:
     columns = [
         Column("Side", False),
         Column("Repertoires"),
@@ -126,7 +126,7 @@ def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
             make_text_cell(each.column),
             *([make_text_cell(target)] if len(within) > 1 else []),
             make_number_cell(each.auc),
-            _interval(each.low, each.high),
+            _make_interval_cell(each.low, each.high),
             make_number_cell(each.n, ",d"),
             make_number_cell(each.n_strata, ",d"),
         ]
@@ -164,7 +164,7 @@ def control_table(controls: Controls, place: int) -> Table:
             [
                 make_text_cell(LABELS[str(row["method"])]),
                 make_number_cell(row[scoring.estimate]),
-                _interval(row["ci_low"], row["ci_high"]),
+                _make_interval_cell(row["ci_low"], row["ci_high"]),
                 make_number_cell(None)
                 if own
                 else make_number_cell(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
@@ -183,7 +183,7 @@ def control_table(controls: Controls, place: int) -> Table:
     return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
 
 
-def _interval(low: float, high: float) -> Cell:
+def _make_interval_cell(low: float, high: float) -> Cell:
     if low != low:  # NaN: there is no interval
         return make_number_cell(None)
     return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", float(low))

@@ -22,7 +22,7 @@ from deeprc.runs.performance import SPLIT_NAMES, Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run, describe_environment
 from deeprc.runs.run_settings import RunSettings
-from deeprc.settings import setting_text
+from deeprc.settings import format_setting
 from deeprc.tasks import Task
 
 __all__ = [
@@ -56,8 +56,8 @@ def reproduce(
             for place, member in enumerate(members, start=1)
             if (table := settings_table(member.config, place, member.name if several else ""))
         ],
-        "train_commands": [train_command(run.settings, str(_folder(run))) for run in runs],
-        "report_command": _report_command(runs, dataset, output, top) + _database_words(databases, host)
+        "train_commands": [train_command(run.settings, str(_choose_folder(run))) for run in runs],
+        "report_command": _report_command(runs, dataset, output, top) + _format_database_options(databases, host)
         if runs
         else "",
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
@@ -82,12 +82,12 @@ def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Pat
     return shlex.join(words)
 
 
-def _folder(run: Run) -> Path:
+def _choose_folder(run: Run) -> Path:
     """Return the folder in which a run is trained again; for a packed run, a folder beside its file."""
     return run.path if run.bundle is None else run.source.with_suffix("")
 
 
-def _database_words(databases: Sequence[str], host: str | None) -> str:
+def _format_database_options(databases: Sequence[str], host: str | None) -> str:
     words = [word for path in databases for word in ("--database", path)]
     if databases and host != "human":
         words += ["--host", host or "any"]
@@ -97,7 +97,7 @@ def _database_words(databases: Sequence[str], host: str | None) -> str:
 def train_command(settings: RunSettings, output: str) -> str:
     """Return the command that trains a run with these settings again, quoted for a POSIX shell."""
     words = ["deeprc", "train", settings.cohort]
-    words += [f"{name}={setting_text(value)}" for name, value in settings.config.changes().items()]
+    words += [f"{name}={format_setting(value)}" for name, value in settings.config.changes().items()]
     for target in settings.targets:
         words += ["--target", target]
     words += ["--folds", str(settings.folds), "--fold", str(settings.fold)]
@@ -126,7 +126,11 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
     """
     default = Config()
     rows = [
-        [make_text_cell(name_), make_text_cell(setting_text(own)), make_text_cell(setting_text(default.value(name_)))]
+        [
+            make_text_cell(name_),
+            make_text_cell(format_setting(own)),
+            make_text_cell(format_setting(default.value(name_))),
+        ]
         for name_, own in config.changes().items()
     ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]

@@ -29,7 +29,7 @@ __all__ = [
     "gene_pictures",
     "history_picture",
     "kernel_pictures",
-    "logo",
+    "make_logo_figure",
     "number_picture",
     "reliability_picture",
     "render_figure",
@@ -79,7 +79,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
         caption = (
             f"Calibration{contrast.named}: of the repertoires that were given a probability (to the right), how many "
             f"are {contrast.positive} (upwards; bars: 95% intervals). On the dashed line, probabilities can be taken "
-            f"at their word. {_judgement(contrast, judging)} Below: the probabilities of both classes."
+            f"at their word. {_describe_probabilities(contrast, judging)} Below: the probabilities of both classes."
         )
         classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
         drawn = calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
@@ -87,7 +87,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
     return figures
 
 
-def _judgement(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
+def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> str:
     """Return a sentence about the quality of the probabilities of the repertoires `judging`, (B,)."""
     found = judge_probabilities(contrast.label[judging].astype(np.int64), contrast.probability[judging])
     error = found["calibration_error"]
@@ -199,7 +199,7 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
     return figures
 
 
-def logo(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Figure:
+def make_logo_figure(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Figure:
     """Return the figure of a motif's logo, on an axis up to `top` bits."""
     from deeprc.interpretation.figures import logo_figure
 

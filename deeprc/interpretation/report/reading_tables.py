@@ -26,7 +26,7 @@ from deeprc.runs.variation import Variation
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["clone_tables", "is_memory_alone", "main_source", "variation_sentence", "variation_table"]
+__all__ = ["clone_tables", "find_main_source", "is_memory_alone", "variation_sentence", "variation_table"]
 
 _SHOWN = 20  # number of clones in a table; all are in the file that can be saved
 
@@ -79,7 +79,7 @@ def is_memory_alone(variation: Sequence[Variation]) -> bool:
     return bool(variation) and all(each.shares.get(CloneReading.name, 0.0) > _NEARLY_ALL for each in variation)
 
 
-def main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
+def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float]:
     """Return the name of the largest part of a contribution, and its share among parts of the same direction.
 
     Parameters
@@ -107,8 +107,8 @@ def clone_tables(model: Model) -> list[Table]:
 
 
 def _clone_table(remembered: pd.DataFrame, tasks: Sequence[Task], place: int, whose: str) -> Table:
-    directions = _direction_names(tasks)
-    positive, negative = _class_names(tasks)
+    directions = _name_directions(tasks)
+    positive, negative = _name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}
     carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
     carriers["carriers"] = "Carriers"
@@ -159,7 +159,7 @@ def _p_cell(value: float) -> Cell:
     return Cell(f"{value:.0e}" if 0 < value < 0.001 else p_text(value), value)
 
 
-def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
+def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     """Return the class, or direction of a number, that each output and its direction, up or down, stand for."""
     names: dict[tuple[str, str], str] = {}
     outputs = iter(output_names(tasks))
@@ -176,7 +176,7 @@ def _direction_names(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     return names
 
 
-def _class_names(tasks: Sequence[Task]) -> tuple[str, str]:
+def _name_classes(tasks: Sequence[Task]) -> tuple[str, str]:
     """Return the names of the repertoires of an output's class, and of the others."""
     if len(tasks) == 1 and tasks[0].kind == "binary":
         return tasks[0].positive, tasks[0].negative

@@ -22,17 +22,22 @@ from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.datasets.summary import render_summary, summarise
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
-from deeprc.interpretation.figures.classes import choose_drawn_classes, class_texts, index_classes, index_drawn_classes
+from deeprc.interpretation.figures.classes import (
+    choose_drawn_classes,
+    format_class_names,
+    index_classes,
+    index_drawn_classes,
+)
 from deeprc.interpretation.report import origin, pictures
-from deeprc.interpretation.report.antigens import AntigenPage, annotate_survey, antigen_pages
+from deeprc.interpretation.report.antigens import AntigenPage, annotate_survey, make_antigen_pages
 from deeprc.interpretation.report.cautions import collect_cautions
-from deeprc.interpretation.report.directions import DirectionPage, direction_pages
+from deeprc.interpretation.report.directions import DirectionPage, make_direction_pages
 from deeprc.interpretation.report.findings import (
     Group,
     find_sharing_repertoires,
-    flagged_groups,
     group_table,
     is_relabelled,
+    list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
     shortcut_table,
@@ -135,7 +140,7 @@ def write_report(
     found = _find(predictor, dataset, top, known, there or partial(survey, predictor.model, dataset))
     files = list(map(str, databases))
     reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
-    write_page(Path(output), "report.html.j2", **_content(found), **reproduce)
+    write_page(Path(output), "report.html.j2", **_make_content(found), **reproduce)
 
 
 @dataclass(frozen=True)
@@ -198,27 +203,27 @@ def _find(
     assessment = assess_outputs(predictor, dataset, found.outputs)
     performance = assessment.performance
     classes = {
-        task.name: dict(zip(performance.ids, class_texts(task, performance.labels[:, i]), strict=True))
+        task.name: dict(zip(performance.ids, format_class_names(task, performance.labels[:, i]), strict=True))
         for i, task in enumerate(model.tasks)
     }
     checks = load_or_run_checks(predictor, dataset, performance)
-    groups = flagged_groups(checks)
+    groups = list_flagged_groups(checks)
     shared = find_sharing_repertoires(dataset, found.top, groups, checks.subject_column)
     held_out = None if performance.held_out is None else performance.rows(performance.held_out)
     add_q_values(found, predictor, dataset, splits)
     found, organisms = annotate_survey(found, known, dataset)
-    antigens = antigen_pages(found, organisms, index_classes(model.tasks))
-    directions = direction_pages(predictor, dataset, found, classes, shared, held_out)
+    antigens = make_antigen_pages(found, organisms, index_classes(model.tasks))
+    directions = make_direction_pages(predictor, dataset, found, classes, shared, held_out)
     told = collect_cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
     told += make_check_cautions(checks, shared)
     told.sort(key=lambda each: each.level != "warning")
     return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
 
 
-def _content(found: _Findings) -> dict[str, Any]:
+def _make_content(found: _Findings) -> dict[str, Any]:
     """Return the content of the template, without the part about how to make it again."""
     performance, checks, dataset = found.performance, found.checks, found.dataset
-    witnesses = _witnesses(found.survey)
+    witnesses = _make_witness_table(found.survey)
     has_readings = bool(found.predictor.model.reading_names)
     is_there = {"witnesses": witnesses is not None, "readings": has_readings, "antigens": bool(found.antigens)}
     return {
@@ -239,9 +244,9 @@ def _content(found: _Findings) -> dict[str, Any]:
         "findings": checks.warnings,
         "groups": group_table(found.groups, dataset, performance, checks.subject_column),
         "shortcuts": shortcut_table(checks),
-        **_performance_parts(found),
-        "readings": _readings(found) if has_readings else None,
-        "attention": _attention(found.tasks, performance, found.survey),
+        **_make_performance_sections(found),
+        "readings": _make_readings_section(found) if has_readings else None,
+        "attention": _make_attention_figures(found.tasks, performance, found.survey),
         "genes": pictures.gene_pictures(found.survey.genes),
         "directions": found.directions,
         "antigens": found.antigens,
@@ -250,7 +255,7 @@ def _content(found: _Findings) -> dict[str, Any]:
     }
 
 
-def _readings(found: _Findings) -> dict[str, Any]:
+def _make_readings_section(found: _Findings) -> dict[str, Any]:
     """Return the content of the section about readings."""
     names = found.predictor.model.reading_names
     return {
@@ -261,7 +266,7 @@ def _readings(found: _Findings) -> dict[str, Any]:
     }
 
 
-def _performance_parts(found: _Findings) -> dict[str, Any]:
+def _make_performance_sections(found: _Findings) -> dict[str, Any]:
     """Return the content of the sections about performance, training and controls."""
     performance, places = found.performance, index_classes(found.tasks)
     curves = [
@@ -301,7 +306,7 @@ def _describe_auc(performance: Performance) -> str:
     return f"{first} gets a higher score than {second}"
 
 
-def _attention(tasks: Sequence[Task], performance: Performance, found: Survey) -> list[Figure]:
+def _make_attention_figures(tasks: Sequence[Task], performance: Performance, found: Survey) -> list[Figure]:
     """Return the figures of the attention by class, for each target."""
     figures = []
     for i, task in enumerate(tasks):
@@ -329,6 +334,6 @@ def _select_witness_repertoires(
     return chosen.tolist()
 
 
-def _witnesses(found: Survey) -> Table | None:
+def _make_witness_table(found: Survey) -> Table | None:
     """Return the table of how well witnesses are found; None if they are not known."""
     return witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None

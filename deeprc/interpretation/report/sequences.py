@@ -20,7 +20,7 @@ from deeprc.interpretation.report.page import (
     make_swatch,
     make_text_cell,
 )
-from deeprc.interpretation.report.reading_tables import main_source
+from deeprc.interpretation.report.reading_tables import find_main_source
 from deeprc.interpretation.survey import Direction
 from deeprc.readings.clones import CloneReading
 
@@ -141,7 +141,7 @@ def sequence_table(
     for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
         own = None if residues is None else residues[row]
         carriers = _shared_cells(shared[row], has_groups)
-        rows.append(_row(one, direction.sign, digits, own, _class_cell(label, places), list(genes), carriers))
+        rows.append(_make_row(one, direction.sign, digits, own, _class_cell(label, places), list(genes), carriers))
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{index}",
@@ -166,7 +166,7 @@ def _choose_digits(contributions: pd.Series[float]) -> int:
     return int(np.clip(2 - np.floor(np.log10(max(lowest, 1e-9))), 2, 6))
 
 
-def _row(
+def _make_row(
     one: dict[Hashable, object],
     sign: int,
     digits: int,
@@ -176,7 +176,7 @@ def _row(
     shared: Sequence[Cell],
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
-    source = main_source(one, sign) if "through_attention" in one else None
+    source = find_main_source(one, sign) if "through_attention" in one else None
     if source is not None and source[0] == CloneReading.name:
         residues = None  # a stored clone counts as a whole
     cells = [

@@ -24,7 +24,7 @@ def summarise_report(
     tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionPage]
 ) -> list[tuple[str, str]]:
     """Return the summary of a report as pairs of a term and sentences."""
-    lines = [("Question", " ".join(_question(task) for task in tasks))]
+    lines = [("Question", " ".join(_format_question(task) for task in tasks))]
     performance = assessment.performance
     n = {name: int(performance.rows(split).sum()) for split, name in SPLIT_NAMES.items()}
     sizes = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
@@ -55,7 +55,7 @@ def _explain_no_motif(page: DirectionPage) -> str:
     return f"None is more frequent among the {page.n_sequences:,} sequences that contribute most to it than elsewhere."
 
 
-def _question(task: Task) -> str:
+def _format_question(task: Task) -> str:
     if task.kind == "regression":
         return f"Do receptor sequences tell the value of “{task.column}”?"
     if task.kind == "multiclass":

@@ -37,7 +37,7 @@ class MotifConvolution(torch.autograd.Function):
         """Return the maximal pre-activations, (N, D), and keep their windows, (N, D)."""
         weight, bias = weight.detach(), bias.detach()
         maximum: Tensor
-        maximum, window = _backend(weight).forward(sequences, weight, bias, precision)
+        maximum, window = _import_backend(weight).forward(sequences, weight, bias, precision)
         ctx.max_length = sequences.max_length
         ctx.save_for_backward(weight, window, *sequences.tensors())
         return maximum
@@ -48,7 +48,7 @@ class MotifConvolution(torch.autograd.Function):
         weight, window, *tensors = ctx.saved_tensors
         sequences = SequenceBatch._make((*tensors, ctx.max_length))
         gradient = gradient.contiguous()
-        backend = _backend(weight)
+        backend = _import_backend(weight)
         scale_gradients: tuple[Tensor | None, Tensor | None] = (None, None)
         if any(ctx.needs_input_grad[1:3]):
             scale_gradients = backend.scale_gradients(sequences, weight, window, gradient)
@@ -56,7 +56,7 @@ class MotifConvolution(torch.autograd.Function):
         return None, *scale_gradients, weight_gradient, gradient.sum(0), None
 
 
-def _backend(tensor: Tensor) -> ModuleType:
+def _import_backend(tensor: Tensor) -> ModuleType:
     if tensor.device.type == "cpu":
         from deeprc.nn.motif_convolution import cpu
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from deeprc.compilation import njit
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution.tables import find_rows_in_use, kernel_gradient, position_table, window_dtype
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use, kernel_gradient, position_table
 from deeprc.nn.sequences import BatchArrays, SequenceBatch
 from deeprc.vectors import fill, load, multiply_add, prefetch, select, store
 
@@ -30,10 +30,10 @@ __all__ = [
     "TILE",
     "ConvolutionTables",
     "add_windows",
+    "allocate_gradient_buffers",
     "best_windows",
     "convolution_tables",
     "forward",
-    "gradient_buffers",
     "scale_gradients",
     "sum_buffers",
     "weight_gradient",
@@ -80,7 +80,7 @@ def forward(
     D = len(weight)
     tables = convolution_tables(sequences, weight, bias)
     maximum = weight.new_empty((sequences.n_sequences, D + -D % TILE))
-    window = torch.empty(maximum.shape, dtype=window_dtype(sequences))
+    window = torch.empty(maximum.shape, dtype=choose_window_dtype(sequences))
     _forward(sequences.convert_scales(weight).arrays(), tables, maximum.numpy(), window.numpy())
     if D % TILE:
         return maximum[:, :D].clone(memory_format=torch.contiguous_format), window[:, :D].contiguous()
@@ -106,19 +106,21 @@ def convolution_tables(sequences: SequenceBatch, weight: Tensor, bias: Tensor) -
     rows, first_row = find_rows_in_use(lengths, max_length)
     positional = position_table(padded, max_length, rows).view(-1, len(tiles), TILE).transpose(0, 1)
     padded_bias = functional.pad(bias, (0, -len(bias) % TILE))
-    return ConvolutionTables(*(_numpy(tensor) for tensor in (tiles, positional, first_row, padded_bias)))
+    return ConvolutionTables(*(_to_numpy(tensor) for tensor in (tiles, positional, first_row, padded_bias)))
 
 
 def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the gradient of the maxima, (N, D)."""
     rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
-    buffers = gradient_buffers(weight, rows)
+    buffers = allocate_gradient_buffers(weight, rows)
     arrays = sequences.convert_scales(weight).arrays()
-    _backward(arrays, _numpy(window), _numpy(gradient), first_row.numpy(), *(buffer.numpy() for buffer in buffers))
+    _backward(
+        arrays, _to_numpy(window), _to_numpy(gradient), first_row.numpy(), *(buffer.numpy() for buffer in buffers)
+    )
     return sum_buffers(*buffers, sequences.max_length, rows)
 
 
-def gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def allocate_gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return buffers of zeros for the gradients of W, (C, D, K, 21), and of these rows of P, (C, rows, D)."""
     D, _, K = weight.shape
     return weight.new_zeros((BLOCKS, D, K, N_AMINO_ACIDS + 1)), weight.new_zeros((BLOCKS, len(rows), D))
@@ -136,12 +138,12 @@ def scale_gradients(
     """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
     of_residues, of_positions = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
     positions = position_table(weight, sequences.max_length)
-    arrays = (_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
+    arrays = (_to_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
     _scale_gradients(sequences.convert_scales(weight).arrays(), *arrays)
     return of_residues, of_positions
 
 
-def _numpy(tensor: Tensor) -> _Array:
+def _to_numpy(tensor: Tensor) -> _Array:
     return tensor.detach().contiguous().numpy()
 
 

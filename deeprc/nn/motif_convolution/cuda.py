@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution.tables import kernel_gradient, position_table, window_dtype
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, kernel_gradient, position_table
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["forward", "scale_gradients", "weight_gradient"]
@@ -49,12 +49,12 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
     """Return the maximal pre-activations, (N, D), and the first window that has them, (N, D) uint8 or int32."""
     N, (D, _, K) = sequences.n_sequences, weight.shape
     maximum = weight.new_empty((N, D))
-    window = torch.empty_like(maximum, dtype=window_dtype(sequences))
+    window = torch.empty_like(maximum, dtype=choose_window_dtype(sequences))
     if N == 0:
         return maximum, window
     narrow = precision == "bfloat16"
     block_n, block_d = _choose_tile(D, 2 if narrow else weight.itemsize)
-    table, positions = _tables(weight, sequences.max_length, block_d)
+    table, positions = _make_tables(weight, sequences.max_length, block_d)
     if narrow:  # exact, because the weight is rounded already; passed as bits, because not every GPU has bfloat16
         table = table.bfloat16().view(torch.int16)
     own = sequences.convert_scales(weight).tensors()
@@ -95,7 +95,7 @@ def scale_gradients(
         return results
     block_n, block_d = _choose_tile(D, weight.itemsize)
     where = (sequences.residues, sequences.starts, sequences.lengths)
-    arrays = [t.contiguous() for t in (*where, *_tables(weight, sequences.max_length, block_d), window, gradient)]
+    arrays = [t.contiguous() for t in (*where, *_make_tables(weight, sequences.max_length, block_d), window, gradient)]
     with torch.cuda.device_of(weight):
         _scale_gradients[triton.cdiv(N, block_n),](*arrays, *results, N, D, K, block_n, block_d, **_OPTIONS)
     return results
@@ -107,7 +107,7 @@ def _choose_tile(n_kernels: int, itemsize: int) -> tuple[int, int]:
     return min(_THREADS * _BYTES // (itemsize * block_d), _MAX_SEQUENCES), block_d
 
 
-def _tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tensor]:
+def _make_tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor, Tensor]:
     """Return the residue table, (K, 21, W) with a last row of zeros, and the position table, (rows, W)."""
     padded = functional.pad(weight, (0, 0, 0, 0, 0, -len(weight) % block_d))  # (W, 23, K)
     rows = padded[:, :N_AMINO_ACIDS].permute(2, 1, 0)  # (K, 20, W)

@@ -18,7 +18,7 @@ from torch import Tensor
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["find_rows_in_use", "kernel_gradient", "position_table", "window_dtype"]
+__all__ = ["choose_window_dtype", "find_rows_in_use", "kernel_gradient", "position_table"]
 
 _SHORT = 40
 
@@ -58,7 +58,7 @@ def kernel_gradient(
     return torch.cat([residue_gradient, positional.view(D, N_POSITIONAL, K)], dim=1)
 
 
-def window_dtype(sequences: SequenceBatch) -> torch.dtype:
+def choose_window_dtype(sequences: SequenceBatch) -> torch.dtype:
     """Return the smallest type that can represent the position of every window of these sequences."""
     return torch.uint8 if sequences.max_length <= 256 else torch.int32
 

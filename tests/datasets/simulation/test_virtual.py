@@ -26,7 +26,7 @@ from deeprc.datasets.simulation import (
     write_container,
 )
 from deeprc.errors import InputError
-from deeprc.nn.batch import Collator, cache_device
+from deeprc.nn.batch import Collator, choose_cache_device
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 
 COHORT = Cohort(
@@ -181,7 +181,7 @@ def test_batches_are_the_containers(
 
 
 def test_its_sequences_are_not_copied_to_a_device(virtual: SimulatedDataset) -> None:
-    assert cache_device(virtual, "always", torch.device("cuda")) == torch.device("cpu")
+    assert choose_cache_device(virtual, "always", torch.device("cuda")) == torch.device("cpu")
 
 
 def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path: Path) -> None:

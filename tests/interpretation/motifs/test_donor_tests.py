@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_number_p_value, donor_rates
+from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
 
 
 def numbered(rates: list[float], first: int = 0) -> dict[int, float]:
@@ -17,7 +17,7 @@ def numbered(rates: list[float], first: int = 0) -> dict[int, float]:
 
 def test_rates_are_those_of_donors() -> None:
     counts, sizes, donors = np.array([1, 0, 3, 0]), np.array([100, 300, 100, 0]), np.array([7, 7, 2, 5])
-    assert donor_rates(counts, sizes, donors) == {2: 0.03, 7: 0.0025}  # one has no sequences, and no rate
+    assert compute_donor_rates(counts, sizes, donors) == {2: 0.03, 7: 0.0025}  # one has no sequences, and no rate
 
 
 def test_mann_and_whitneys_test_is_that_of_scipy() -> None:

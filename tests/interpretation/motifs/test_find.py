@@ -20,7 +20,7 @@ from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs import AttendedMotif, find_all_motifs, find_motifs, motif_table, write_meme
 from deeprc.interpretation.motifs.attended_motif import Source
-from deeprc.interpretation.motifs.kernels import best_windows
+from deeprc.interpretation.motifs.kernels import find_best_windows
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.network import DeepRC
@@ -225,7 +225,7 @@ def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
     nowhere = replace(attributions, residues=np.where(np.isnan(attributions.residues), np.nan, -1e-9), kernels=kernels)
     motifs = find_motifs(model, dataset, nowhere, background=4000)
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "kernel 4")]
-    starts = best_windows(model.inference(dataset), attributions.index, np.array([3]))[:, 0]
+    starts = find_best_windows(model.inference(dataset), attributions.index, np.array([3]))[:, 0]
     at = attributions.index.frame(dataset)["junction_aa"].str.find("LDRW").to_numpy()
     assert (starts[at >= 2] == at[at >= 2] - 2).mean() > 0.99
 

@@ -13,13 +13,13 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, encode_many
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.matching import (
     count_carriers,
+    count_prefixes,
+    count_residues,
     erase_matches,
     find_carriers,
     find_freed_residues,
-    prefix_counts,
-    residue_counts,
 )
-from deeprc.interpretation.motifs.patterns import ANY, LONGEST, pattern_cost, pattern_text, trim_pattern
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, format_pattern, pattern_cost, trim_pattern
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -32,13 +32,13 @@ def sequences() -> list[str]:
 
 @pytest.mark.parametrize("text", [*TEXTS, "LDR[WY]", ".", "A.", "C[^P]F"])
 def test_a_pattern_is_read_as_it_is_written(text: str) -> None:
-    assert pattern_text(pattern_of(text)) == text
+    assert format_pattern(pattern_of(text)) == text
 
 
 def test_masks_by_hand() -> None:
     assert pattern_of("A[CD].[^A]").tolist() == [1, 0b110, ANY, ANY - 1]
-    assert pattern_text(trim_pattern(pattern_of("..L.R."))) == "L.R"
-    assert pattern_text(trim_pattern(pattern_of("..."))) == ""
+    assert format_pattern(trim_pattern(pattern_of("..L.R."))) == "L.R"
+    assert format_pattern(trim_pattern(pattern_of("..."))) == ""
 
 
 def test_the_cost_by_hand_and_that_all_patterns_share_at_most_one() -> None:
@@ -98,10 +98,10 @@ def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> Non
 
 def test_rows_by_residue_and_by_the_first_residues_of_an_order() -> None:
     bits = np.array([[0b011], [0b100], [0b110], [0]], np.uint32)
-    counts = residue_counts(bits, 2)
+    counts = count_residues(bits, 2)
     assert counts[0, :4].tolist() == [[1, 0], [1, 1], [1, 1], [0, 0]]
     order = np.array([[1, 2, 0, *range(3, 20)]])
-    assert prefix_counts(bits, 2, order)[0, :4].tolist() == [[1, 1], [2, 1], [2, 1], [2, 1]]
+    assert count_prefixes(bits, 2, order)[0, :4].tolist() == [[1, 1], [2, 1], [2, 1], [2, 1]]
 
 
 def test_all_windows_that_match_are_erased() -> None:

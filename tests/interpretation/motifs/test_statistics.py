@@ -12,7 +12,7 @@ from scipy.stats import fisher_exact
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
-from deeprc.interpretation.motifs.background import draw_background, match_lengths, unique_rows
+from deeprc.interpretation.motifs.background import draw_background, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, odds_ratio
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
@@ -22,7 +22,7 @@ from deeprc.interpretation.motifs.matrices import (
     compute_information,
     find_windows,
 )
-from deeprc.interpretation.motifs.seeds import ComparedSequences, attended_residues, find_seeds
+from deeprc.interpretation.motifs.seeds import ComparedSequences, find_attended_residues, find_seeds
 from tests.conftest import random_sequences
 from tests.interpretation.motifs.parsing import pattern_of
 
@@ -121,7 +121,7 @@ def test_rows_of_equal_junctions_count_once() -> None:
         {"repertoire_id": ["b", "a", "a", "c"], "sequence_id": [1, 2, 1, 5], "junction_aa": ["CW", "CA", "CW", "CA"]},
         index=[9, 9, 9, 9],
     )
-    assert unique_rows(table, np.array([1.0, 2.0, -1.0, -3.0])).tolist() == [3, 2]
+    assert find_unique_rows(table, np.array([1.0, 2.0, -1.0, -3.0])).tolist() == [3, 2]
 
 
 def test_lengths_are_matched() -> None:
@@ -160,14 +160,14 @@ def test_seeds_lie_where_the_attribution_is() -> None:
     attributions = np.full((len(attended), max(map(len, attended))), -0.1)
     for row, sequence in enumerate(attended):
         attributions[row, sequence.index("KWEW") : sequence.index("KWEW") + 4] = 1.0
-    seeds = find_seeds(samples, attended_residues(attributions), span=9, max_seeds=100)
+    seeds = find_seeds(samples, find_attended_residues(attributions), span=9, max_seeds=100)
     assert {tuple(seed) for seed in seeds} == {
         tuple(pattern_of(text)) for text in ("KWEW", "KWE", "WEW", "KW.W", "K.EW")
     }
-    assert not find_seeds(samples, attended_residues(-np.abs(attributions)), span=9, max_seeds=100)
+    assert not find_seeds(samples, find_attended_residues(-np.abs(attributions)), span=9, max_seeds=100)
 
 
 def test_at_most_eight_residues_of_a_sequence_are_attended() -> None:
     values = np.array([np.arange(12.0), [np.nan] * 12, -np.ones(12), [3.0, 0.0, *[np.nan] * 10]])
-    assert attended_residues(values).sum(axis=1).tolist() == [8, 0, 0, 1]
-    assert attended_residues(values)[0, 4:].all()
+    assert find_attended_residues(values).sum(axis=1).tolist() == [8, 0, 0, 1]
+    assert find_attended_residues(values)[0, 4:].all()
