@@ -283,7 +283,8 @@ def _train_alone(
         "test_seconds": trained.test_seconds,
     }
     rows = _find_learning_rows(source, split)
-    ranking = measure_ranking(as_classifier(trained.model), source, dataset[rows], source.labels[rows, 0] == 1)
+    classifier = as_classifier(trained.model, dataset[split.train], dataset[split.validation])
+    ranking = measure_ranking(classifier, source, dataset[rows], source.labels[rows, 0] == 1)
     calibration = calibrate_model(trained.model, trainer.validation).tasks[0].calibration
     found |= _judge_log_odds(source, split, calibration.slope * trained.scores + calibration.intercept)
     return trained.scores, {**found, **ranking}
@@ -338,8 +339,8 @@ def _judge_stack(
     """Return the scores of the test fold by a stack, (B,), and measures of the stack and of each of its members.
 
     `members` has for each member its row in `Stack.member_table`, its AUC on the test fold (`test_auc`), its `scores`,
-    (B,), and, if it ranks sequences, the keys of `measure_ranking`. For DeepRC, the networks of all folds predict
-    together, and the first one ranks.
+    (B,), and, if it ranks sequences, the keys of `measure_ranking`. The networks of DeepRC, one for each fold, predict
+    and rank together.
     """
     rows = _find_learning_rows(source, split)
     X, positive = dataset[rows], source.labels[rows, 0] == 1
@@ -348,8 +349,9 @@ def _judge_stack(
     aucs = midrank_aucs(source.labels[split.test, 0].astype(np.int64), member_scores.T)
     described: dict[str, Outcome] = stack.member_table().to_dict("index")
     for (member, _), auc, own in zip(stack.shares(), aucs.tolist(), member_scores.T.tolist(), strict=True):
-        model = member.models[0]
-        ranking = measure_ranking(model, source, X, positive) if can_rank(model) else {}
+        models = member.models
+        ranker = models[0] if len(models) == 1 else list(models)
+        ranking = measure_ranking(ranker, source, X, positive) if can_rank(models[0]) else {}
         described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
     found = {
         "members": described,

@@ -34,10 +34,13 @@ _MIN_LENGTH = 50_000  # smallest length of the list, as in the AIRR-ML-25 challe
 _MAX_TRUE = 200_000  # a longer list takes too long, and every method finds such a frequent signal
 
 
-def as_classifier(model: TrainedModel) -> DeepRCClassifier:
-    """Return a fitted classifier with this model."""
+def as_classifier(model: TrainedModel, train: RepertoireDataset, validation: RepertoireDataset) -> DeepRCClassifier:
+    """Return a fitted classifier with a model, which knows from which repertoires the model has learned."""
     classifier = DeepRCClassifier()
     classifier.model_ = model
+    classifier.train_digests_, classifier.validation_digests_ = (
+        np.array([repertoire.digest() for repertoire in each], dtype=str) for each in (train, validation)
+    )
     return classifier
 
 

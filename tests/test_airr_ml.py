@@ -611,6 +611,12 @@ def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireData
     scores = [expected[row] for row in rank_sequences(stack, X, y, 10**6)[KEY].itertuples(index=False, name=None)]
     assert len(scores) == len(expected)
     assert all(a >= b - 1e-12 for a, b in pairwise(scores))
+    stack.importance_ = np.array([1.0, 0.0])
+    together = rank_sequences(list(stack.shares()[0][0].models), X, y, 10**6)
+    pd.testing.assert_frame_equal(
+        together[[*KEY, "evidence", "excess"]], rank_sequences(stack, X, y, 10**6)[[*KEY, "evidence", "excess"]]
+    )
+    assert set(together["method"]) == {""}
 
 
 def test_the_list_is_full_if_only_public_clones_count(training: tuple[RepertoireDataset, np.ndarray]) -> None:

@@ -56,6 +56,7 @@ from deeprc.evaluation.excess import (
 from deeprc.nn.contributions import ATTENTION
 from deeprc.progress import track
 from deeprc.stacking import Stack
+from deeprc.stacking.members import Member
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["can_rank", "rank_sequences"]
@@ -111,7 +112,7 @@ class _Cohort:
 
 
 def rank_sequences(
-    estimator: RepertoireClassifier,
+    estimator: RepertoireClassifier | Sequence[RepertoireClassifier],
     X: RepertoireDataset,
     y: NDArray[np.bool_],
     max_sequences: int,
@@ -121,14 +122,15 @@ def rank_sequences(
     """Return the sequences most associated with the positive label, the best first; each with its genes occurs once.
 
     A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
-    2009), each times the member's share of the stack and the sequence's excess in the list. Memory grows with
+    2009), each times the member's share of the stack and the sequence's excess in the list. Several estimators that
+    predict together, such as the networks of different folds, do the same with equal shares. Memory grows with
     `max_sequences` and with the largest repertoire, not with the cohort.
 
     Parameters
     ----------
     estimator
         Fitted to X and y: a `DeepRCClassifier`, `LogisticRegression` of 4-mers, `GappedKmerLogisticRegression`,
-        `PublicClones`, or a `Stack` with one of them.
+        `PublicClones`, or a `Stack` with one of them; or several of one kind, but no stacks.
     X, y
         Repertoires of a container, (B,), and whether each is positive, (B,).
     max_sequences
@@ -151,7 +153,9 @@ def rank_sequences(
     """
     cohort = _Cohort(X, y, max_sequences, groups)
     if isinstance(estimator, Stack):
-        found, methods = _rank_by_stack(estimator, cohort)
+        found, methods = _rank_by_members(_list_rankers(estimator), cohort)
+    elif isinstance(estimator, Sequence):
+        found, methods = _rank_by_members([(Member("", estimator), 1.0)], cohort)
     else:
         found = _rank(estimator, cohort)
         methods = np.full(len(found.best), "")
@@ -164,13 +168,18 @@ def can_rank(estimator: object) -> bool:
     return isinstance(estimator, (Stack, *_RANKERS))
 
 
-def _rank_by_stack(stack: Stack, cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
-    """Return the ranking of a stack, and for each sequence the name of the member that counts most, (n,)."""
+def _list_rankers(stack: Stack) -> list[tuple[Member, float]]:
+    """Return the members of a stack that rank sequences, with their shares."""
     rankers = [(member, max(share, 0.0)) for member, share in stack.shares() if isinstance(member.models[0], _RANKERS)]
     if not rankers:
         raise InputError(f"members: expected one that ranks sequences, found {', '.join(stack.member_names_)}")
     if not any(share for _, share in rankers):  # the members with a share rank nothing: all rankers count the same
         rankers = [(member, 1.0) for member, _ in rankers]
+    return rankers
+
+
+def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
+    """Return the ranking of several members with their shares, and the name of the one that counts most, (n,)."""
     rankings = [
         (member.name, _rank_evident(model, cohort), share / len(member.models))
         for member, share in rankers
