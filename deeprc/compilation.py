@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -27,9 +30,13 @@ _Result = TypeVar("_Result")
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
-    """numba's cache of one function; code that cannot be read is compiled again, and failed writes are ignored."""
+    """numba's cache of one function; code that cannot be read is compiled again, and failed writes are ignored.
+
+    numba itself compiles a function again if its file has changed, but not if that of a function that it calls has.
+    """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        self._cache_file._source_stamp = _hash_compiled_sources()
         try:
             loaded = super().load_overload(sig, target_context)
         except Exception as error:  # a damaged pickle may raise any exception
@@ -42,10 +49,25 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         return loaded
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        self._cache_file._source_stamp = _hash_compiled_sources()
         try:
             super().save_overload(sig, data)
         except OSError as error:  # for example, the disk is full
             logger.debug("%s: not written: %s", self.cache_path, error)
+
+
+@functools.cache
+def _hash_compiled_sources() -> str:
+    """Return a hash of all files of deeprc with compiled functions."""
+    content = hashlib.blake2b(digest_size=16)
+    for name in ("deeprc", "deeprc.datasets", "deeprc.baselines"):
+        spec = find_spec(name)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                text = path.read_bytes()
+                if b"numba" in text or b"njit" in text:
+                    content.update(text)
+    return content.hexdigest()
 
 
 @functools.cache

@@ -4,7 +4,8 @@ numba turns a loop into vector instructions only if it can prove that arrays do 
 keeps sums in memory. A vector is held in registers; its length is a constant, and LLVM adapts it to the processor.
 Python's operators work place by place, as for numpy arrays; a number beside a vector is converted to the type of its
 numbers and counts for all places. `*` and `+` are rounded one after the other, so that results are the same bits on
-every processor; `multiply_add` is rounded once if the processor can do so.
+every processor, unless the function, or one into which numba inlines it, is compiled with `fastmath`; `multiply_add`
+is rounded once if the processor can do so.
 
     total = fill(np.float32(0), 32)
     for i in range(n):
@@ -15,7 +16,7 @@ every processor; `multiply_add` is rounded once if the processor can do so.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
@@ -69,39 +70,53 @@ def _find_vector(kinds: Any) -> _Vector | None:
     return vectors[0] if same else None
 
 
-def _define_operator(of: Any, of_floats: Callable[..., Any], of_integers: Callable[..., Any], result: Any) -> None:
-    """Let an operator of Python work on two vectors, or on a vector and a number; `result` is the type of its numbers.
+def _define_operator(of: Any, generators: Mapping[type, Callable[..., Any]], *, result: Any = None) -> None:
+    """Let an operator of Python work on two vectors, or on a vector and a number.
 
-    `of_floats` and `of_integers` generate the code, from the builder and two vectors; None as `result` is the type of
-    the arguments' numbers.
+    Parameters
+    ----------
+    of
+        The operator.
+    generators
+        For a kind of numbers, the function that generates the code from the builder, the vectors and their numbers'
+        type.
+    result
+        Type of the numbers of the result; None is that of the arguments.
     """
 
     class Operator(AbstractTemplate):  # type: ignore[misc]  # numba has no types
         def generic(self, args: Any, _: Any) -> Any:
             kind = _find_vector(args)
-            return None if kind is None else signature(_Vector(result or kind.dtype, kind.length), *args)
+            if kind is None or type(kind.dtype) not in generators:
+                return None
+            return signature(_Vector(result or kind.dtype, kind.length), *args)
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         kind = _find_vector(found.args)
         assert kind is not None
-        both = (_widen(context, build, kind, *each) for each in zip(found.args, arguments, strict=True))
-        return (of_floats if isinstance(kind.dtype, types.Float) else of_integers)(build, *both)
+        left, right = (_widen(context, build, kind, *each) for each in zip(found.args, arguments, strict=True))
+        return generators[type(kind.dtype)](build, left, right, kind.dtype)
 
     infer_global(of)(Operator)
     for kinds in ((_Vector, _Vector), (_Vector, types.Number), (types.Number, _Vector)):
         lower_builtin(of, *kinds)(generate)
 
 
+def _without_type(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a generator for `_define_operator` that does not look at the numbers' type."""
+    return lambda build, left, right, _: generate(build, left, right)
+
+
 def _define_comparison(of: Any, symbol: str) -> None:
     """Let a comparison of Python give a vector of truth values; with NaN it is false."""
 
-    def of_floats(build: ir.IRBuilder, left: Any, right: Any) -> Any:
+    def of_floats(build: ir.IRBuilder, left: Any, right: Any, _: Any) -> Any:
         return build.fcmp_ordered(symbol, left, right)
 
-    def of_integers(build: ir.IRBuilder, left: Any, right: Any) -> Any:
-        return build.icmp_signed(symbol, left, right)
+    def of_integers(build: ir.IRBuilder, left: Any, right: Any, dtype: Any) -> Any:
+        return (build.icmp_signed if dtype.signed else build.icmp_unsigned)(symbol, left, right)
 
-    _define_operator(of, of_floats, of_integers, types.boolean)
+    _define_operator(of, {types.Float: of_floats, types.Integer: of_integers}, result=types.boolean)
 
 
 for _of, _floats, _integers in (
@@ -110,9 +125,10 @@ for _of, _floats, _integers in (
     (operator.sub, ir.IRBuilder.fsub, ir.IRBuilder.sub),
     (operator.mul, ir.IRBuilder.fmul, ir.IRBuilder.mul),
 ):
-    _define_operator(_of, _floats, _integers, None)
-for _of, _generate in ((operator.lshift, ir.IRBuilder.shl), (operator.and_, ir.IRBuilder.and_)):
-    _define_operator(_of, _generate, _generate, None)  # of integers and truth values
+    _define_operator(_of, {types.Float: _without_type(_floats), types.Integer: _without_type(_integers)})
+_define_operator(operator.lshift, {types.Integer: _without_type(ir.IRBuilder.shl)})
+_AND = _without_type(ir.IRBuilder.and_)
+_define_operator(operator.and_, {types.Integer: _AND, types.Boolean: _AND})
 for _of, _symbol in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">"), (operator.eq, "==")):
     _define_comparison(_of, _symbol)
 
@@ -120,7 +136,8 @@ for _of, _symbol in ((operator.lt, "<"), (operator.le, "<="), (operator.gt, ">")
 @infer_global(operator.invert)
 class _Invert(AbstractTemplate):  # type: ignore[misc]  # numba has no types
     def generic(self, args: Any, _: Any) -> Any:
-        return signature(args[0], args[0]) if isinstance(args[0], _Vector) else None
+        is_exact = isinstance(args[0], _Vector) and not isinstance(args[0].dtype, types.Float)
+        return signature(args[0], args[0]) if is_exact else None
 
 
 @lower_builtin(operator.invert, _Vector)
@@ -135,13 +152,18 @@ def _find_row(context: Any, build: ir.IRBuilder, kind: Any, array: Any, row: Any
     return build.gep(rows, [row]), kind.dtype.bitwidth // 8
 
 
+def _has_numbers(array: Any) -> bool:
+    """Return whether a type is that of an array of numbers, in the order of C as far as numba knows it."""
+    return isinstance(array, types.Array) and array.layout != "F" and isinstance(array.dtype, types.Number)
+
+
 @intrinsic(prefer_literal=True)
 def load(_: Any, array: Any, row: Any, length: Any) -> _Intrinsic:  # noqa: ARG001  # any whole number is a row
     """Return a row of an array as a vector: the array is read as rows of `length` numbers, which is a constant.
 
     The numbers of the array must lie one after another in memory. Neither this nor the index of the row is checked.
     """
-    if not isinstance(array, types.Array) or not isinstance(length, types.IntegerLiteral):
+    if not _has_numbers(array) or not isinstance(length, types.IntegerLiteral):
         return None
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
@@ -156,7 +178,13 @@ def load(_: Any, array: Any, row: Any, length: Any) -> _Intrinsic:  # noqa: ARG0
 @intrinsic
 def store(_: Any, vector: Any, array: Any, row: Any) -> _Intrinsic:  # noqa: ARG001  # any whole number is a row
     """Write a vector to a row of an array, see `load`; whole numbers lose the bits that the array has no place for."""
-    if not isinstance(array, types.Array) or not isinstance(vector, _Vector):
+    if not _has_numbers(array) or not isinstance(vector, _Vector):
+        return None
+    both = (vector.dtype, array.dtype)
+    fits = both[0] == both[1] or (
+        all(isinstance(each, types.Integer) for each in both) and both[1].bitwidth < both[0].bitwidth
+    )
+    if not fits:
         return None
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
@@ -242,6 +270,8 @@ def bits_to_float(_: Any, vector: Any) -> _Intrinsic:
 @intrinsic
 def prefetch(_: Any, array: Any, index: Any) -> _Intrinsic:  # noqa: ARG001  # any whole number is an index
     """Fetch a number of a contiguous array into the cache, so that it is there when it is needed later."""
+    if not _has_numbers(array):
+        return None
 
     def generate(context: Any, build: ir.IRBuilder, found: Any, arguments: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()

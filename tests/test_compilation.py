@@ -76,6 +76,16 @@ def test_compilation_is_announced_once(installed: Path) -> None:
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
 
 
+def test_a_change_of_another_compiled_file_is_noticed(installed: Path) -> None:
+    """A function may call others, in other files, at which numba itself does not look."""
+    hits = []
+    for change in ("", "", "# a change\n"):
+        with (installed / "deeprc" / "vectors.py").open("a") as file:
+            file.write(change)
+        hits.append(call(installed, PROGRAM, NUMBA_CACHE_DIR="cache").stdout.split()[-1])
+    assert hits == ["0", "1", "0"]
+
+
 @pytest.mark.slow
 @NO_MODES
 def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:

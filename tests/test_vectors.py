@@ -101,6 +101,12 @@ def test_whole_numbers_and_bits() -> None:
     np.testing.assert_array_equal(compute(lambda a: a, whole + 300, dtype=np.uint8), (whole + 300).astype(np.uint8))
 
 
+def test_numbers_without_a_sign_are_compared_without_one() -> None:
+    bytes_ = np.array([0, 1, 100, 127, 128, 150, 199, 200, 201, 254, 255, 2, 3, 4, 5, 6], np.uint8)
+    found = compute(lambda a: select(a < 200, a, 7), bytes_, dtype=np.uint8)
+    np.testing.assert_array_equal(found, np.where(bytes_ < 200, bytes_, 7))
+
+
 def test_rows_are_loaded_filled_and_stored_where_they_lie() -> None:
     @numba.njit
     def add_rows(rows: np.ndarray, out: np.ndarray) -> None:
@@ -123,6 +129,10 @@ def test_rows_are_loaded_filled_and_stored_where_they_lie() -> None:
         lambda a, b: select(a, a, a),  # no condition
         lambda a, b: to_float(a),  # no whole numbers
         lambda a, b: fill(1.0, int(b[0])),  # no constant
+        lambda a, b: a & a,  # no whole numbers
+        lambda a, b: ~a,
+        lambda a, b: a << 1,
+        lambda a, b: store(to_int(a), b, 0),  # other numbers than those of the array
     ],
 )
 def test_what_has_no_meaning_is_refused(function: Callable[..., Any]) -> None:

@@ -33,7 +33,7 @@ from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import describe_adjustment
+from deeprc.evaluation.adjustment import make_adjustment_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
 from deeprc.evaluation.comparison import MethodInfo
@@ -117,7 +117,7 @@ def benchmark(
         *_subject_cautions(plan, options.group_by),
         *_check_cautions(plan, options.group_by),
         *_column_cautions(plan),
-        *describe_adjustment(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits]),
+        *make_adjustment_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits]),
         *left_out_cautions(skipped),
     ]
     for caution in cautions:

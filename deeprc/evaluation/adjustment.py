@@ -29,7 +29,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
-__all__ = ["check_columns", "choose_comparable", "describe_adjustment", "to_column_names"]
+__all__ = ["check_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
 
 _MAX_VALUES = 20  # a column of numbers with more different values is no category
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -144,7 +144,7 @@ def _check_kept(
             )
 
 
-def describe_adjustment(
+def make_adjustment_cautions(
     columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
 ) -> list[Caution]:
     """Return a note that says what was adjusted for, or a warning if few repertoires are left.

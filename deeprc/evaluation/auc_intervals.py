@@ -76,7 +76,7 @@ def auc_interval(
     z = float(norm.ppf(0.5 + level / 2)) * variance_factor**0.5
 
     def distance(theta: float) -> float:
-        return float(abs(auc - theta) - z * _hanley_mcneil_variance(theta, n_positive, n_negative, weights) ** 0.5)
+        return float(abs(auc - theta) - z * _compute_variance(theta, n_positive, n_negative, weights) ** 0.5)
 
     low, high = 1e-12, 1 - 1e-12  # the variance vanishes at 0 and 1, so an observed 0 or 1 would be a root itself
     observed = min(max(auc, low), high)
@@ -85,7 +85,7 @@ def auc_interval(
     return lower, upper
 
 
-def _hanley_mcneil_variance(
+def _compute_variance(
     auc: float, n_positive: ArrayLike, n_negative: ArrayLike, weights: ArrayLike | None = None
 ) -> float:
     """Return Hanley and McNeil's variance of an AUC, or of the mean over folds.
@@ -148,7 +148,7 @@ def fold_aucs_interval(
     else:
         overlap = measure_overlap(labels, scores, donors, [0] * len(labels) if repeats is None else repeats)
         factor = overlap * measure_design_effect(labels, scores, donors)
-    if repeats is not None and (variance := _hanley_mcneil_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
+    if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
         factor += _measure_failures(aucs, repeats, variance) / variance
     return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
 

@@ -34,7 +34,7 @@ from deeprc.datasets.clones import Clones, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.readings.clones_questions import Question
 
-__all__ = ["Centres", "Chosen", "choose_centres", "count_centres", "find_centres", "sort_by_content"]
+__all__ = ["Centres", "Chosen", "choose_centres", "compute_content_order", "count_centres", "find_centres"]
 
 _LOOSE = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # levels of candidates; the first with few clones is used
 _MAX_CENTRES = 20_000  # largest number of centres of all questions together, in each selection
@@ -114,7 +114,7 @@ def find_centres(
     found = [_find_candidates(clones, question, limit) for question in questions]
     indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
     centres = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
-    centres = centres.take(sort_by_content(centres))
+    centres = centres.take(compute_content_order(centres))
     rows, first = np.unique(dataset.rows, return_index=True)
     carried, is_exact, sizes = [np.zeros(0, np.int32)], [np.zeros(0, bool)], np.zeros(len(rows), np.int64)
     for place, neighbours in enumerate(find_neighbours(centres, dataset[first])):
@@ -147,7 +147,7 @@ def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[In
     return indices[(passed > level).any(axis=1)], np.array(_LOOSE)[level]
 
 
-def sort_by_content(clones: CloneSet) -> Integers:
+def compute_content_order(clones: CloneSet) -> Integers:
     """Return the order of clones, (J,), by sequences and genes, which does not depend on their present order."""
     columns = [clones.sequences.decode(), *(calls.names().tolist() for calls in clones.sequences.genes.values())]
     keys = list(zip(*columns, strict=True))

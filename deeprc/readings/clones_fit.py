@@ -25,7 +25,7 @@ from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import Clones, count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.readings.clones import CloneReading, Memory
-from deeprc.readings.clones_centres import Centres, Chosen, count_centres, find_centres, sort_by_content
+from deeprc.readings.clones_centres import Centres, Chosen, compute_content_order, count_centres, find_centres
 from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
 from deeprc.readings.clones_questions import Question, list_questions
 from deeprc.readings.cohort import FittedReading, TrainingCohort
@@ -169,7 +169,7 @@ def _make_memory(
     parameters = fit_evidence(question.kind, counts, n_clones[question.rows], question.values)
     if len(chosen) == 0 or not parameters.any():
         return None
-    order = sort_by_content(chosen)
+    order = compute_content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
     columns = is_ball[order], _count_carriers_by_class(question, *sums)[order], tests[order]

@@ -14,7 +14,7 @@ from deeprc.checks.cautions import duplicate_cautions
 from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import describe_adjustment
+from deeprc.evaluation.adjustment import make_adjustment_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import NEW
@@ -110,7 +110,7 @@ def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Cau
     if not any(rows.any() for rows in learned):  # the cohort has no training repertoires
         return []
     sizes = [len(run.splits["train"]) for run in predictor.runs]
-    return describe_adjustment(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
+    return make_adjustment_cautions(columns, predictor.model.tasks[0].kind, [known[rows] for rows in learned], sizes)
 
 
 def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: OutputParts) -> Assessment:

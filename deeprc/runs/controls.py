@@ -31,8 +31,8 @@ __all__ = [
     "SHORT",
     "Controls",
     "compare_controls",
-    "describe_control_methods",
     "fit_control",
+    "make_control_methods",
     "make_controls",
 ]
 
@@ -208,12 +208,12 @@ def _combine_classes(performance: Performance, target: AllClasses, of_classes: S
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
     comparison = compare(
-        table, describe_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
+        table, make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
     )
     return Controls(target, comparison, [], scoring, of_classes[0].columns)
 
 
-def describe_control_methods(names: Iterable[str]) -> list[MethodInfo]:
+def make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     """Return descriptions of the network and the controls as methods of a comparison."""
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
@@ -252,9 +252,7 @@ def _fit_controls(
         else:
             answers[name] = found
     table = _make_predictions_table(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(
-        table, describe_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors
-    )
+    comparison = compare(table, make_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 

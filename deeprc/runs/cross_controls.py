@@ -20,7 +20,7 @@ from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left
 from deeprc.evaluation.splits import index_donors_by_id, index_known_people
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
 from deeprc.outputs import output_slices
-from deeprc.runs.controls import LABELS, Controls, describe_control_methods, fit_control, make_controls
+from deeprc.runs.controls import LABELS, Controls, fit_control, make_control_methods, make_controls
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
@@ -189,7 +189,7 @@ def _compare(
         )
         return Controls(contrast, pd.DataFrame(), [*reasons, none_told], scoring)
     table = pd.concat(parts, ignore_index=True)
-    methods = describe_control_methods(dict.fromkeys(table["method"]))
+    methods = make_control_methods(dict.fromkeys(table["method"]))
     comparison = compare(table, methods, n_folds=len(folds), scoring=scoring, donors=donors)
     return Controls(contrast, comparison, [*reasons], scoring, columns)
 

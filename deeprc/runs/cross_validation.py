@@ -21,7 +21,7 @@ from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import check_for_training, digest_metadata, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.evaluation.adjustment import describe_adjustment, to_column_names
+from deeprc.evaluation.adjustment import make_adjustment_cautions, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
 from deeprc.evaluation.motif_stability import count_motifs
@@ -256,7 +256,7 @@ def _find_cautions(
     if header.adjust_for:
         sides = [read_splits(folder / _RUNS / name)[0]["train"] for name in name_runs(header)]
         kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in sides]
-        cautions += describe_adjustment(header.adjust_for, tasks[0].kind, kept)
+        cautions += make_adjustment_cautions(header.adjust_for, tasks[0].kind, kept)
     if header.repeats == 1:
         text = (
             "One repeat: the intervals do not know how much other seeds and divisions into folds would change. The "
