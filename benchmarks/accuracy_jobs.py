@@ -350,7 +350,7 @@ def _judge_stack(
     described: dict[str, Outcome] = stack.member_table().to_dict("index")
     for (member, _), auc, own in zip(stack.shares(), aucs.tolist(), member_scores.T.tolist(), strict=True):
         models = member.models
-        ranker = models[0] if len(models) == 1 else list(models)
+        ranker = models if len(models) > 1 else models[0]
         ranking = measure_ranking(ranker, source, X, positive) if can_rank(models[0]) else {}
         described[member.name] |= {"test_auc": auc, "scores": own, **ranking}
     found = {

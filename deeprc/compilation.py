@@ -35,8 +35,12 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
     numba itself compiles a function again if its file has changed, but not if that of a function that it calls has.
     """
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._stamp_of_file = self._cache_file._source_stamp
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        self._cache_file._source_stamp = _hash_compiled_sources()
+        self._cache_file._source_stamp = (self._stamp_of_file, _hash_compiled_sources())  # `save_overload` comes later
         try:
             loaded = super().load_overload(sig, target_context)
         except Exception as error:  # a damaged pickle may raise any exception
@@ -49,7 +53,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         return loaded
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        self._cache_file._source_stamp = _hash_compiled_sources()
         try:
             super().save_overload(sig, data)
         except OSError as error:  # for example, the disk is full
@@ -59,14 +62,13 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 @functools.cache
 def _hash_compiled_sources() -> str:
     """Return a hash of all files of deeprc with compiled functions."""
+    specs = map(find_spec, ("deeprc", "deeprc.datasets", "deeprc.baselines"))  # in a checkout, beside each other
+    folders = [Path(folder) for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
     content = hashlib.blake2b(digest_size=16)
-    for name in ("deeprc", "deeprc.datasets", "deeprc.baselines"):
-        spec = find_spec(name)
-        for folder in (spec and spec.submodule_search_locations) or ():
-            for path in sorted(Path(folder).rglob("*.py")):
-                text = path.read_bytes()
-                if b"numba" in text or b"njit" in text:
-                    content.update(text)
+    for path in sorted({path for folder in folders for path in folder.rglob("*.py")}):
+        text = path.read_bytes()
+        if b"numba" in text or b"njit" in text:
+            content.update(text)
     return content.hexdigest()
 
 

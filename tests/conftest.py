@@ -8,7 +8,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tests' networks are too sma
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # the processes that share the tests must not spin
 
 import gc
-import hashlib
 import importlib
 import logging
 import sys
@@ -41,16 +40,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def pytest_configure() -> None:
-    """Compile anew for each state of the sources: by itself, numba looks at a caller's file, not at its callees'.
-
-    No line says so in the messages that the tests read.
-    """
+    """Keep compiled code apart from the user's; no line about compiling is in the messages that tests read."""
     logging.getLogger("deeprc.compilation").setLevel(logging.WARNING)
-    root = Path(__file__).parent.parent
-    sources = sorted(path for name in ("deeprc", "datasets", "baselines") for path in (root / name).rglob("*.py"))
-    compiled = [text for text in (source.read_bytes() for source in sources) if b"numba" in text or b"njit" in text]
-    state = hashlib.sha256(b"".join(compiled)).hexdigest()[:16]
-    folder = str(Path(tempfile.gettempdir()) / f"deeprc-numba-{state}")
+    folder = str(Path(tempfile.gettempdir()) / "deeprc-numba-tests")
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
 
 

@@ -86,6 +86,15 @@ def test_a_change_of_another_compiled_file_is_noticed(installed: Path) -> None:
     assert hits == ["0", "1", "0"]
 
 
+def test_a_change_of_a_file_outside_deeprc_is_noticed(installed: Path) -> None:
+    answers = []
+    for number in (1, 2):
+        own = f"from deeprc.compilation import njit\n@njit()\ndef answer() -> int:\n    return {number}\n"
+        (installed.parent / "own.py").write_text(own)
+        answers.append(call(installed, "from own import answer; print(answer())", NUMBA_CACHE_DIR="cache").stdout)
+    assert answers == ["1\n", "2\n"]
+
+
 @pytest.mark.slow
 @NO_MODES
 def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:
