@@ -18,7 +18,7 @@ def test_the_table_has_the_saved_figures() -> None:
     page = (DOCS / "stacking.md").read_text(encoding="utf-8")
     for cohort, rows in saved.groupby("cohort", sort=False):
         others = rows.drop(["stack", "deeprc"])
-        cells = [str(cohort), f"{rows['repertoires'].iloc[0]:,}"]
+        cells = [str(cohort), *(f"{rows[name].iloc[0]:,}" for name in ("repertoires", "test_repertoires"))]
         for measure in ("auc", "precision_at_true"):
             known = others[measure].dropna()
             best = (known.max(), str(known.idxmax())) if len(known) else (float("nan"), "")
