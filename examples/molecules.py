@@ -34,7 +34,7 @@ FILES = {"bace": "bace.csv.gz", "bbbp": "BBBP.csv.gz", "hiv": "HIV.csv.gz", "sid
 LABELS = {"bace": ["Class"], "bbbp": ["p_np"], "hiv": ["HIV_active"]}  # of SIDER all columns but the molecule
 PAPER = {"bace": "0.902 ± 0.023", "bbbp": "0.910 ± 0.026", "hiv": "0.815 ± 0.023", "sider": "0.672 ± 0.019"}
 KEY_DIM, BATCH, STORED, CHECKPOINTS = 64, 256, 4096, (25, 50, 100)  # updates: at most STORED molecules are stored
-SVM_MOLECULES = 6000  # at most, those of the smaller class first: the kernel must fit into memory
+MANY = 6000  # molecules, at most, of an SVM (the smaller class first, all must fit into memory) and of a tree (anew)
 
 
 def compute_features(smiles: list[str]) -> dict[str, Array]:
@@ -118,10 +118,9 @@ def predict(layer: HopfieldLayer, states: torch.Tensor) -> Array:
 
 def svm(x: Array, y: Array, new: Array, _: int) -> Iterator[tuple[str, Array]]:
     """Yield candidates of support vector machines with a Gaussian kernel."""
-    few = np.argsort(y[:, 0] != (y[:, 0].mean() < 0.5), kind="stable")[:SVM_MOLECULES]
+    few = np.argsort(y[:, 0] != (y[:, 0].mean() < 0.5), kind="stable")[:MANY]
     known, y = x[few], y[few]
-    squares = np.square(known).sum(1)
-    near, far = (squares + np.square(own).sum(1)[:, None] - 2 * own @ known.T for own in (known, new))
+    near, far = (np.square(known).sum(1) + np.square(a).sum(1)[:, None] - 2 * a @ known.T for a in (known, new))
     for gamma, C in product((0.25, 1.0), (1, 10, 100)):
         kernel, others = np.exp(-gamma * near), np.exp(-gamma * far)
         scores = [SVC(kernel="precomputed", C=C).fit(kernel, labels).decision_function(others) for labels in y.T]
@@ -131,7 +130,8 @@ def svm(x: Array, y: Array, new: Array, _: int) -> Iterator[tuple[str, Array]]:
 def forest(x: Array, y: Array, new: Array, seed: int) -> Iterator[tuple[str, Array]]:
     """Yield candidates of random forests, which learn all tasks together."""
     for leaf, share in product((1, 3), ("sqrt", 0.05)):
-        model = RandomForestClassifier(200, min_samples_leaf=leaf, max_features=share, random_state=seed)
+        drawn: dict[str, Any] = {"max_features": share, "max_samples": min(len(x), MANY), "random_state": seed}
+        model = RandomForestClassifier(200, min_samples_leaf=leaf, **drawn)
         shares = np.reshape(model.fit(x, y.squeeze()).predict_proba(new), (-1, len(new), 2))  # (T, N, 2)
         yield f"leaf {leaf}, features {share}", shares[:, :, 1].T
 

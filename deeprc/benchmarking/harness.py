@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,13 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
+from deeprc.benchmarking.execution import Execution, Progress
+from deeprc.benchmarking.jobs import make_job_key
 from deeprc.benchmarking.methods import Method, choose_methods, names_code, split_names
 from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
-from deeprc.benchmarking.search import apply_setting, remove_path_parameter
+from deeprc.benchmarking.result import BenchmarkResult
+from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
 from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import check_for_training
@@ -36,21 +35,15 @@ from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import make_adjustment_cautions
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
-from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import parse_left_out_column
-from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors_by_id, index_people
-from deeprc.evaluation.strata import find_strata_columns
 from deeprc.files import write_text
-from deeprc.jobs import HERE, check_scheduler
+from deeprc.jobs import check_scheduler
 from deeprc.tasks import Task, describe_classes
 from deeprc.versions import package_version
 
-__all__ = ["Progress", "benchmark"]
-
-Progress = Callable[[int, int, float | None], None]
-"""Function of the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
+__all__ = ["benchmark"]
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +120,7 @@ def benchmark(
     if task.kind == "binary":
         logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
-    result = _Run(plan, store, options, progress).result(
+    result = Execution(plan, store, options, progress).collect_result(
         title, cautions, index_donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)
     )
     if folder is not None:
@@ -246,169 +239,3 @@ def _make_header(plan: NestedPlan, task: Task) -> dict[str, Any]:
 
 def _describe_positive_class(plan: NestedPlan, task: Task) -> dict[str, Any]:
     return {"positive_class": task.positive, "n_positive": int((plan.labels == 1).sum())}
-
-
-class _Run:
-    """The execution of a benchmark: it runs the jobs that have no outcome yet, and collects all outcomes."""
-
-    def __init__(
-        self, plan: NestedPlan, store: ResultStore, options: BenchmarkOptions, progress: Progress | None
-    ) -> None:
-        self.plan, self.store, self.progress = plan, store, progress
-        self.scoring = choose_scoring(plan.task.kind, plan.task.classes)
-        self.workers = options.workers
-        self.started, self.ended = time.monotonic(), 0
-        self.done: dict[str, tuple[Job, Outcome]] = {}
-        self.failures: dict[str, str] = {}
-        searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
-        self.searches = searches
-        self.n_total = sum(map(len, searches.values())) + len(searches)
-
-    def result(self, title: str, cautions: Sequence[Caution], donors: Mapping[str, int] | None) -> BenchmarkResult:
-        self._run([job for jobs in _interleave_jobs(self.searches.values()) for job in jobs])
-        finals = {place: self._find_final_job(*place) for place in self.searches}
-        unseen = {name for name, _ in self.searches} - {job.method for job, _ in self.done.values()}
-        jobs = [job for job in finals.values() if job is not None]
-        self._run(sorted(jobs, key=lambda job: job.method not in unseen))  # so that the time left is known early
-        return BenchmarkResult(
-            methods=[MethodInfo(m.name, m.label, m.kind) for m in self.plan.methods],
-            predictions=self._make_predictions_table(finals),
-            choices=self._make_choices_table(finals),
-            costs=self._make_costs_table(),
-            members=self._make_members_table(finals),
-            failures=self.failures,
-            n_folds=self.plan.n_folds,
-            title=title,
-            scoring=self.scoring,
-            known=cautions,
-            donors=donors,
-            shortcuts=self._collect_shortcut_columns(cautions),
-        )
-
-    def _collect_shortcut_columns(self, cautions: Sequence[Caution]) -> dict[str, dict[str, Any]]:
-        """Return the columns in warnings, with the value of each repertoire by its id."""
-        metadata, ids = self.plan.dataset.metadata, [str(name) for name in self.plan.dataset.repertoire_ids]
-        names = [str(each.details["column"]) for each in cautions if each.name == "label-from-column"]
-        categories = find_strata_columns(metadata, self.plan.task)
-        return {name: dict(zip(ids, metadata[name], strict=True)) for name in names if name in categories}
-
-    def _run(self, jobs: Sequence[Job]) -> None:
-        waiting: dict[str, Job] = {}
-        for job in jobs:
-            known = self.store.get(job)
-            if known is None or not self._is_of_cohort(job, known):
-                waiting[job.key] = job
-            else:
-                self.done[job.key] = (job, known)
-        self._prepare(list(waiting.values()))
-        self._tell(waiting)
-        failed = set(self.failures)
-        # closed at once if anything goes wrong here, so that no worker continues
-        with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
-            for job, outcome in ended:
-                self.store.put(job, outcome)
-                self.done[job.key] = (job, outcome)
-                del waiting[job.key]
-                if "error" in outcome and job.method not in failed:
-                    failed.add(job.method)
-                    logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
-                self._tell(waiting)
-        for job in jobs:  # in the order of the jobs, not in that in which they ended
-            if "error" in self.done[job.key][1]:
-                self.failures.setdefault(job.method, f"fold {job.fold}: {self.done[job.key][1]['error']}")
-
-    def _is_of_cohort(self, job: Job, outcome: Outcome) -> bool:
-        """Return whether stored predictions are for the repertoires of the cohort."""
-        ids = self.plan.dataset.repertoire_ids[job.split.test]
-        return job.kind == "search" or outcome["test"]["repertoire_id"] == [str(each) for each in ids]
-
-    def _prepare(self, jobs: Sequence[Job]) -> None:
-        """Compute the shared cache with all cores, before several processes need it."""
-        if self.workers == HERE:
-            return
-        seen = set()
-        for job in jobs:
-            rest = remove_path_parameter(job.estimator, job.settings[0])
-            key = make_job_key(job.method, rest)
-            if key not in seen and hasattr(job.estimator, "prepare"):
-                seen.add(key)
-                try:
-                    apply_setting(job.estimator, rest).prepare(self.plan.dataset)
-                except Exception as error:  # the job will raise and report it again
-                    logger.debug("%s: cannot be prepared: %s", job.method, error)
-
-    def _tell(self, waiting: Mapping[str, Job]) -> None:
-        if self.progress is not None:
-            left = estimate_seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
-            if self.workers.scheduler is not None:  # unknown workers: the speed so far
-                self.ended += 1
-                left = (time.monotonic() - self.started) / self.ended * len(waiting)
-            self.progress(len(self.done), self.n_total, left)
-
-    def _find_final_job(self, name: str, fold: int) -> Job | None:
-        """Return the job that tests the best setting, the first of equally good ones; None if a search job failed."""
-        method = next(each for each in self.plan.methods if each.name == name)
-        jobs = self.searches[name, fold]
-        if not jobs:
-            return self.plan.make_final_job(method, fold, (self.plan.settings(method, fold) or [{}])[0])
-        outcomes = [self.done[job.key][1] for job in jobs]
-        if any("error" in outcome for outcome in outcomes):
-            return None
-        name = self.scoring.measure
-        measured = {make_job_key(each["setting"]): each[name] for outcome in outcomes for each in outcome["validation"]}
-        settings = self.plan.settings(method, fold)
-        best = max(settings, key=lambda setting: measured[make_job_key(setting)])
-        return self.plan.make_final_job(method, fold, best)
-
-    def _iterate_outcomes(self, finals: Mapping[tuple[str, int], Job | None]) -> Iterable[tuple[Job, Outcome]]:
-        for job in finals.values():
-            if job is not None and "error" not in self.done[job.key][1]:
-                yield job, self.done[job.key][1]
-
-    def _make_predictions_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        parts = [
-            pd.DataFrame({"method": job.method, "fold": job.fold, **outcome["test"]})
-            for job, outcome in self._iterate_outcomes(finals)
-        ]
-        columns = list(self.scoring.columns)
-        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
-
-    def _make_choices_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        names = [f"{what}_{self.scoring.measure}" for what in ("validation", "refit")]
-        rows = [
-            (job.method, job.fold, *(outcome[name] for name in names), json.dumps(outcome["setting"]))
-            for job, outcome in self._iterate_outcomes(finals)
-        ]
-        return pd.DataFrame(rows, columns=["method", "fold", *names, "settings"]).astype({names[1]: np.float64})
-
-    def _make_members_table(self, finals: Mapping[tuple[str, int], Job | None]) -> pd.DataFrame:
-        parts = [
-            pd.DataFrame(
-                {
-                    "method": job.method,
-                    "fold": job.fold,
-                    **{name: each[name] for name in ("member", "auc", "weight", "share", "intercept")},
-                    "repertoire_id": outcome["test"]["repertoire_id"],
-                    "contribution": each["contributions"],
-                }
-            )
-            for job, outcome in self._iterate_outcomes(finals)
-            for each in outcome["members"]
-        ]
-        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=MEMBER_COLUMNS)
-
-    def _make_costs_table(self) -> pd.DataFrame:
-        names = ["seconds", "cpu_seconds", "peak_memory_mb"]
-        rows = [
-            (job.method, job.fold, job.kind, *(outcome[name] for name in names))
-            for job, outcome in self.done.values()
-            if "error" not in outcome
-        ]
-        return pd.DataFrame(rows, columns=["method", "fold", "task", *names])
-
-
-def _interleave_jobs(groups: Iterable[Sequence[Job]]) -> list[list[Job]]:
-    """Return the first jobs of all groups, then their second jobs, and so on: the time left is known early."""
-    every = [list(group) for group in groups]
-    longest = max(map(len, every), default=0)
-    return [[group[place] for group in every if place < len(group)] for place in range(longest)]

@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.nested import assign_labelled_folds, digest_cohort

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.methods import Method, choose_methods
 from deeprc.benchmarking.nested import NestedPlan, assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.benchmarking.harness import Progress
+from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested import NestedPlan

@@ -19,8 +19,8 @@ __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 
 Floats = NDArray[np.float64]
 
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Strengths of the penalty that are tried: the factor of half the sum of the squared weights."""
+STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Strengths of the penalty that are tried: factors of half the sum of the squared distances from expected weights."""
 
 _MAX_P_VALUE = 0.05  # largest p-value of a member's AUC; with a larger one it cannot be told from guessing
 _MAX_DEVIATION = 4.0  # largest standardised score that counts, in standard deviations from the mean
@@ -89,11 +89,15 @@ class Fitted:
     log_odds: Floats
 
 
-def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArray[np.int64]) -> Fitted:
+def fit_combination(
+    scores: Floats, positive: NDArray[np.bool_], fold_of: NDArray[np.int64], slopes: Floats | None = None
+) -> Fitted:
     """Return the weights with which cross-fitted scores of members predict the labels.
 
-    The model is a logistic regression on the standardised scores, with weights that are not negative and an l2 penalty,
-    whose strength is chosen by cross-validation on the same folds. Members whose AUC cannot be told from 0.5 (one-sided
+    The model is a logistic regression on the standardised scores, with weights that are not negative and an l2 penalty
+    on their distance from the expected weights. The strength of the penalty is chosen by cross-validation on the same
+    folds. The stronger it is, the nearer are the log-odds to the sum of the scores multiplied by their `slopes`.
+    Members whose AUC cannot be told from 0.5 (one-sided
     Mann-Whitney test, p > 0.05) get the weight 0, unless this holds for all: then only the one with the highest AUC
     takes part. Scores count up to 4 standard deviations from the mean.
 
@@ -105,32 +109,37 @@ def fit_combination(scores: Floats, positive: NDArray[np.bool_], fold_of: NDArra
         Whether each repertoire is positive, (B,).
     fold_of
         Index of the fold of each repertoire, (B,).
+    slopes
+        Expected change of the log-odds per unit of each member's score, (M,): 1 for scores that are log-odds, 0 where
+        nothing is expected. By default 0 for all.
     """
+    slopes = np.zeros(scores.shape[1]) if slopes is None else slopes
     held_out = np.zeros((len(STRENGTHS), len(positive)))
     for fold in range(1 + int(fold_of.max())):
         outside = fold_of == fold
         for row, strength in enumerate(STRENGTHS):
-            held_out[row, outside] = _solve(scores[~outside], positive[~outside], strength).log_odds(scores[outside])
+            found = _solve(scores[~outside], positive[~outside], slopes, strength)
+            held_out[row, outside] = found.log_odds(scores[outside])
     entropies = (np.logaddexp(0, held_out) - positive * held_out).mean(axis=1)
     best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # the strongest penalty, if several are equal
-    return Fitted(_solve(scores, positive, STRENGTHS[best]), STRENGTHS[best], held_out[best])
+    return Fitted(_solve(scores, positive, slopes, STRENGTHS[best]), STRENGTHS[best], held_out[best])
 
 
-def _solve(scores: Floats, positive: NDArray[np.bool_], strength: float) -> Combination:
+def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float) -> Combination:
     centres, scales = (each[:, 0] for each in measure_units(scores.T))
     features = _standardise(scores, centres, scales)
     informative = np.flatnonzero(_is_informative(features, positive))
     features = features[:, informative]
+    expected = (slopes * np.where(np.isinf(scales), 0.0, scales))[informative]
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
-        weights, log_odds = parameters[1:], parameters[0] + features @ parameters[1:]
+        apart, log_odds = parameters[1:] - expected, parameters[0] + features @ parameters[1:]
         residual = expit(log_odds) - positive
-        value = float(np.sum(np.logaddexp(0, log_odds) - positive * log_odds) + strength / 2 * weights @ weights)
-        return value, np.concatenate([[residual.sum()], features.T @ residual + strength * weights])
+        value = float(np.sum(np.logaddexp(0, log_odds) - positive * log_odds) + strength / 2 * apart @ apart)
+        return value, np.concatenate([[residual.sum()], features.T @ residual + strength * apart])
 
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    start = np.zeros(1 + len(informative))
-    start[0] = np.log((n_positive + 1) / (n_negative + 1))
+    start = np.concatenate([[np.log((n_positive + 1) / (n_negative + 1))], expected])
     bounds = [(None, None), *[(0, None)] * len(informative)]
     found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
     weights = np.zeros(scores.shape[1])

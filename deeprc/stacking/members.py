@@ -70,6 +70,11 @@ class Member:
     centre: float = 0.0
     scale: float = 1.0
 
+    @property
+    def scores_are_log_odds(self) -> bool:
+        """Whether the scores are calibrated log-odds; those of the other members have no unit."""
+        return all(isinstance(model, DeepRCClassifier) for model in self.models)
+
     def scores(self, X: RepertoireDataset) -> Floats:
         """Return the score of each repertoire, (B,)."""
         scores = np.mean([score_with(model, X) for model in self.models], axis=0)

@@ -50,6 +50,50 @@ def test_weights_are_those_of_scikit_learn(positive: NDArray[np.bool_]) -> None:
     np.testing.assert_allclose(found.combination.intercept, expected.intercept_[0], atol=1e-4)
 
 
+def test_weights_are_pulled_towards_the_expected_ones(
+    positive: NDArray[np.bool_], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the minimum, the gradient of the cross-entropy is that of the penalty: X'(y - p) = strength (w - expected)."""
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 1.5, 2)], axis=1)
+    slopes = np.array([0.7, 0.0])
+    monkeypatch.setattr(combination, "STRENGTHS", (30.0,))
+    found = fit_combination(scores, positive, FOLDS, slopes).combination
+    features = (scores - scores.mean(axis=0)) / scores.std(axis=0)
+    expected = slopes * scores.std(axis=0)
+    log_odds = found.log_odds(scores)
+    pull = features.T @ (positive - expit(log_odds))
+    np.testing.assert_allclose(pull, 30.0 * (found.weights - expected), atol=0.02)
+    assert (positive - expit(log_odds)).sum() == pytest.approx(0, abs=0.02)
+
+
+def test_a_strong_penalty_leaves_log_odds_as_they_are(
+    positive: NDArray[np.bool_], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combination, "STRENGTHS", (1e9,))
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 1.5, 2)], axis=1)
+    found = fit_combination(scores, positive, FOLDS, np.array([1.0, 0.0])).combination
+    differences = np.diff(found.log_odds(scores)) - np.diff(scores[:, 0])
+    np.testing.assert_allclose(differences, 0.0, atol=1e-4)
+
+
+def test_other_members_that_only_repeat_the_first_leave_it_alone() -> None:
+    """With few repertoires: a log-odds that is right, and six noisy copies of it, which chance may favour."""
+    gains = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        truth = rng.normal(scale=1.5, size=2_100)
+        positive = rng.random(2_100) < expit(truth)
+        scores = np.column_stack([truth, *(truth + rng.normal(scale=3, size=2_100) for _ in range(6))])
+        few, new = slice(0, 100), slice(100, None)
+        aucs = []
+        for slopes in (np.eye(7)[0], np.zeros(7)):
+            found = fit_combination(scores[few], positive[few], np.arange(100) % 5, slopes).combination
+            aucs.append(roc_auc_score(positive[new], found.log_odds(scores[new])))
+        gains.append(aucs[0] - aucs[1])
+        assert aucs[0] > roc_auc_score(positive[new], truth[new]) - 0.03
+    assert np.mean(gains) > 0.005
+
+
 def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bool_]) -> None:
     good, wrong, constant = noisy(positive, 1.5, 1), noisy(positive, -1.0, 2), np.ones(N)
     found = fit_combination(np.stack([wrong, good, constant], axis=1), positive, FOLDS).combination
