@@ -25,7 +25,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
-from deeprc.files import FileStamp, check_regular_file, temporary_folder, write_text
+from deeprc.files import FileStamp, check_regular_file, write_text
+from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import open_step, track
 from deeprc.versions import package_version
 

@@ -31,7 +31,8 @@ from deeprc.datasets.container_file import (
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
-from deeprc.files import replace_file, temporary_folder
+from deeprc.files import replace_file
+from deeprc.hidden_folders import temporary_folder
 from deeprc.versions import package_version
 
 __all__ = ["ContainerWriter"]

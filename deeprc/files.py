@@ -12,17 +12,16 @@ import errno
 import gzip
 import os
 import re
-import shutil
 import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from deeprc.errors import InputError, WriteError
-from deeprc.locks import is_same_file, take_lock
+from deeprc.hidden_folders import make_hidden_prefix, temporary_folder
 
 __all__ = [
     "WRITE_ERROR_CODES",
@@ -35,15 +34,10 @@ __all__ = [
     "name_write_errors",
     "read_limited",
     "replace_file",
-    "temporary_folder",
     "write_atomically",
     "write_safetensors",
     "write_text",
 ]
-
-_SUFFIX, _LOCK = ".tmp", ".lock"
-_MAX_PREFIX = 60
-"""Number of letters of a file's name that the name of its hidden folder repeats; names have at most 255 bytes."""
 
 _MAX_LINKS = 40
 _OTHER_FILES = 256
@@ -207,57 +201,6 @@ def write_atomically(path: Path, *, durable: bool = True) -> Iterator[Path]:
         replace_file(folder / place.name, place, durable=durable)
 
 
-@contextmanager
-def temporary_folder(place: Path) -> Iterator[Path]:
-    """Yield a new hidden folder beside `place` for unfinished files; delete it when the block ends.
-
-    It also deletes the hidden folders of processes that were killed while they wrote to `place`. A process that still
-    runs holds a lock on a file in its folder, so its folder stays.
-
-    Raises
-    ------
-    OSError
-        If no folder can be created there.
-    """
-    prefix = _hidden_prefix(place)
-    _delete_leftovers(place.parent, prefix)
-    folder, lock = _make_locked(place.parent, prefix)
-    try:
-        yield folder
-    finally:
-        lock.close()  # first, because Windows cannot delete open files
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make_locked(parent: Path, prefix: str) -> tuple[Path, IO[bytes]]:
-    """Create a hidden folder with a lock file; return both."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SUFFIX, dir=parent))
-        try:
-            lock = (folder / _LOCK).open("wb")
-        except FileNotFoundError:  # another process has deleted the folder, because it was still empty
-            continue
-        except OSError:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        if take_lock(lock) is not False and is_same_file(lock, folder / _LOCK):
-            return folder, lock
-        lock.close()
-
-
-def _delete_leftovers(parent: Path, prefix: str) -> None:
-    """Delete the hidden folders whose processes have ended."""
-    pattern = re.compile(re.escape(prefix) + "[a-z0-9_]{8}" + re.escape(_SUFFIX))  # random names of `tempfile`
-    for folder in [parent / name for name in os.listdir(parent) if pattern.fullmatch(name)]:
-        with contextlib.suppress(OSError):  # another process deletes it, or it belongs to another user
-            if not os.listdir(folder):
-                folder.rmdir()
-                continue
-            with (folder / _LOCK).open("r+b") as lock:
-                if take_lock(lock):
-                    shutil.rmtree(folder, ignore_errors=True)
-
-
 def replace_file(aside: Path, path: Path, *, durable: bool = True) -> None:
     """Rename the complete file `aside` to `path`, and replace an existing file.
 
@@ -317,12 +260,7 @@ def _is_near(file: Path, path: Path) -> bool:
     """Tell whether a file is `path`, in it, a folder above it, or in a hidden folder beside it."""
     place = Path(os.path.realpath(path))
     in_line = file.is_relative_to(place) or place.is_relative_to(file)
-    return in_line or any(part.startswith(_hidden_prefix(place)) for part in file.parts)
-
-
-def _hidden_prefix(place: Path) -> str:
-    """Return the prefix of the names of the hidden folders beside a path."""
-    return f".{place.name[:_MAX_PREFIX]}."
+    return in_line or any(part.startswith(make_hidden_prefix(place)) for part in file.parts)
 
 
 def _describe_os_error(error: OSError) -> str:

@@ -267,6 +267,7 @@ DOORS = {
     "deeprc/benchmarking/jobs.py": "Linux's own /proc",
     "deeprc/benchmarking/methods.py": "the package's own presets",
     "deeprc/files.py": "the doors",
+    "deeprc/hidden_folders.py": "a lock",
     "deeprc/interpretation/attention_files.py": "writes",
     "deeprc/nn/transformer.py": "after `check_regular_file`",
     "deeprc/interpretation/report/page.py": "as drawing.py, and the package's own templates",

@@ -20,7 +20,8 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.signal import Implants
 from deeprc.errors import InputError
-from deeprc.files import check_new_folder, name_write_errors, temporary_folder
+from deeprc.files import check_new_folder, name_write_errors
+from deeprc.hidden_folders import temporary_folder
 from deeprc.progress import track
 
 __all__ = ["check_airr_folder", "write_airr", "write_container"]

@@ -30,7 +30,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import index_split_parts, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_people, make_split
-from deeprc.files import check_new_folder, name_write_errors, temporary_folder, write_text
+from deeprc.files import check_new_folder, name_write_errors, write_text
+from deeprc.hidden_folders import temporary_folder
 from deeprc.locks import is_same_file, take_lock
 from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_names, output_slices
