@@ -26,10 +26,9 @@ units of a gene's embedding, S = D + 2 G dimensions of the representation, T out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -41,6 +40,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.composition_residues import attribute_composition
+from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.batch import RepertoireBatch
@@ -351,7 +351,7 @@ class _Explained:
             values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
             change = self._explain_sequences(values, *fixed) - self._explain_sequences(baseline_values, *fixed)
 
-        gradient = _average_gradient(
+        gradient = average_gradient(
             lambda windows, lengths, *fixed: self._explain_sequences(encoder.encode(windows, lengths), *fixed),
             baseline_windows.detach(),
             windows.detach(),
@@ -360,7 +360,7 @@ class _Explained:
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
-        mean = _average_gradient(
+        mean = average_gradient(
             self._explain_sequences, baseline_values, values, fixed, steps=self.question.steps
         )  # (n, D)
         kernels = mean * (values - baseline_values)
@@ -381,38 +381,3 @@ class _Explained:
         pooled = average + attention * (values[:, None] - average)  # (n, H, S)
         outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
         return self.question.scale * outputs[:, self.question.output]
-
-
-def _average_gradient(
-    function: Callable[..., Tensor], start: Tensor, end: Tensor, fixed: Sequence[Tensor], *, steps: int
-) -> Tensor:
-    """Return the gradient of a function averaged along the straight line from start to end, (n, ...).
-
-    The integral is approximated by the Gauss-Legendre rule, which has a smaller error than the midpoint rule,
-    especially with few steps. All steps are computed at once. Each row depends only on its own arguments, so the
-    gradient of the sum over rows contains the gradient of each row.
-
-    Parameters
-    ----------
-    function
-        Function of rows, (n, ...), and `fixed` that returns one number for each row, (n,).
-    start, end
-        Ends of the line, (n, ...).
-    fixed
-        Further arguments, (n, ...) each, which are constant along the line.
-    steps
-        Number of points at which the gradient is computed.
-    """
-    points, weights = (torch.from_numpy(each).to(start) for each in _gauss_legendre(steps))
-    line = torch.cat([start + point * (end - start) for point in points]).requires_grad_()  # (steps * n, ...)
-    repeated = [each.repeat(steps, *[1] * (each.ndim - 1)) for each in fixed]
-    (gradient,) = torch.autograd.grad(function(line, *repeated).sum(), line)
-    mean: Tensor = torch.tensordot(weights, gradient.unflatten(0, (steps, len(start))), dims=1)
-    return mean
-
-
-@cache
-def _gauss_legendre(steps: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the points of the Gauss-Legendre rule on [0, 1] and their weights, which sum to 1, (steps,) each."""
-    points, weights = np.polynomial.legendre.leggauss(steps)
-    return (1 + points) / 2, weights / 2

@@ -16,6 +16,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import attributions
 from deeprc.interpretation.attributions import Attributions, Of, attribute
+from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.nn.sampling import select_top_rows
 from deeprc.runs.run import Run
@@ -324,7 +325,7 @@ def test_sequences_that_are_not_there(
 
 def test_the_mean_gradient_of_a_cubic_is_exact_with_two_points() -> None:
     start, end, factor = (torch.tensor(rows, dtype=torch.float64) for rows in ([[1.0, -2.0]], [[3.0, 0.5]], [2.0]))
-    found = attributions._average_gradient(
+    found = average_gradient(
         lambda x, factor: factor * (x**3).sum(dim=1), start, end, (factor,), steps=2
     )  # the mean of 3 x^2 along the line is (end^3 - start^3) / (end - start)
     np.testing.assert_allclose(found, 2 * (end**3 - start**3) / (end - start), rtol=1e-14)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from deeprc.documents import read_json, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import Scoring, choose_scoring
-from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import Relation, p_text
+from deeprc.evaluation.trust import p_text
+from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, within_table
 from deeprc.interpretation.report.origin import adjust_words
 from deeprc.interpretation.report.page import (
@@ -36,7 +33,7 @@ from deeprc.interpretation.report.page import (
 )
 from deeprc.interpretation.report.pictures import render_figure
 from deeprc.runs.controls import LABELS
-from deeprc.runs.cross_plan import Header, holds_cross_validation, read_header
+from deeprc.runs.cross_plan import Header
 
 __all__ = ["write_cv_report"]
 
@@ -50,81 +47,6 @@ _CONTENTS = [
     ("reproduce", "To reproduce"),
 ]
 _NUMBERS = {"r2": "r²", "spearman": "Spearman", "mae": "Mean absolute error"}
-
-
-@dataclass(frozen=True)
-class _Within:
-    """The AUC within the values of a column, from `metrics.json`; see `StratifiedAuc`."""
-
-    column: str
-    auc: float
-    n: int
-    n_strata: int
-    auc_ci: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class _Control:
-    """A control, from `metrics.json`; see `Controls.to_list`."""
-
-    control: str
-    relation: Relation
-    contrast: str = ""
-    auc: float | None = None
-    auc_ci: tuple[float, float] | None = None
-    r2: float | None = None
-    r2_ci: tuple[float, float] | None = None
-    difference: float | None = None
-    p_value: float | None = None
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Metrics:
-    """The metrics of a target, from `metrics.json`; see `deeprc.runs.cross_metrics.measure_folds`."""
-
-    n: int
-    n_repeats: int
-    n_folds: int | None = None
-    n_positive: int | None = None
-    positive_class: str | None = None
-    auc: float | None = None
-    auc_ci: tuple[float, ...] | None = None
-    auc_sd: float | None = None
-    auc_by_repeat: tuple[float, ...] = ()
-    auc_by_class: tuple[float | None, ...] = ()
-    f1: float | None = None
-    balanced_accuracy: float | None = None
-    accuracy: float | None = None
-    loss: float | None = None
-    loss_base_rate: float | None = None
-    brier: float | None = None
-    brier_base_rate: float | None = None
-    calibration_error: float | None = None
-    r2: float | None = None
-    r2_ci: tuple[float, ...] | None = None
-    spearman: float | None = None
-    spearman_ci: tuple[float, ...] | None = None
-    mae: float | None = None
-    mae_ci: tuple[float, ...] | None = None
-    within: tuple[_Within, ...] = ()
-    controls: tuple[_Control, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The content of the folder."""
-
-    header: Header
-    metrics: dict[str, _Metrics]
-    folds: pd.DataFrame
-    predictions: pd.DataFrame
-    motifs: pd.DataFrame | None
-    cautions: Sequence[Caution]
-
-    def has_numbers(self, target: str) -> bool:
-        """Return whether a target is a number."""
-        return self.metrics[target].mae is not None
 
 
 def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
@@ -143,7 +65,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         If the folder has no finished cross-validation, if a file of it is damaged, or if `output` cannot be written.
     """
     check_report_output(Path(output))
-    found = _read(Path(folder))
+    found = read_cross_validation(Path(folder))
     names = list(found.metrics)
     write_page(
         Path(output),
@@ -165,60 +87,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
     )
 
 
-def _read(folder: Path) -> _Found:
-    if not holds_cross_validation(folder):
-        raise InputError(f"{folder}: holds no cross-validation (no cv.yaml); expected one made by `deeprc cv`")
-    header = read_header(folder)
-    for name in ("metrics.json", "folds.tsv", "predictions.tsv"):
-        if not (folder / name).exists():
-            raise InputError(f"{folder}: the cross-validation has not ended (no {name})")
-    file = folder / "metrics.json"
-    metrics: dict[str, _Metrics] = validate(read_json(file), dict[str, _Metrics], str(file))
-    for name, each in metrics.items():
-        limits = (each.auc_ci, each.r2_ci, each.spearman_ci, each.mae_ci)
-        if any(pair is not None and len(pair) != 2 for pair in limits):
-            raise InputError(f"{file}: {name}: expected two limits of an interval")
-    folds, predictions = read_fold_metrics(folder / "folds.tsv"), read_out_of_fold(folder / "predictions.tsv")
-    ended = replace(header, repeats=max((each.n_repeats for each in metrics.values()), default=header.repeats))
-    file = folder / "motifs.tsv"
-    motifs = read_motif_counts(file) if file.exists() else None  # earlier versions lack it
-    found = _Found(ended, metrics, folds, predictions, motifs, read_cautions(folder))
-    for name, each in metrics.items():
-        _check_fit(found, name, each, folder)
-    return found
-
-
-def _check_fit(found: _Found, name: str, metrics: _Metrics, folder: Path) -> None:
-    """Raise InputError if the predictions and folds of a target do not agree with its metrics."""
-    own = found.folds[found.folds["target"] == name]
-    _check_repeats(own, name, metrics, folder / "folds.tsv")
-    file = folder / "predictions.tsv"
-    targets = [name, *(f"{name}={each}" for each in _list_classes(found.predictions, name))]
-    parts = [found.predictions[found.predictions["target"] == each] for each in targets]
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        raise InputError(f"{file}: no predictions of {name!r}, which metrics.json has")
-    needed = ["prediction"] if found.has_numbers(name) else ["log_odds", "probability"]
-    for part in parts:
-        _check_repeats(part, name, metrics, file)
-        labelled = part[part["label"].notna()]
-        n = len(labelled) // metrics.n_repeats
-        if n != metrics.n:
-            raise InputError(
-                f"{file}: {name}: expected {metrics.n} repertoires with a label as in metrics.json, found {n}"
-            )
-        for column in needed:
-            if column not in labelled or labelled[column].isna().any():
-                raise InputError(f"{file}: {name}: column {column!r}: a value is missing")
-
-
-def _check_repeats(table: pd.DataFrame, name: str, metrics: _Metrics, file: Path) -> None:
-    n = table["repeat"].nunique()
-    if n != metrics.n_repeats:
-        raise InputError(f"{file}: {name}: expected {metrics.n_repeats} repeats as in metrics.json, found {n}")
-
-
-def _format_lead(found: _Found) -> str:
+def _format_lead(found: CrossValidation) -> str:
     header = found.header
     together = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
@@ -229,7 +98,7 @@ def _format_lead(found: _Found) -> str:
     return f"{what}, which {together} predicted that had not seen it.{times}"
 
 
-def _describe_performance(name: str, found: _Metrics) -> str:
+def _describe_performance(name: str, found: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
@@ -246,7 +115,7 @@ def _make_limits_cell(limits: Sequence[float] | None) -> Cell:
     return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", low)
 
 
-def _metrics_table(found: _Found, name: str, place: int) -> Table:
+def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
     own = found.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
     if found.has_numbers(name):
@@ -265,7 +134,7 @@ def _metrics_table(found: _Found, name: str, place: int) -> Table:
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
 
 
-def _within_table(found: _Found) -> Table | None:
+def _within_table(found: CrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
         name: [StratifiedAuc(each.column, each.auc, *each.auc_ci, each.n, each.n_strata) for each in metrics.within]
@@ -274,7 +143,7 @@ def _within_table(found: _Found) -> Table | None:
     return within_table({name: each for name, each in strata.items() if each})
 
 
-def _control_tables(found: _Found) -> Iterator[Table]:
+def _control_tables(found: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for place, (name, metrics) in enumerate(found.metrics.items()):
         heading = "r²" if found.has_numbers(name) else "AUC"
@@ -297,7 +166,7 @@ def _control_tables(found: _Found) -> Iterator[Table]:
             )
 
 
-def _folds_table(found: _Found, name: str, place: int) -> Table:
+def _folds_table(found: CrossValidation, name: str, place: int) -> Table:
     table = found.folds[found.folds["target"] == name]
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
     wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
@@ -339,7 +208,7 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
     return Cell(f"{n:,} of {n_all:,}", n)
 
 
-def _make_figures(found: _Found, name: str) -> list[Figure]:
+def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.reliability_figure import reliability_figure
@@ -369,11 +238,11 @@ def _make_figures(found: _Found, name: str) -> list[Figure]:
     return figures
 
 
-def _convert_to_comparison(found: _Found, name: str) -> tuple[Scoring, pd.DataFrame]:
+def _convert_to_comparison(found: CrossValidation, name: str) -> tuple[Scoring, pd.DataFrame]:
     """Return the scoring of a target, and its predictions in the form of a benchmark's, with their repeat."""
     table = found.predictions
     own = table[table["target"] == name]
-    classes = _list_classes(table, name)
+    classes = list_classes(table, name)
     if len(own):
         kind = "regression" if found.has_numbers(name) else "binary"
         scoring = choose_scoring(kind, ())
@@ -385,12 +254,6 @@ def _convert_to_comparison(found: _Found, name: str) -> tuple[Scoring, pd.DataFr
     fold = compared["repeat"] * (int(table["fold"].max()) + 1) + compared["fold"]
     ids = compared["repertoire_id"].astype(str) + " (" + compared["repeat"].astype(str) + ")"
     return scoring, compared.assign(method=_METHOD.name, fold=fold, repertoire_id=ids)
-
-
-def _list_classes(predictions: pd.DataFrame, name: str) -> list[str]:
-    """Return the classes of a target with several classes, in the order of the predictions; else an empty list."""
-    given, targets = predictions["positive_class"].dropna().unique(), set(predictions["target"])
-    return [str(each) for each in given if f"{name}={each}" in targets]
 
 
 def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
