@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from deeprc.documents import read_json
@@ -35,7 +34,7 @@ The file is a zip of data; nothing in it is executed. Its digests show damage, t
 
 
 def write_card(run: Run, notes: str = "") -> str:
-    """Return the model card of a run in Markdown, with the notes of its author."""
+    """Return the model card of a run in Markdown, with the notes of its author; its settings must name no folder."""
     parts = [
         f"# {', '.join(task.name for task in run.tasks)}: a model of deeprc",
         "\n".join(f"- {describe_task(task)}" for task in run.tasks),
@@ -54,7 +53,7 @@ def _describe_training(run: Run) -> Iterator[str]:
     changes = run.settings.config.changes()
     network = run.model.network
     readings = () if network.readings is None else network.readings.names
-    yield f"- Cohort: `{Path(run.settings.cohort).name}`"
+    yield f"- Cohort: `{run.settings.cohort}`"
     yield f"- Repertoires: {sizes}"
     yield f"- Divided by: {run.group_by or 'repertoire'}; seed {run.settings.seed}"
     yield f"- Changed settings: {' '.join(f'{name}={format_setting(v)}' for name, v in changes.items()) or 'none'}"

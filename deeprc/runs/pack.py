@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -90,9 +90,14 @@ def pack_run(
 def _remove_paths(run: Run) -> Run:
     """Return the run with the names of its cohort and of its encoder's weights, without their folders."""
     settings, weights = run.settings, run.settings.config.network.embedding_weights
-    network = replace(settings.config.network, embedding_weights=None if weights is None else Path(weights).name)
+    network = replace(settings.config.network, embedding_weights=None if weights is None else _remove_folder(weights))
     config = replace(settings.config, network=network)
-    return replace(run, settings=replace(settings, cohort=Path(settings.cohort).name, config=config))
+    return replace(run, settings=replace(settings, cohort=_remove_folder(settings.cohort), config=config))
+
+
+def _remove_folder(path: str) -> str:
+    """Return the name of a file without its folder; the path may have been recorded by another operating system."""
+    return PureWindowsPath(path).name  # it splits at / and at \
 
 
 def _anonymise_summary(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import deeprc
 from deeprc.cli import main
@@ -117,6 +119,21 @@ def test_who_was_tested_alone_is_not_named(cohort: RepertoireDataset, tmp_path: 
     deeprc.pack(run.path, tmp_path / "model.deeprc")
     assert b"of one person" not in b"".join(contents_of(tmp_path / "model.deeprc").values())
     assert deeprc.load(tmp_path / "model.deeprc", device="cpu").predict(cohort[:3])["probability"].notna().all()
+
+
+@pytest.mark.parametrize(
+    "recorded", [r"C:\Users\jane.doe\study\cohort.h5", r"\\server\jane.doe\cohort.h5", "C:cohort.h5"]
+)
+def test_no_folder_of_another_system_is_told(run: Run, recorded: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    settings = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**settings, "cohort": recorded}, sort_keys=False))
+    deeprc.pack(folder, tmp_path / "model.deeprc")
+    contents = contents_of(tmp_path / "model.deeprc")
+    assert b"jane.doe" not in b"".join(contents.values())
+    assert yaml.safe_load(contents["config.yaml"])["cohort"] == "cohort.h5"
+    assert "- Cohort: `cohort.h5`\n" in contents["MODEL_CARD.md"].decode()
 
 
 def test_clones_of_a_run_without_donors_are_warned_of(
