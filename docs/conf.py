@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from sphinx.util.inspect import TypeAliasForwardRef
 
 from deeprc.versions import package_version
 
@@ -47,19 +48,27 @@ myst_enable_extensions = ["dollarmath"]
 napoleon_google_docstring = False
 napoleon_preprocess_types = False
 napoleon_attr_annotations = False
-autodoc_typehints = "none"  # types are in the signatures of the source; the text has shapes and units
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
+autodoc_type_aliases = {"ArrayLike": "numpy.typing.ArrayLike"}  # otherwise all the types that it stands for
+TypeAliasForwardRef.__repr__ = lambda self: self.name  # type: ignore[method-assign]  # Sphinx 9.0 shows the class in a union
+# `sphinx-build -n` warns of a type without a link. Left out are types of deeprc that no page describes. autodoc does
+# not know the module of those that are imported for mypy only.
+nitpick_ignore_regex = [("py:class", r"deeprc\..*|Dynamics|HopfieldOptions|Normalisation|Values")]
 
-# Names of other packages are links if the site is built with a network connection: `DEEPRC_DOCS_ONLINE=1 sphinx-build
-# ...`.
-_ELSEWHERE = {
-    "python": "https://docs.python.org/3/",
-    "numpy": "https://numpy.org/doc/stable/",
-    "pandas": "https://pandas.pydata.org/docs/",
-    "sklearn": "https://scikit-learn.org/stable/",
-    "torch": "https://docs.pytorch.org/docs/stable/",
+# The types of other packages are links. Each inventory lists those that occur here, so that the site is built offline.
+intersphinx_mapping = {
+    name: (url, f"inventories/{name}.inv")
+    for name, url in {
+        "python": "https://docs.python.org/3/",
+        "numpy": "https://numpy.org/doc/stable/",
+        "pandas": "https://pandas.pydata.org/docs/",
+        "sklearn": "https://scikit-learn.org/stable/",
+        "torch": "https://docs.pytorch.org/docs/stable/",
+    }.items()
 }
-intersphinx_mapping = {name: (url, None) for name, url in _ELSEWHERE.items() if os.environ.get("DEEPRC_DOCS_ONLINE")}
 
 _PAGES = {"../README.md": "index.md", "../SECURITY.md": "security.md", "../CHANGELOG.md": "changelog.md"}
 _COPIES = {"security": "SECURITY.md", "changelog": "CHANGELOG.md"}
@@ -94,6 +103,30 @@ def _show_code(*arguments: Any) -> None:
         lines[i] = re.sub(r"(?<!`)`([^`\n]+)`(?!`|_)", r"``\1``", line)
 
 
+_RESULT = "result"  # stands for a type until napoleon is done
+
+
+def _mark_descriptions(*arguments: Any) -> None:
+    """Keep napoleon from taking a description for a type: types are annotations in deeprc, not parts of docstrings."""
+    what: str = arguments[1]
+    lines: list[str] = arguments[-1]
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # a comment; otherwise what precedes a colon in the first line is the type
+    for start, line in enumerate(lines):
+        if line == "Returns" and lines[start + 1].startswith("---"):
+            heads = (i for i in range(start + 3, len(lines)) if lines[i].startswith("---"))
+            end = next(heads, len(lines) + 1) - 1
+            if not any(each.startswith(" ") for each in lines[start + 2 : end]):  # scikit-learn's have a type
+                lines[start + 2 : end] = [_RESULT, *(f"    {each}" for each in lines[start + 2 : end])]
+            return
+
+
+def _remove_marks(*arguments: Any) -> None:
+    """Remove what `_mark_descriptions` has put in the place of a type."""
+    lines: list[str] = arguments[-1]
+    lines[:] = [line for line in lines if line != f":rtype: {_RESULT}"]
+
+
 def _show_addresses(*arguments: Any) -> None:
     """Show the address of a scheduler in an option's help as code; it would become a link that leads nowhere."""
     lines: list[str] = arguments[-1]
@@ -106,3 +139,5 @@ def setup(app: Any) -> None:
     app.connect("sphinx-click-process-options", _show_addresses)
     app.connect("source-read", _adapt_links)
     app.connect("autodoc-process-docstring", _show_code, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", _mark_descriptions, priority=100)
+    app.connect("autodoc-process-docstring", _remove_marks, priority=900)

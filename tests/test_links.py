@@ -1,14 +1,18 @@
 """Links among the Markdown files of the repository lead to files and headings that exist.
 
-`sphinx-build -W` finds the broken links of the site. README, CONTRIBUTING and others are no pages of it.
+`sphinx-build -W` finds the broken links of the site. README, CONTRIBUTING and others are no pages of it. The site also
+links types of other packages, and it describes all public names.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+
+import deeprc
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(page for folder in (".", "docs", "benchmarks", "packaging") for page in (ROOT / folder).glob("*.md"))
@@ -49,3 +53,18 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     good = "[a](other.md) [b](other.md#the-first-step-files) [c](https://example.org/#x) [d](#here)"
     page.write_text(f"# Here\n\n{good}\n[e](none.md) [f](other.md#no-heading) [g](#there)\n")
     assert broken_links(page) == ["none.md", "other.md#no-heading", "#there"]
+
+
+@pytest.mark.parametrize("inventory", sorted((ROOT / "docs" / "inventories").iterdir()), ids=lambda path: path.stem)
+def test_types_of_other_packages_exist_and_are_linked(inventory: Path) -> None:
+    first, *_ = lines = inventory.read_text().splitlines()
+    assert first == "# Sphinx inventory version 1"
+    names = [line.split()[0] for line in lines[3:]]
+    assert names == sorted(names)
+    assert all(pkgutil.resolve_name(name) for name in names)
+    assert f'"{inventory.stem}": "https://' in (ROOT / "docs" / "conf.py").read_text()
+
+
+def test_the_page_of_the_python_interface_describes_every_public_name() -> None:
+    described = re.findall(r"^\.\. auto\w+:: deeprc\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert set(described) == set(deeprc.__all__) - {"__version__"}
