@@ -31,7 +31,7 @@ from deeprc.interpretation.figures import (
 )
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
-from deeprc.interpretation.figures.parts import class_styles, spread_points
+from deeprc.interpretation.figures.parts import class_styles, count_ticks, make_panel, spread_points
 from deeprc.interpretation.figures.training import find_chosen_update
 from deeprc.tasks import Task
 
@@ -471,3 +471,24 @@ def test_a_figure_keeps_its_looks_where_other_settings_hold() -> None:
     (axis,) = figure.axes
     assert {tick.get_fontsize() for tick in axis.get_xticklabels()} == {8}
     assert {tick.get_color() for tick in axis.get_xticklabels()} == {INK}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (1_998, 2_000, ["2,000"]),
+        (700, 700, ["700"]),
+        (1_200, 2_900, ["1,200", "2,900"]),
+        (800, 1_400, ["800", "1,400"]),
+        (2, 40, ["3", "10", "30"]),
+        (200, 250_000, ["1,000", "10,000", "100,000"]),
+    ],
+)
+def test_an_axis_of_counts_has_ticks_within_its_range(low: float, high: float, texts: list[str]) -> None:
+    _, axis = make_panel(2, 2)
+    axis.set_yscale("log")
+    axis.set_ylim(0.8 * low, 1.25 * high)
+    count_ticks(axis, "y", low, high)
+    axis.figure.canvas.draw()
+    found = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+    assert [text.get_text() for tick, text in found if 0.8 * low <= tick <= 1.25 * high] == texts

@@ -33,6 +33,7 @@ __all__ = [
 
 _SMALL = 8
 _OUT = 0.4  # inches
+_LEAST_RATIO = 1.3  # between two counts whose texts do not overlap
 
 
 def make_panel(width: float, height: float, *, left: float = 0.6, bottom: float = 0.5) -> tuple[Figure, Axes]:
@@ -82,10 +83,15 @@ def set_percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
 
 
 def count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
-    """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; also 3, 30, 300 if there are few."""
+    """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; also 3, 30, 300 if there are few.
+
+    If fewer than two of them are in the range, the ticks are its ends, or the upper end if their texts would overlap.
+    """
     tens = [10**power for power in range(int(np.log10(low)), int(np.log10(high)) + 1)]
-    ticks = [m * ten for ten in tens for m in ((1, 3) if len(tens) < 4 else (1,)) if m * ten <= high]
-    _set_ticks(axis, which, ticks, [f"{tick:,}" for tick in ticks])
+    ticks = [m * ten for ten in tens for m in ((1, 3) if len(tens) < 4 else (1,)) if low <= m * ten <= high]
+    if len(ticks) < 2:
+        ticks = [low, high] if high > _LEAST_RATIO * low else [high]
+    _set_ticks(axis, which, ticks, [f"{int(tick) if tick >= 1 else tick:,}" for tick in ticks])
 
 
 def _set_ticks(axis: Axes, which: str, ticks: Sequence[float], texts: Sequence[str]) -> None:
