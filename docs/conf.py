@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from notebook_pages import notebook_to_markdown  # noqa: E402 (a module beside this file)
 
 project = "deeprc"
-author = "the deeprc authors"
+author = project_copyright = "the deeprc authors"
 release = package_version("deeprc")
 html_title = f"deeprc {release}"
 
