@@ -15,6 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import distinguish_repertoires
 
 __all__ = ["assign_grouped_folds", "assign_inner_folds"]
 
@@ -34,7 +35,7 @@ def assign_inner_folds(
         If `n_folds` is not a whole number of at least 2.
     """
     check_whole_number("folds", n_folds, low=2)
-    digests = [repertoire.digest() for repertoire in X]
+    digests = distinguish_repertoires(X)
     if groups is not None:
         return assign_grouped_folds(digests, positive.astype(np.int64), n_folds, groups=groups)
     class_of: dict[str, bool] = {}

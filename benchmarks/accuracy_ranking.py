@@ -19,6 +19,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.simulation.matching import match_motifs
 from deeprc.evaluation.found_sequences import average_precision, jaccard_index, precision_at_n_true
@@ -39,7 +40,7 @@ def as_classifier(model: TrainedModel, train: RepertoireDataset, validation: Rep
     classifier = DeepRCClassifier()
     classifier.model_ = model
     classifier.train_digests_, classifier.validation_digests_ = (
-        np.array([repertoire.digest() for repertoire in each], dtype=str) for each in (train, validation)
+        np.array(identify_repertoires(each), dtype=str) for each in (train, validation)
     )
     return classifier
 

@@ -28,6 +28,7 @@ from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import list_kmers
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.batch import Collator
@@ -496,7 +497,7 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
     model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
-    digests = np.array([one.digest() for one in X])
+    digests = np.array(identify_repertoires(X))
     held_out = np.zeros(len(X), bool)
     for label in (True, False):
         held_out[np.flatnonzero(y == label)[-6:]] = True

@@ -44,6 +44,7 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import (
@@ -96,9 +97,15 @@ class _Cohort:
         return BestSequences(self.X, list_gene_fields(self.X), self.max_sequences)
 
     @cached_property
-    def digests(self) -> NDArray[np.str_]:
-        """The digests of the repertoires, (B,)."""
-        return np.array([repertoire.digest() for repertoire in self.X])
+    def identities(self) -> list[str]:
+        """The identities of the repertoires, (B,)."""
+        return identify_repertoires(self.X)
+
+    def find_known(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
+        """Return whether each repertoire is one of those with these digests, (B,); see `DeepRCClassifier`."""
+        known = KnownRepertoires(np.unique(digests).tolist())
+        found = [known.find(identity, with_other_genes=True) is not None for identity in self.identities]
+        return np.array(found, np.bool_)
 
     @cached_property
     def clones(self) -> _Ranking:
@@ -318,8 +325,8 @@ def _find_held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
     """
     if not len(getattr(estimator, "train_digests_", ())):
         return np.zeros(0, np.int64)
-    unlearned = ~np.isin(cohort.digests, estimator.train_digests_)
-    unseen = unlearned & ~np.isin(cohort.digests, estimator.validation_digests_)
+    unlearned = ~cohort.find_known(estimator.train_digests_)
+    unseen = unlearned & ~cohort.find_known(estimator.validation_digests_)
     are_enough = min((unseen & cohort.y).sum(), (unseen & ~cohort.y).sum()) >= MIN_CONFIRMING
     return np.flatnonzero(unseen if are_enough else unlearned)
 

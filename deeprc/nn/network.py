@@ -184,18 +184,18 @@ class DeepRC(nn.Module):
         self.n_outputs = n_outputs
         self.readings: Readings | None = None
 
-    def attach_readings(self, readings: Sequence[Reading], digests: Sequence[str] = ()) -> None:
+    def attach_readings(self, readings: Sequence[Reading], identities: Sequence[str] = ()) -> None:
         """Let readings add to the outputs, with gains of 1; without readings, nothing changes.
 
         Parameters
         ----------
         readings
             The readings.
-        digests
-            Digests of the repertoires from which the readings learned; see `Readings`.
+        identities
+            Identities of the repertoires from which the readings learned; see `Readings`.
         """
         if readings:
-            self.readings = Readings(readings, self.n_outputs, digests).to(self.pooling.queries.device)
+            self.readings = Readings(readings, self.n_outputs, identities).to(self.pooling.queries.device)
 
     @property
     def gene_names(self) -> GeneNames | None:

@@ -16,7 +16,6 @@ Letters: N sequences of one repertoire, B repertoires, Q readings, T outputs.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
@@ -26,8 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire, identify_repertoires
 
-__all__ = ["Reading", "ReadingScores", "Readings", "identify_repertoires", "to_array"]
+__all__ = ["Reading", "ReadingScores", "Readings", "to_array"]
 
 Floats = NDArray[np.float64]
 
@@ -96,8 +96,7 @@ class Readings(nn.Module):
     """The readings of a network, with their gains and the cross-fitted scores of the repertoires they learned from.
 
     A repertoire from which the readings learned gets its cross-fitted scores in training and in every prediction. It is
-    recognised by the digest of its content. Genes belong to the content only where repertoires from which the readings
-    learned differ in nothing else, so that a repertoire is also recognised if it is processed anew, without genes.
+    recognised by its content, also if it was processed anew without genes; see `KnownRepertoires.find`.
 
     Parameters
     ----------
@@ -105,8 +104,8 @@ class Readings(nn.Module):
         The readings, at least one, with different names.
     n_outputs
         Number of outputs, T.
-    digests
-        Digests of the K different repertoires from which the readings learned, see `identify_repertoires`.
+    identities
+        Identities of the K different repertoires from which the readings learned, see `identify_repertoires`.
 
     Attributes
     ----------
@@ -119,14 +118,14 @@ class Readings(nn.Module):
     known_sizes: Tensor
     known_scores: Tensor
 
-    def __init__(self, readings: Sequence[Reading], n_outputs: int, digests: Sequence[str] = ()) -> None:
+    def __init__(self, readings: Sequence[Reading], n_outputs: int, identities: Sequence[str] = ()) -> None:
         super().__init__()
         self.members = nn.ModuleDict({reading.name: reading for reading in readings})
         self.gains = nn.Parameter(torch.ones(len(readings), n_outputs))
-        self.digests = tuple(digests)
-        self._index_of = {digest: index for index, digest in enumerate(self.digests)}
-        self.register_buffer("known_sizes", torch.zeros(len(self.digests), dtype=torch.int64))
-        self.register_buffer("known_scores", torch.zeros(len(self.digests), *self.gains.shape))
+        self.identities = tuple(identities)
+        self._known = KnownRepertoires(self.identities)
+        self.register_buffer("known_sizes", torch.zeros(len(self.identities), dtype=torch.int64))
+        self.register_buffer("known_scores", torch.zeros(len(self.identities), *self.gains.shape))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,7 +138,7 @@ class Readings(nn.Module):
     @torch.no_grad()
     def store_known_scores(self, dataset: RepertoireDataset, scores: Floats) -> None:
         """Store the cross-fitted scores, (B, Q, T), of the repertoires from which the readings learned."""
-        at = [self._find(repertoire) for repertoire in dataset]
+        at = [self._known.find(identity) for identity in identify_repertoires(dataset)]
         self.known_sizes[at] = torch.from_numpy(dataset.n_sequences).to(self.known_sizes)
         self.known_scores[at] = torch.from_numpy(scores).to(self.known_scores)
 
@@ -168,30 +167,13 @@ class Readings(nn.Module):
         """Return the cross-fitted scores of a repertoire, (Q, T); None if the readings did not learn from it."""
         if not bool((self.known_sizes == len(repertoire)).any()):
             return None  # no known repertoire has this size, so no digest is computed
-        index = self._find(repertoire)
+        index = self._known.find(identify_repertoire(repertoire))
         return None if index is None else to_array(self.known_scores[index]).astype(np.float64)
-
-    def _find(self, repertoire: Repertoire) -> int | None:
-        """Return the index of a repertoire among those from which the readings learned; None if it is another one."""
-        index = self._index_of.get(repertoire.digest())
-        return self._index_of.get(repertoire.digest_with_genes()) if index is None else index
 
     def check(self, where: str) -> None:
         """Raise InputError if buffers, read from a file, have numbers with which compiled code would crash."""
         for reading in self:
             reading.check(f"{where}: readings: {reading.name}")
-
-
-def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
-    """Return a digest of each repertoire, (B,): with genes if it differs from another repertoire in genes alone."""
-    digests = [repertoire.digest() for repertoire in dataset]
-    occurrences = Counter(digests)
-    with_genes = [
-        repertoire.digest_with_genes() if occurrences[digest] > 1 else ""
-        for repertoire, digest in zip(dataset, digests, strict=True)
-    ]
-    variants = Counter(digest for digest, _ in set(zip(digests, with_genes, strict=True)))
-    return [full if variants[digest] > 1 else digest for digest, full in zip(digests, with_genes, strict=True)]
 
 
 class ReadingScores:

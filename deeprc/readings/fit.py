@@ -73,7 +73,7 @@ def describe_readings(readings: Readings | None) -> dict[str, Any]:
     if readings is None:
         return {}
     members = {reading.name: reading.describe() for reading in readings}
-    return {"members": members, "digests": list(readings.digests)}
+    return {"members": members, "digests": list(readings.identities)}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, index_known_people
 from deeprc.runs.run import Run
@@ -35,7 +37,8 @@ class FittedModel:
     model
         The trained model.
     splits
-        Part of the split, train or validation, of each repertoire given to `fit`, by the digest of its content.
+        Part of the split, train or validation, of each repertoire given to `fit`, by its identity;
+        see `identify_repertoires`.
     history
         History of the training, one row per evaluation on the validation repertoires.
     summary
@@ -81,18 +84,26 @@ class FittedModel:
     def split_of(self, dataset: RepertoireDataset) -> list[str]:
         """Return the part of the split in which each repertoire was in training, or "new", (B,).
 
-        A repertoire is recognised by its content, whatever its id is.
+        A repertoire is recognised by its content, whatever its id is. With other genes it is also recognised if only
+        one repertoire given to `fit` has its sequences and counts.
         """
-        return [self.splits.get(repertoire.digest(), NEW) for repertoire in dataset]
+        return _find_splits(dataset, self.splits)
 
     def summaries(self) -> list[TrainingSummary]:
         """Return the summary of the training repertoires."""
         return [self.summary]
 
 
+def _find_splits(dataset: RepertoireDataset, splits: Mapping[str, str]) -> list[str]:
+    """Return the part of the split of each repertoire, or "new", (B,); for `splits`, see `FittedModel`."""
+    known, names = KnownRepertoires(list(splits)), list(splits.values())
+    found = [known.find(identity, with_other_genes=True) for identity in identify_repertoires(dataset)]
+    return [NEW if index is None else names[index] for index in found]
+
+
 def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
     """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
-    fitted = cohort[[i for i, repertoire in enumerate(cohort) if repertoire.digest() in splits]]
+    fitted = cohort[[i for i, split in enumerate(_find_splits(cohort, splits)) if split != NEW]]
     return summarise_training(fitted, index_known_people(fitted.metadata, None))
 
 

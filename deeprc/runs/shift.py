@@ -227,10 +227,16 @@ def _compare(
 def _find_copies(
     summary: TrainingSummary, dataset: RepertoireDataset, splits: Sequence[str], rows: NDArray[np.int64]
 ) -> list[Copy | None]:
-    """Return the training repertoire of which each one at `rows` is a copy, by content or by sketches; else None."""
+    """Return the training repertoire of which each one at `rows` is a copy, by content or by sketches; else None.
+
+    Genes are not compared, so a copy whose genes were assigned anew is found. If most training repertoires have the
+    same junctions, equal content does not show a copy.
+    """
     found: list[Copy | None] = [None] * len(dataset)
     if summary.sketches is not None:
         found = summary.sketches.find_copies(dataset)
+        if summary.sketches.usual == 1:
+            return found
     id_of = {digest: name for name, digest in (summary.digests or {}).items()}
     for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
         if splits[row] == NEW and len(repertoire) and (name := id_of.get(repertoire.digest())) is not None:

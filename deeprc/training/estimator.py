@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import shuffle_groups, validate_groups
@@ -73,7 +74,7 @@ class DeepRCEstimator(RepertoireEstimator):
         self.history_ = trainer.fit().history
         self.model_ = calibrate_model(TrainedModel((self._task(),), trainer.network, config), trainer.validation)
         self.train_digests_, self.validation_digests_ = (
-            np.array([repertoire.digest() for repertoire in fold.dataset], dtype=str) for fold in (train, validation)
+            np.array(identify_repertoires(fold.dataset), dtype=str) for fold in (train, validation)
         )
 
     def _validate_share(self) -> float:
@@ -172,8 +173,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     history_
         History of the training, one row per evaluation.
     train_digests_, validation_digests_
-        Digests of the training repertoires, and of those for early stopping; see `Repertoire.digest`. They are empty if
-        an older version saved the estimator.
+        Digests of the training repertoires, and of those for early stopping; see `identify_repertoires`. They are empty
+        if an older version saved the estimator.
     """
 
     def fit(

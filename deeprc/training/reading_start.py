@@ -12,9 +12,9 @@ import numpy as np
 
 from deeprc import ranks
 from deeprc.config import NetworkConfig
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.labels import canonical_order
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import identify_repertoires
 from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.fit import describe_fits, fit_readings
 from deeprc.tasks import Task
@@ -49,8 +49,8 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     logger.info("%s", describe_fits(fitted, config, tasks))
     if not fitted:
         return
-    digests = sorted(set(identify_repertoires(ordered.dataset)))
-    network.attach_readings([each.reading for each in fitted], digests)
+    identities = sorted(set(identify_repertoires(ordered.dataset)))
+    network.attach_readings([each.reading for each in fitted], identities)
     assert network.readings is not None
     network.readings.store_known_scores(
         ordered.dataset, np.stack([each.scores for each in fitted], axis=1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from deeprc.baselines.inner_folds import assign_grouped_folds, assign_inner_folds
 from deeprc.datasets.dataset import RepertoireDataset
+from tests.toys.gene_repertoires import write_genes
 
 DIGESTS = [f"{number:04x}" for number in np.random.default_rng(0).permutation(65536)[:60]]
 STRATA = np.arange(60) % 3 // 2  # 40 and 20
@@ -56,3 +59,15 @@ def test_inner_folds_separate_no_donor(cohort: RepertoireDataset) -> None:
     np.testing.assert_array_equal(folds, assign_grouped_folds(digests, positive.astype(np.int64), 5, groups=groups))
     assert (folds[::2] == folds[1::2]).all()
     assert (assign_inner_folds(cohort, positive, 5)[::2] != assign_inner_folds(cohort, positive, 5)[1::2]).any()
+
+
+def test_inner_folds_tell_repertoires_apart_that_differ_in_genes_alone(tmp_path: Path) -> None:
+    """Each of the 20 repertoires with other genes occurs twice; with equal genes, all would be in one fold."""
+    genes = [[f"V{number // 2}"] for number in range(40)]
+    dataset = write_genes(tmp_path / "genes.h5", [["CASSF"]] * 40, genes)
+    positive = np.arange(40) % 4 < 2
+    for groups in (None, np.arange(40)):
+        folds = assign_inner_folds(dataset, positive, 5, groups)
+        assert np.bincount(folds).tolist() == [8] * 5
+        assert (folds[::2] == folds[1::2]).all()
+        assert np.bincount(folds, positive).tolist() == [4] * 5

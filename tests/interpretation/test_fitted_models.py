@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, MotifSignal, SimulatedDataset, Sizes
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import attribute
@@ -26,6 +27,7 @@ from deeprc.interpretation.survey import survey
 from deeprc.runs.fitted import FittedModel, set_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
+from tests.toys.gene_repertoires import write_genes
 
 SETTINGS = {
     "seeded_start": 0.0,
@@ -77,6 +79,20 @@ def test_the_split_is_known_by_the_content(
     another = cohort_factory(100, 20, seed=5)
     assert another.repertoire_ids[:70].tolist() == motif_cohort.repertoire_ids[:70].tolist()
     assert set(FittedModel.of(fitted).split_of(another)) == {"new"}
+
+
+def test_genes_tell_the_split_where_training_repertoires_differ_in_nothing_else(
+    fitted: DeepRCClassifier, tmp_path: Path
+) -> None:
+    """The first two training repertoires differ in genes alone; all others are also known with other genes."""
+    junctions = [["CASSW"]] * 2 + [["CAWF"], ["CASSF"], ["CASSY"], ["CASSV"]]
+    known = write_genes(tmp_path / "known.h5", junctions, [[f"V{number}"] for number in range(6)])
+    other = write_genes(tmp_path / "other.h5", junctions, [["V1"], ["V9"], ["V9"], ["V3"], ["V9"], [""]])
+    estimator = copy(fitted)
+    estimator.train_digests_, estimator.validation_digests_ = np.split(np.array(identify_repertoires(known)), [4])
+    model = FittedModel.of(estimator)
+    assert model.split_of(known) == ["train"] * 4 + ["validation"] * 2
+    assert model.split_of(other) == ["train", "new", "train", "train", "validation", "validation"]
 
 
 def test_an_estimator_keeps_its_split_when_it_is_saved(

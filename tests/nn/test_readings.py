@@ -9,18 +9,16 @@ import pandas as pd
 import pytest
 import torch
 
-from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.dataset import RepertoireDataset, open_dataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import combine_scores, score_sequences
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
-from deeprc.nn.readings import Reading, ReadingScores, identify_repertoires
+from deeprc.nn.readings import Reading, ReadingScores
 from tests.conftest import write_cohort
 from tests.nn.share_reading import ShareReading
+from tests.toys.gene_repertoires import write_genes
 
 LETTER, OFFSET, GAINS = "W", [0.25, -1.0], [2.0, 0.5]
 
@@ -31,17 +29,6 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     repertoires = [["CASSW", "CASSF", "CASRF", "CAAAF"], ["WWWW", "CAWF"], ["CASSF", "CATTF", "CVVVF"], []]
     path = tmp_path_factory.mktemp("few") / "few.h5"
     return write_cohort(path, repertoires, pd.DataFrame({"status": ["a", "b", "a", "b"]}))
-
-
-def write_genes(path: Path, repertoires: list[list[str]], genes: list[list[str]] | None) -> RepertoireDataset:
-    """Write repertoires with these V genes, or without any; every sequence was seen once."""
-    with ContainerWriter(path) as writer:
-        for number, sequences in enumerate(repertoires):
-            residues, offsets = encode_many(sequences)
-            calls = {} if genes is None else {"v_call": Categorical.encode(genes[number])}
-            writer.append(f"rep.{number}", Sequences(residues, offsets, np.ones(len(sequences), np.uint32), **calls))
-        writer.finish(pd.DataFrame({"status": ["a", "b", "a", "b", "a"]}), source="a test")
-    return open_dataset(path)
 
 
 def network_with(readings: list[Reading], n_outputs: int = 2) -> DeepRC:
@@ -92,7 +79,7 @@ def test_repertoires_that_readings_learned_from_keep_their_cross_fitted_scores(f
     """The rest is shared by all sequences: of the second repertoire, (known - what its two sequences add) / 2 each."""
     network = network_with([])
     learned = few[[1, 2]]
-    network.attach_readings([ShareReading(LETTER, OFFSET)], [repertoire.digest() for repertoire in learned])
+    network.attach_readings([ShareReading(LETTER, OFFSET)], identify_repertoires(learned))
     assert network.readings is not None
     network.readings.store_known_scores(learned, np.array([[[4.0, 5.0]], [[-1.0, 0.5]]]))
     inference = inference_of(network, few)
@@ -109,13 +96,10 @@ def test_repertoires_that_differ_in_genes_alone_keep_their_own_scores(tmp_path: 
     """The first two differ in the second V gene; the third has the sequences of the fourth, and the same genes."""
     repertoires = [["CASSW", "CASSF"]] * 2 + [["CAWF"]] * 2 + [["CASSF"]]
     dataset = write_genes(tmp_path / "genes.h5", repertoires, [["V2", "V3"], ["V2", "V5"], ["V2"], ["V2"], ["V9"]])
-    plain = [repertoire.digest() for repertoire in dataset]
-    names = identify_repertoires(dataset)
-    assert plain[0] == plain[1]
-    assert names == [dataset[0].digest_with_genes(), dataset[1].digest_with_genes(), *plain[2:]]
-    assert len(set(names)) == 4
+    identities = sorted(set(identify_repertoires(dataset)))
+    assert len(identities) == 4
     network = network_with([])
-    network.attach_readings([ShareReading(LETTER, OFFSET)], sorted(set(names)))
+    network.attach_readings([ShareReading(LETTER, OFFSET)], identities)
     assert network.readings is not None
     scores = np.arange(5.0)[:, None, None] + [[[0.0, 0.5]]]
     scores[3] = scores[2]
@@ -124,6 +108,10 @@ def test_repertoires_that_differ_in_genes_alone_keep_their_own_scores(tmp_path: 
     bare = write_genes(tmp_path / "bare.h5", repertoires, None)
     assert network.readings.score(bare[4]).tolist() == [[4.0, 4.5]]  # known without its gene
     assert network.readings.score(bare[0]).tolist() == [[0.25, 1.5]]  # one of two, so it counts as new
+    others = write_genes(tmp_path / "others.h5", repertoires, [["V7", "V7"], ["V3", "V2"], ["V7"], ["V7"], ["V7"]])
+    (reading,) = network.readings
+    for repertoire in others:  # new ones
+        np.testing.assert_array_equal(network.readings.score(repertoire), [reading.score(repertoire)])
 
 
 def test_contributions_through_readings_sum_to_what_they_add(few: RepertoireDataset) -> None:

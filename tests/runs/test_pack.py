@@ -90,7 +90,7 @@ def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: Reper
     assert not private & set(deeprc.load(packed, device="cpu").clones()["junction_aa"])
     assert json.loads(contents["splits.json"]) == {"train": [], "validation": [], "test": [], "digests": {}}
     assert run.model.network.readings is not None
-    assert len(run.model.network.readings.digests) > 0
+    assert len(run.model.network.readings.identities) > 0
 
 
 def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,10 @@ from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.fitted import FittedModel
 from deeprc.runs.run import Run, load_run
+from deeprc.runs.shift import measure_shift
+from deeprc.shift.summary import summarise_training
 from deeprc.training.estimator import DeepRCClassifier
+from tests.toys.gene_repertoires import write_genes
 from tests.toys.shift_cohorts import Recipe, draw_cohort, write_repertoires
 
 SETTINGS = ["n_updates=4", "evaluate_every=4", "n_kernels=8", "n_sequences=40", "composition=false", "clones=false"]
@@ -126,6 +130,15 @@ def test_a_training_repertoire_under_another_name_is_recognised(
     n = 2 if keep_sketches else 1
     assert f"{n} of 3 repertoires that count as not seen share{'s' * (n == 1)} far more with a training" in text
     assert f"same is like {learned.repertoire_id} (100% of the junctions" in text
+
+
+def test_equal_junctions_show_no_copy_if_all_repertoires_have_them(tmp_path: Path) -> None:
+    genes = [[f"TRBV{number}", f"TRBV{number + 1}"] for number in range(1, 21)]
+    training = write_genes(tmp_path / "training.h5", [["CASSF", "CASSW"]] * 10, genes[:10])
+    new = write_genes(tmp_path / "new.h5", [["CASSF", "CASSW"]] * 10, genes[10:])
+    digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in training}
+    summary = replace(summarise_training(training, None), digests=digests)
+    assert measure_shift([summary], new, ["new"] * 10).copies == [None] * 10
 
 
 def test_an_old_run_predicts_and_says_that_shift_is_unknown(

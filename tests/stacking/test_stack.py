@@ -21,6 +21,7 @@ from deeprc.benchmarking.registry import METHODS
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
@@ -79,7 +80,7 @@ def test_networks_of_all_folds_predict_together(stack: Stack, cohort: Repertoire
     assert len(models) == 3
     assert all(isinstance(model, DeepRCClassifier) for model in models)
     learned = [set(np.concatenate([model.train_digests_, model.validation_digests_])) for model in models]
-    digests = [repertoire.digest() for repertoire in cohort[:24]]
+    digests = identify_repertoires(cohort[:24])
     assert [sum(digest not in each for each in learned) for digest in digests] == [1] * 24  # each is left out once
     expected = np.mean([score_with(model, cohort[24:]) for model in models], axis=0)
     np.testing.assert_allclose(stack.member_scores(cohort[24:])["deeprc"], expected, atol=1e-6)
@@ -93,7 +94,7 @@ def test_networks_score_the_fold_that_they_have_not_seen(cohort: RepertoireDatas
         own = training.fold_of == fold
         np.testing.assert_allclose(held_out[own], score_with(model, cohort[own]), atol=1e-6)
         known = set(np.concatenate([model.train_digests_, model.validation_digests_]))
-        assert known == {repertoire.digest() for repertoire in cohort[~own]}
+        assert known == set(identify_repertoires(cohort[~own]))
 
 
 def test_parameters_reach_the_members(stack: Stack) -> None:
@@ -146,7 +147,7 @@ def test_donors_stay_together(cohort: RepertoireDataset, monkeypatch: pytest.Mon
     donors = cohort.metadata["patient_id"].to_numpy()
     y = np.array(["case", "healthy"])[np.arange(len(cohort)) // 2 % 2]
     model = Stack(members=["deeprc"], n_folds=3, overrides=QUICK, device="cpu").fit(cohort, y, groups=donors)
-    donor_of = {repertoire.digest(): donor for repertoire, donor in zip(cohort, donors, strict=True)}
+    donor_of = dict(zip(identify_repertoires(cohort), donors, strict=True))
     for network in model._members[0].models:
         train, validation = (
             {donor_of[d] for d in each} for each in (network.train_digests_, network.validation_digests_)

@@ -17,6 +17,7 @@ from deeprc import DeepRCClassifier
 from deeprc.calibration import IDENTITY, Calibration, choose_cutoff, fit_calibration
 from deeprc.config import config_from_mapping, load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.outputs import activate
@@ -78,7 +79,7 @@ def test_the_loss_is_that_of_the_calibrated_probabilities_and_the_auc_stays() ->
 def test_a_classifier_is_calibrated_by_its_validation_repertoires(
     model: DeepRCClassifier, cohort: RepertoireDataset
 ) -> None:
-    digests = [repertoire.digest() for repertoire in cohort]
+    digests = identify_repertoires(cohort)
     rows = np.flatnonzero(np.isin(digests, model.validation_digests_))
     odds, y = model.decision_function(cohort), cohort.metadata["status"].to_numpy()
     expected = fit_calibration(odds[rows], y[rows] == "healthy")

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.network import DeepRC
@@ -113,7 +114,7 @@ def test_repertoires_to_validate_on_that_an_estimator_is_given_teach_no_reading(
     assert given.groups is None
     assert own.groups is not None
     donors = dict(zip(own.dataset.repertoire_ids, own.groups.tolist(), strict=True))
-    digests = dict(zip(cohort.repertoire_ids, [repertoire.digest() for repertoire in cohort], strict=True))
+    digests = dict(zip(cohort.repertoire_ids, identify_repertoires(cohort), strict=True))
     held_out = {donors[name] for name in donors if digests[name] in model.validation_digests_}
     assert not held_out & {donors[name] for name in donors if digests[name] in model.train_digests_}
 
@@ -146,7 +147,7 @@ def test_without_a_pull_the_start_is_logistic_regression(
 ) -> None:
     monkeypatch.setattr("deeprc.training.motif_start._PENALTY", 0.0)
     network = build_network(config(), TASKS, seed=0, device=CPU)
-    network.attach_readings([ShareReading("W", [0.5])], [repertoire.digest() for repertoire in cohort])
+    network.attach_readings([ShareReading("W", [0.5])], identify_repertoires(cohort))
     assert network.readings is not None
     rng = np.random.default_rng(0)
     scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]

@@ -1,0 +1,97 @@
+"""Repertoires that are recognised by their content: sequences, counts and genes, whatever their ids are.
+
+Real repertoires hardly ever have the same sequences and counts but other genes, unless the genes of one sample were
+assigned anew, or are missing. Cohorts with equal sequences exist, though: simulated ones, and very small repertoires.
+
+Letters: B repertoires, K known repertoires.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+
+__all__ = ["KnownRepertoires", "distinguish_repertoires", "identify_repertoire", "identify_repertoires"]
+
+_SEPARATOR = "/"
+
+
+class KnownRepertoires:
+    """Repertoires that are recognised by their content.
+
+    Parameters
+    ----------
+    identities
+        Different identities of K repertoires, see `identify_repertoires`. Those of an older version have no genes.
+    """
+
+    def __init__(self, identities: Sequence[str]) -> None:
+        self._identities = tuple(identities)
+        self._variants: dict[str, list[int]] = {}  # indices of repertoires, by the digest of sequences and counts
+        for index, identity in enumerate(self._identities):
+            self._variants.setdefault(_drop_genes(identity), []).append(index)
+
+    def find(self, identity: str, *, with_other_genes: bool = False) -> int | None:
+        """Return the index of the known repertoire of the same content, for the identity of one; None if it is unknown.
+
+        A repertoire is also known without genes, if only one known repertoire has its sequences and counts.
+
+        Parameters
+        ----------
+        identity
+            Identity of the repertoire.
+        with_other_genes
+            Whether it is then also known with other genes, because they were probably assigned anew. Choose this if it
+            is worse to take a known repertoire for a new one than the reverse.
+        """
+        alike = []
+        for index in self._variants.get(_drop_genes(identity), ()):
+            known = self._identities[index]
+            if known == identity:
+                return index
+            if with_other_genes or not (_has_genes(known) and _has_genes(identity)):
+                alike.append(index)
+        return alike[0] if len(alike) == 1 else None
+
+
+def identify_repertoire(repertoire: Repertoire) -> str:
+    """Return the identity of a repertoire: a text that all repertoires of the same content share.
+
+    It is the digest of sequences and counts, followed by one that includes the genes if any gene is known.
+    """
+    has_genes = any(
+        calls.vocabulary[code] for calls in repertoire.genes.values() for code in calls.count_occurrences().nonzero()[0]
+    )
+    return repertoire.digest() + (_SEPARATOR + repertoire.digest_with_genes() if has_genes else "")
+
+
+def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
+    """Return the identity of each repertoire, (B,), see `identify_repertoire`."""
+    return [identify_repertoire(repertoire) for repertoire in dataset]
+
+
+def distinguish_repertoires(dataset: RepertoireDataset) -> list[str]:
+    """Return a text that tells each repertoire from others of another content in the dataset, (B,).
+
+    It is the digest of sequences and counts, or the identity if other genes alone make the difference to another one.
+    """
+    digests = [repertoire.digest() for repertoire in dataset]
+    occurrences = Counter(digests)
+    identities = [
+        identify_repertoire(repertoire) if occurrences[digest] > 1 else digest
+        for repertoire, digest in zip(dataset, digests, strict=True)
+    ]
+    n_variants = Counter(_drop_genes(identity) for identity in set(identities))
+    return [
+        identity if n_variants[digest] > 1 else digest for digest, identity in zip(digests, identities, strict=True)
+    ]
+
+
+def _drop_genes(identity: str) -> str:
+    return identity.partition(_SEPARATOR)[0]
+
+
+def _has_genes(identity: str) -> bool:
+    return _SEPARATOR in identity
