@@ -100,6 +100,9 @@ def check(
         _refuse_options_of_files(ctx, sources[0])
         found = check_dataset(open_dataset(sources[0]), targets=targets, group_by=group_by)
     elif metadata is None:
+        for source in sources:
+            if not source.exists():
+                raise InputError(f"{source}: no such file or folder")
         raise click.UsageError("repertoire files need --metadata SHEET (only one container alone does without)")
     else:
         found = check_cohort(sources, metadata, targets=targets, group_by=group_by, options=reading(), jobs=jobs)

@@ -294,10 +294,10 @@ def _train(
         scored = dataset[np.sort(np.concatenate([split.train, split.validation, split.test]))]
         found = model.output_parts(scored)
         ranks.compute_once(lambda: _write_results(load_run(folder, device=str(device)), scored, found))
-        splits, digests = ranks.compute_once(lambda: read_splits(folder))
+        splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
-    return Run(folder, settings, splits, digests, replace(model, name=str(folder)))
+    return Run(folder, settings, splits, identities, replace(model, name=str(folder)))
 
 
 @contextmanager

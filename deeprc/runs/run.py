@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
 from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
@@ -63,8 +64,9 @@ class Run:
         Path of the run directory; for a packed run, the folder into which it was unpacked.
     settings
         Settings from `config.yaml`.
-    splits, digests
-        Ids of the repertoires of each part of the split, and digest of the content of each repertoire, by id.
+    splits, identities
+        Ids of the repertoires of each part of the split, and identity of each repertoire by id, see
+        `identify_repertoire`.
     model
         Trained model.
     bundle
@@ -74,7 +76,7 @@ class Run:
     path: Path
     settings: RunSettings
     splits: dict[str, list[str]]
-    digests: dict[str, str]
+    identities: dict[str, str]
     model: TrainedModel
     bundle: UnpackedBundle | None = None
 
@@ -128,27 +130,32 @@ class Run:
         """Return the part of the split in which each repertoire was when the run was trained, or "new", (B,).
 
         A repertoire is recognised by its id and its content: a repertoire of another cohort with the same id is new.
+        With other genes it is also recognised, unless repertoires of the run differ from each other in genes alone.
         """
         split = {i: name for name in SPLITS for i in self.splits[name]}
+        identities = list(dict.fromkeys(self.identities.values()))
+        of_run = KnownRepertoires(identities)
         found, strangers = [], 0
         for repertoire in track(dataset, "recognising repertoires", len(dataset)):
             known = split.get(repertoire.repertoire_id, NEW)
-            if known != NEW and self.digests[repertoire.repertoire_id] != repertoire.digest():
-                known, strangers = NEW, strangers + 1
+            if known != NEW:
+                index = of_run.find(identify_repertoire(repertoire), with_other_genes=True)
+                if index is None or identities[index] != self.identities[repertoire.repertoire_id]:
+                    known, strangers = NEW, strangers + 1
             found.append(known)
         if strangers:
             logger.warning(
-                "%d repertoires have the id, but not the sequences, of one that %s was trained with: they are new",
+                "%d repertoires have the id, but not the content, of one that %s was trained with: they are new",
                 strangers,
                 self.path,
             )
         return found
 
     def summaries(self) -> list[TrainingSummary]:
-        """Return the run's summary of its training repertoires; runs of earlier versions have only digests."""
-        learned = {i: self.digests[i] for split in ("train", "validation") for i in self.splits[split]}
+        """Return the run's summary of its training repertoires; runs of earlier versions have only identities."""
+        learned = {i: self.identities[i] for split in ("train", "validation") for i in self.splits[split]}
         with name_bundle_in_errors(self.bundle):
-            return [replace(read_summary(self.path), digests=learned)]
+            return [replace(read_summary(self.path), identities=learned)]
 
     def predict(self, dataset: RepertoireDataset, *, abstain: bool = False) -> pd.DataFrame:
         """Return the predictions as a table; see `deeprc.runs.predictor.predict`."""
@@ -207,19 +214,19 @@ def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
     if not file.exists():
         raise InputError(f"{folder}: training has not ended; continue it with `resume_run`")
     model = TrainedModel.load(file, settings.config, settings.tasks, device=device, name=name)
-    splits, digests = read_splits(folder)
-    return Run(folder, settings, splits, digests, model)
+    splits, identities = read_splits(folder)
+    return Run(folder, settings, splits, identities, model)
 
 
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
-    """Write `splits.json`: the ids of each part of the split, and the digest of the content of each repertoire."""
+    """Write `splits.json`: the ids of each part of the split, and the identity of each repertoire."""
     ids = split.ids(dataset.repertoire_ids)
-    digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in dataset}
-    write_text(folder / "splits.json", json.dumps({**ids, "digests": digests}, indent=1) + "\n")
+    identities = {repertoire.repertoire_id: identify_repertoire(repertoire) for repertoire in dataset}
+    write_text(folder / "splits.json", json.dumps({**ids, "digests": identities}, indent=1) + "\n")
 
 
 def read_splits(folder: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the ids of each part of the split, and the digest of each repertoire, from `splits.json`.
+    """Return the ids of each part of the split, and the identity of each repertoire, from `splits.json`.
 
     Raises
     ------

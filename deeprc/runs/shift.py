@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
 from deeprc.datasets.plan import list_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
@@ -206,7 +207,7 @@ def _select_different(summaries: Sequence[TrainingSummary]) -> list[TrainingSumm
 
 
 def _collect_ids(summary: TrainingSummary) -> set[str]:
-    return set(summary.digests or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
+    return set(summary.identities or ()) | set(summary.sketches.repertoire_ids if summary.sketches else ())
 
 
 def _compare(
@@ -229,19 +230,18 @@ def _find_copies(
 ) -> list[Copy | None]:
     """Return the training repertoire of which each one at `rows` is a copy, by content or by sketches; else None.
 
-    Genes are not compared, so a copy whose genes were assigned anew is found. If most training repertoires have the
-    same junctions, equal content does not show a copy.
+    A copy with other genes is found, too, unless training repertoires differ from each other in genes alone.
     """
     found: list[Copy | None] = [None] * len(dataset)
     if summary.sketches is not None:
         found = summary.sketches.find_copies(dataset)
-        if summary.sketches.usual == 1:
-            return found
-    id_of = {digest: name for name, digest in (summary.digests or {}).items()}
+    id_of = {identity: name for name, identity in (summary.identities or {}).items()}
+    known, names = KnownRepertoires(list(id_of)), list(id_of.values())
     for i, (row, repertoire) in enumerate(zip(rows.tolist(), dataset, strict=True)):
-        if splits[row] == NEW and len(repertoire) and (name := id_of.get(repertoire.digest())) is not None:
-            usual = 0.0 if summary.sketches is None else summary.sketches.usual
-            found[i] = Copy(name, 1.0, usual)
+        if splits[row] == NEW and len(repertoire):
+            index = known.find(identify_repertoire(repertoire), with_other_genes=True)
+            if index is not None:
+                found[i] = Copy(names[index], 1.0, 0.0 if summary.sketches is None else summary.sketches.usual)
     return found
 
 

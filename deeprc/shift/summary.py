@@ -26,13 +26,13 @@ class TrainingSummary:
         Usual values among them; None for a run of an earlier version, or with few donors.
     sketches
         Hashes that recognise copies of them; None if they are not kept.
-    digests
-        Digest of the content of each repertoire, by its id; None or empty if ids are not known.
+    identities
+        Identity of each repertoire, by its id, see `identify_repertoire`; None or empty if ids are not known.
     """
 
     reference: Reference | None = None
     sketches: Sketches | None = None
-    digests: dict[str, str] | None = None
+    identities: dict[str, str] | None = None
 
 
 def summarise_training(
@@ -53,7 +53,7 @@ def write_summary(folder: Path, summary: TrainingSummary) -> None:
 
 
 def read_summary(folder: Path) -> TrainingSummary:
-    """Read the parts of a summary that a run directory has, without the digests.
+    """Read the parts of a summary that a run directory has, without the identities.
 
     Raises
     ------

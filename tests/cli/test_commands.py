@@ -168,6 +168,7 @@ def test_attention(
             ["train", "{c}", "--target", "status", "--output", "{t}/x", "--validation-fold", "0"],
             "--validation-fold 0: expected a fold from 0 to 4 other than --fold 0",
         ),
+        (["check", "{t}/no.h5"], "{t}/no.h5: no such file or folder"),
         (["train", "--resume", "{t}"], "is not a run directory"),
         (["train", "--resume", "{r}"], "training has ended"),
         (["train", "--resume", "{r}", "--target", "status"], "--resume continues a run as it was started"),

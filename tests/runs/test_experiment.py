@@ -17,6 +17,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoire
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import Split, SplitOptions
@@ -91,7 +92,7 @@ def test_predictions_belong_to_their_ids(run: Run, cohort: RepertoireDataset) ->
     splits = json.loads((run.path / "splits.json").read_text())
     for side in ("train", "validation", "test"):
         assert set(binary.loc[binary["split"] == side, "repertoire_id"]) == set(splits[side])
-    assert splits["digests"]["rep.3"] == cohort[3].digest()
+    assert splits["digests"]["rep.3"] == identify_repertoire(cohort[3])
     classes = table[table["target"].str.startswith("grade=")]
     np.testing.assert_allclose(classes.groupby("repertoire_id")["probability"].sum(), 1, rtol=1e-6)
     age = table[table["target"] == "age"]
@@ -159,7 +160,7 @@ def test_a_new_repertoire_with_a_known_id_is_new(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert set(run.split_of(cohort_factory(30, 60, seed=5))) == {"new"}
-    told = f"30 repertoires have the id, but not the sequences, of one that {run.path} was trained with: they are new"
+    told = f"30 repertoires have the id, but not the content, of one that {run.path} was trained with: they are new"
     assert told in caplog.text
     assert set(run.split_of(cohort)) == {"train", "validation", "test"}
 

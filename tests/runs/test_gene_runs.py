@@ -15,6 +15,7 @@ from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import attention_table
@@ -23,6 +24,7 @@ from deeprc.runs.experiment import resume_run, train_run
 from deeprc.runs.run import Run, load_run
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from tests.conftest import Killed, killing
+from tests.toys.gene_repertoires import write_genes
 
 SMALL = load_config(
     "deeprc",
@@ -134,3 +136,18 @@ def test_weights_without_names_are_damaged(run: Run, tmp_path: Path) -> None:
     save_tensors(tmp_path / "model.safetensors", run.model.network.state_dict(), {"update": 1})
     with pytest.raises(InputError, match=r"model.safetensors: does not fit config.yaml: has no names of genes"):
         load_run(tmp_path)
+
+
+def test_a_repertoire_with_other_genes_is_known_unless_genes_alone_tell_repertoires_apart(
+    run: Run, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    renamed = rewritten(cohort, tmp_path / "renamed.h5", new_names={"TRBV1": "TRBV30"})
+    assert run.split_of(renamed) == run.split_of(cohort)
+    junctions = [["CASSF", "CASSW"]] * 4
+    known = write_genes(tmp_path / "known.h5", junctions, [["V1", "V2"], ["V2", "V1"], ["V3", "V3"], ["V3", "V3"]])
+    other = write_genes(tmp_path / "other.h5", junctions, [["V1", "V2"], ["V1", "V2"], ["V3", "V3"], ["V3", "V4"]])
+    names = list(known.repertoire_ids)
+    splits = {"train": names[:2], "validation": names[2:3], "test": names[3:]}
+    of_known = replace(run, splits=splits, identities=dict(zip(names, identify_repertoires(known), strict=True)))
+    assert of_known.split_of(known) == ["train", "train", "validation", "test"]
+    assert of_known.split_of(other) == ["train", "new", "validation", "new"]

@@ -82,7 +82,7 @@ def test_it_predicts_as_the_run(run: Run, packed: Path, cohort: RepertoireDatase
 def test_it_tells_nothing_of_single_donors(run: Run, packed: Path, cohort: RepertoireDataset) -> None:
     contents = contents_of(packed)
     together = b"\n".join(contents.values())
-    for text in ("donor-", "secret place", str(run.path), *run.digests.values(), run.settings.fingerprint):
+    for text in ("donor-", "secret place", str(run.path), *run.identities.values(), run.settings.fingerprint):
         assert text.encode() not in together, text
     carriers = pd.concat([each.to_frame() for each in cohort]).groupby("junction_aa")["repertoire_id"].nunique()
     private = set(carriers.index[carriers == 1])

@@ -150,6 +150,6 @@ def test_damaged_clones_are_refused(trained: Run, tmp_path: Path, column: str, v
     table = pd.read_csv(trained.path / "clones.tsv", sep="\t", dtype=str)
     table[column] = value
     (tmp_path / "clones.tsv").write_text(table.to_csv(sep="\t", index=False))
-    copy = Run(tmp_path, trained.settings, trained.splits, trained.digests, trained.model)
+    copy = Run(tmp_path, trained.settings, trained.splits, trained.identities, trained.model)
     with pytest.raises(InputError, match=message):
         copy.clones()

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from deeprc.cli.predict import predict
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.sequences import Sequences
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.assess import assess
@@ -132,13 +133,15 @@ def test_a_training_repertoire_under_another_name_is_recognised(
     assert f"same is like {learned.repertoire_id} (100% of the junctions" in text
 
 
-def test_equal_junctions_show_no_copy_if_all_repertoires_have_them(tmp_path: Path) -> None:
+def test_genes_tell_copies_if_all_repertoires_have_the_same_junctions(tmp_path: Path) -> None:
     genes = [[f"TRBV{number}", f"TRBV{number + 1}"] for number in range(1, 21)]
     training = write_genes(tmp_path / "training.h5", [["CASSF", "CASSW"]] * 10, genes[:10])
     new = write_genes(tmp_path / "new.h5", [["CASSF", "CASSW"]] * 10, genes[10:])
-    digests = {repertoire.repertoire_id: repertoire.digest() for repertoire in training}
-    summary = replace(summarise_training(training, None), digests=digests)
+    identities = dict(zip(training.repertoire_ids, identify_repertoires(training), strict=True))
+    summary = replace(summarise_training(training, None), identities=identities)
     assert measure_shift([summary], new, ["new"] * 10).copies == [None] * 10
+    copies = measure_shift([summary], training, ["new"] * 10).copies
+    assert [each and each.repertoire_id for each in copies] == list(training.repertoire_ids)
 
 
 def test_an_old_run_predicts_and_says_that_shift_is_unknown(
