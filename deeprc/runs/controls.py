@@ -129,8 +129,11 @@ class Controls:
         differ = "values" if isinstance(self.contrast, Numbers) else "classes"
         text = (
             f"A model that looks only at {sees} {how} the network{named} ({numbers}): these repertoires do not show "
-            f"that receptor sequences add anything, and the motifs may stand for that difference between the {differ}."
+            f"that receptor sequences add anything"
         )
+        if own > self.scoring.chance_level:
+            text += f", and the motifs may stand for that difference between the {differ}"
+        text += "."
         if name == "sheet":
             text += HOW_TO_LEAVE_OUT
         return text

@@ -245,6 +245,8 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     assert set(reached) <= set(controls.reaching)
     for name in controls.reaching:
         assert "receptor sequences add anything" in controls.sentence(name)
+        assert ("may stand for that difference" in controls.sentence(name)) == (controls.measures[name] > 0.5)
+    assert controls.measures["size"] < 0.5  # so the classes differ in nothing that it sees
 
 
 def test_of_several_contrasts_each_line_names_its_own(
