@@ -1,4 +1,4 @@
-"""Small UCI data sets: Hopfield networks against four other methods (paper lines 1094-1152, 6934-7040).
+"""Small UCI data sets: Hopfield networks against four other methods (paper lines 1094-1152, 6934-7026).
 
     python examples/uci.py --data uci_small.tar.gz --output uci.tsv
 
