@@ -79,7 +79,7 @@ class Fitted:
     combination
         Combination that was fitted to all repertoires.
     strength
-        Strength of its penalty, with the lowest cross-entropy over the folds.
+        Strength of its penalty, see `fit_combination`.
     log_odds
         Log-odds of each repertoire by a combination that was fitted without its fold, (B,).
     """
@@ -95,11 +95,11 @@ def fit_combination(
     """Return the weights with which cross-fitted scores of members predict the labels.
 
     The model is a logistic regression on the standardised scores, with weights that are not negative and an l2 penalty
-    on their distance from the expected weights. The strength of the penalty is chosen by cross-validation on the same
-    folds. The stronger it is, the nearer are the log-odds to the sum of the scores multiplied by their `slopes`.
-    Members whose AUC cannot be told from 0.5 (one-sided
-    Mann-Whitney test, p > 0.05) get the weight 0, unless this holds for all: then only the one with the highest AUC
-    takes part. Scores count up to 4 standard deviations from the mean.
+    on their distance from the expected weights: the stronger it is, the nearer are the log-odds to the sum of the
+    scores multiplied by their `slopes`. The penalty is the strongest one whose cross-entropy over the same folds is at
+    most one standard error above the lowest. Members whose AUC cannot be told from 0.5 (one-sided Mann-Whitney test,
+    p > 0.05) get the weight 0, unless this holds for all: then only the one with the highest AUC takes part. Scores
+    count up to 4 standard deviations from the mean.
 
     Parameters
     ----------
@@ -120,9 +120,19 @@ def fit_combination(
         for row, strength in enumerate(STRENGTHS):
             found = _solve(scores[~outside], positive[~outside], slopes, strength)
             held_out[row, outside] = found.log_odds(scores[outside])
-    entropies = (np.logaddexp(0, held_out) - positive * held_out).mean(axis=1)
-    best = len(STRENGTHS) - 1 - int(np.argmin(entropies[::-1]))  # the strongest penalty, if several are equal
+    best = _choose_strength(np.logaddexp(0, held_out) - positive * held_out)
     return Fitted(_solve(scores, positive, slopes, STRENGTHS[best]), STRENGTHS[best], held_out[best])
+
+
+def _choose_strength(entropies: Floats) -> int:
+    """Return the row of the strongest penalty that cannot be told from the best one, from cross-entropies (S, B).
+
+    This is the rule of one standard error (Breiman et al. 1984), with the error of the mean of the paired differences.
+    """
+    best = int(np.argmin(entropies.mean(axis=1)))
+    excess = entropies - entropies[best]
+    error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1])
+    return int(np.flatnonzero(excess.mean(axis=1) <= error)[-1])
 
 
 def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float) -> Combination:

@@ -94,6 +94,15 @@ def test_other_members_that_only_repeat_the_first_leave_it_alone() -> None:
     assert np.mean(gains) > 0.005
 
 
+def test_the_penalty_is_the_strongest_within_one_standard_error() -> None:
+    """The second of three rows is the best one; differences of 0.2 and 0 have the mean and the standard error 0.1."""
+    best, near, far = np.array([0.4, 0.4]), np.array([0.6, 0.4]), np.array([0.6, 0.5])  # far: 0.15 above, error 0.05
+    assert combination._choose_strength(np.stack([best + 1, best, near - 1e-9])) == 2
+    assert combination._choose_strength(np.stack([best + 1, best, far])) == 1
+    assert combination._choose_strength(np.stack([best, best + 1, best + 1])) == 0
+    assert combination._choose_strength(np.stack([best, best, best])) == 2
+
+
 def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bool_]) -> None:
     good, wrong, constant = noisy(positive, 1.5, 1), noisy(positive, -1.0, 2), np.ones(N)
     found = fit_combination(np.stack([wrong, good, constant], axis=1), positive, FOLDS).combination
