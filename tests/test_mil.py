@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse
@@ -174,3 +175,14 @@ def test_tables_hold_both_aucs_their_mean_and_spread(mil: ModuleType) -> None:
     assert (second["auc_single"], mean["auc_single"]) == (0.5, 0.75)
     assert spread["auc_single"] == pytest.approx(0.5**0.5 / 2)
     assert mil.count_choices(results)["heads"] == {"8": 4}
+
+
+@pytest.mark.parametrize("page", ["examples-mil.md", "results.md"])
+def test_a_page_has_the_saved_figures(page: str) -> None:
+    docs = FOLDER.parent / "docs"
+    text = (docs / page).read_text(encoding="utf-8")
+    saved = pd.read_csv(docs / "examples" / "mil.tsv", sep="\t", dtype=str).fillna("")
+    for name, rows in saved.groupby("set", sort=False):
+        shown = {row.method: f"{row.auc} ± {row.sd}" if row.sd else row.auc for row in rows.itertuples()}
+        cells = [shown.get(method, "") for method in ("paper", "one model", "ensemble")]
+        assert f"| {' | '.join([str(name), *cells])} |".replace("|  |", "| |") in text
