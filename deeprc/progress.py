@@ -30,6 +30,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_MIN_SHARE = 0.01  # smallest share of a step that must be done before its speed is known
+
 _Item = TypeVar("_Item")
 
 
@@ -62,9 +64,12 @@ class Step:
         self.reporter.show(self)
 
     def seconds_left(self, now: float, began: float, done_before: float) -> float | None:
-        """Return the seconds that the rest will take: `left` if it is known, else by the speed since the step began."""
+        """Return the seconds that the rest will take: `left` if it is known, else by the speed since the step began.
+
+        The result is None as long as less than 1% is done, because the first part often takes longer than the others.
+        """
         done = self.done - done_before
-        if self.left is not None or done <= 0:
+        if self.left is not None or done <= 0 or done < _MIN_SHARE * (self.total - done_before):
             return self.left
         return (now - began) / done * (self.total - self.done)
 

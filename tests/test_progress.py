@@ -90,6 +90,17 @@ def test_the_speed_is_that_of_what_was_done_here(clock: Clock, lines: Callable[[
     assert lines() == ["continued: 60%, about 2 min left"]
 
 
+def test_the_first_hundredth_tells_no_speed(clock: Clock, lines: Callable[[], list[str]]) -> None:
+    """The first update of a training compiles its functions and takes much longer than the others."""
+    with use_reporter(LogLines(clock)), open_step("training", 1000) as step:
+        clock.now = 30
+        step.advance(4)
+        assert lines() == ["training: 0%"]
+        clock.now = 60
+        step.advance(6)
+        assert lines() == ["training: 1%, about 1.6 h left"]
+
+
 def test_steps_end_also_by_errors(recorder: StepRecorder) -> None:
     with pytest.raises(ZeroDivisionError), open_step("dividing", 2) as step:
         step.advance(1 / 0)
