@@ -100,6 +100,7 @@ def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDA
     _, people = np.unique(groups, return_inverse=True)
     shape = (int(contents.max(initial=-1)) + 1, int(people.max(initial=-1)) + 1)
     n_contents, n = shape[0], sum(shape)
-    edges = coo_array((np.ones(len(contents)), (contents, people + n_contents)), shape=(n, n))
+    ends = np.stack([contents, people + n_contents]).astype(np.int32)  # SciPy 1.11 needs int32
+    edges = coo_array((np.ones(len(contents)), (ends[0], ends[1])), shape=(n, n))
     _, component_of = connected_components(edges, directed=False)
     return np.asarray(component_of[:n_contents][contents], np.int64)

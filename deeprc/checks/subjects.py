@@ -37,7 +37,7 @@ def name_subjects(found: CohortCheck) -> list[str]:
     for name, subject in subject_of.items():
         of_subject.setdefault(subject, []).append(name)
     pairs = [(group[0], name) for group in [*together, *of_subject.values()] for name in group[1:]]
-    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
+    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int32).reshape(-1, 2).T  # for SciPy 1.11
     graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
     component = connected_components(graph, directed=False)[1].tolist()
     first = {part: row for row, part in reversed(list(enumerate(component)))}

@@ -209,7 +209,7 @@ def _make_group_finding(
 def _find_connected_groups(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the groups of repertoires that are connected by pairs, the largest group first."""
     place = {name: i for i, name in enumerate(ids)}
-    ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
+    ends = np.array([[place[name] for name in pair] for pair in pairs], np.int32).T  # (2, pairs); int32 for SciPy 1.11
     graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
     component = connected_components(graph, directed=False)[1]
     groups: dict[int, list[str]] = {}

@@ -167,7 +167,7 @@ def make_adjustment_cautions(
     n_kept, are_known = min(sizes or n_labels), list(sizes or n_labels) == n_labels
     n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
     if are_known and kind != "regression":
-        n_smallest = min(int(np.unique_counts(side).counts.min()) for side in sides)
+        n_smallest = min(int(np.unique(side, return_counts=True)[1].min()) for side in sides)
     few = is_few(kind, n_smallest)
     left = f"{'At least ' * (len(sides) > 1)}{n_kept:,} training repertoires are left"
     text = (
