@@ -10,12 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import distinguish_repertoires
+from deeprc.groups import index_connected
 
 __all__ = ["assign_grouped_folds", "assign_inner_folds"]
 
@@ -100,7 +99,5 @@ def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDA
     _, people = np.unique(groups, return_inverse=True)
     shape = (int(contents.max(initial=-1)) + 1, int(people.max(initial=-1)) + 1)
     n_contents, n = shape[0], sum(shape)
-    ends = np.stack([contents, people + n_contents]).astype(np.int32)  # SciPy 1.11 needs int32
-    edges = coo_array((np.ones(len(contents)), (ends[0], ends[1])), shape=(n, n))
-    _, component_of = connected_components(edges, directed=False)
-    return np.asarray(component_of[:n_contents][contents], np.int64)
+    component_of = index_connected(np.stack([contents, people + n_contents]), n)
+    return component_of[:n_contents][contents]

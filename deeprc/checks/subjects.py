@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from deeprc.checks.examination import CohortCheck
 from deeprc.errors import InputError
 from deeprc.files import check_table_output, write_text
+from deeprc.groups import index_connected
 
 __all__ = ["JOINED_COLUMN", "check_subjects_output", "name_subjects", "write_subjects"]
 
@@ -37,9 +36,8 @@ def name_subjects(found: CohortCheck) -> list[str]:
     for name, subject in subject_of.items():
         of_subject.setdefault(subject, []).append(name)
     pairs = [(group[0], name) for group in [*together, *of_subject.values()] for name in group[1:]]
-    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int32).reshape(-1, 2).T  # for SciPy 1.11
-    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
-    component = connected_components(graph, directed=False)[1].tolist()
+    ends = np.array([[row_of[name] for name in pair] for pair in pairs], np.int64).reshape(-1, 2).T
+    component = index_connected(ends, len(ids)).tolist()
     first = {part: row for row, part in reversed(list(enumerate(component)))}
     subjects = set(subject_of.values())
     own = {name: f"{name} (repertoire)" if name in subjects else name for name in ids}

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from deeprc.checks.findings import Finding, Severity, name_few
 from deeprc.checks.overlaps import (
@@ -23,6 +21,7 @@ from deeprc.checks.overlaps import (
     shorten_sketches,
 )
 from deeprc.checks.profile import RepertoireProfile
+from deeprc.groups import index_connected
 
 __all__ = ["SimilarPair", "check_twins"]
 
@@ -209,9 +208,8 @@ def _make_group_finding(
 def _find_connected_groups(pairs: Sequence[tuple[str, str]], ids: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the groups of repertoires that are connected by pairs, the largest group first."""
     place = {name: i for i, name in enumerate(ids)}
-    ends = np.array([[place[name] for name in pair] for pair in pairs], np.int32).T  # (2, pairs); int32 for SciPy 1.11
-    graph = coo_array((np.ones(len(pairs)), (ends[0], ends[1])), shape=(len(ids), len(ids)))
-    component = connected_components(graph, directed=False)[1]
+    ends = np.array([[place[name] for name in pair] for pair in pairs]).T  # (2, pairs)
+    component = index_connected(ends, len(ids))
     groups: dict[int, list[str]] = {}
     for i in np.unique(ends).tolist():
         groups.setdefault(int(component[i]), []).append(ids[i])
