@@ -9,20 +9,25 @@ from deeprc.checks.findings import Finding
 from deeprc.datasets.plan import list_names
 from deeprc.evaluation.caution import Caution
 
-__all__ = ["duplicate_cautions", "shortcut_cautions"]
+__all__ = ["duplicate_cautions", "format_finding", "shortcut_cautions"]
 
 _SHORTCUTS = ("label-from-column", "label-from-processing", "label-from-name")  # controls show sizes and genes
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
 _SHOWN = 3
 
 
+def format_finding(finding: Finding) -> str:
+    """Return what a check has found, and what to do, as sentences."""
+    message = finding.message[:1].upper() + finding.message[1:]
+    return f"{message.rstrip('.')}. What to do: {finding.advice.rstrip('.')}."
+
+
 def shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
     """Yield a warning for each column, file name or format that predicts a label."""
     for each in findings:
         if each.code in _SHORTCUTS and each.severity == "warning":
-            text = f"{each.message[:1].upper()}{each.message[1:]}. {each.advice[:1].upper()}{each.advice[1:]}."
             details = {"target": each.target, "column": each.column, **each.figures}
-            yield Caution("warning", text, "setup", each.code, details)
+            yield Caution("warning", format_finding(each), "setup", each.code, details)
 
 
 def duplicate_cautions(

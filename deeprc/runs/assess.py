@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from deeprc.checks.cautions import duplicate_cautions
+from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
 from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -94,12 +94,19 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     return found
 
 
-def _warn_of_duplicates(predictor: Predictor, performance: Performance) -> list[Caution]:
-    """Return a warning if copies that the check before the training has found are in different parts of the split."""
+def _warn_of_check(predictor: Predictor, performance: Performance) -> list[Caution]:
+    """Return warnings by the checks before the trainings: copies in different parts of the split, shortcuts to a label.
+
+    There is none for a cohort without repertoires of the trainings.
+    """
+    side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
+    part_of = {name: side for name, side in side_of.items() if side != NEW}
+    if not part_of:
+        return []
     kept = [read_checks(run.path) for run in predictor.runs]
     findings = [finding for checks in kept if checks is not None for finding in checks.findings]
-    side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
-    return list(duplicate_cautions(findings, {i: s for i, s in side_of.items() if s != NEW}, apart="sides"))
+    shortcuts = {each.text: each for each in shortcut_cautions(findings)}  # several runs may have the same finding
+    return [*duplicate_cautions(findings, part_of, apart="sides"), *shortcuts.values()]
 
 
 def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:
@@ -124,7 +131,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     if any(each.measures for each in controls):
         cautions += warn_of_left_out_columns(columns)
     cautions += [
-        *_warn_of_duplicates(predictor, performance),
+        *_warn_of_check(predictor, performance),
         *_note_adjustment(predictor, performance),
         *shift.cautions(),
     ]

@@ -20,11 +20,13 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
+from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
 from deeprc.interpretation.report.number_tables import within_table
+from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import load_run
@@ -97,6 +99,24 @@ def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> N
         kit = plans[folder.name].split.test.partition("=")[2]  # type: ignore[union-attr]
         assert set(cohort.select(run.splits["test"]).metadata["batch"]) == {kit}
         assert kit not in set(cohort.select(run.splits["train"]).metadata["batch"])
+
+
+def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    split = SplitOptions(folds=3)
+    run = train_run(
+        cohort.container.path, tmp_path / "run", targets="status=sick", config=TINY, split=split, device="cpu"
+    )
+    (kept,) = [each for each in read_cautions(run.path) if each.name == "label-from-column"]
+    assert kept.details["column"] == "batch"
+    assert kept.text.startswith("Target 'status=sick': column 'batch' (technical) tells sick from well: ")
+    assert kept in assess(run, cohort).cautions
+    write_report(run, cohort, tmp_path / "report.html", device="cpu")
+    content = (tmp_path / "report.html").read_text()
+    assert content.count("column &#39;batch&#39; (technical) tells") == 1
+    recipe, rng = Recipe(depth=50), np.random.default_rng(4)
+    others = {f"other {i}": draw_repertoire(rng, recipe) for i in range(12)}
+    new = write_repertoires(tmp_path / "new.h5", others, status=np.array(["well", "sick"] * 6), batch=["kit 3"] * 12)
+    assert "label-from-column" not in {each.name for each in assess(run, new).cautions}
 
 
 def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:

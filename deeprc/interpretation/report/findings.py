@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.checks.cautions import format_finding
 from deeprc.checks.container import hash_repertoire
 from deeprc.checks.of_run import RunChecks, check_for_training, digest_metadata, read_checks
 from deeprc.checks.profile import hash_sequences
@@ -141,8 +142,7 @@ def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedB
             )
             yield Caution("warning", said, "sequences")
     for finding in checks.warnings:
-        message = finding.message[:1].upper() + finding.message[1:]
-        yield Caution("warning", f"{message.rstrip('.')}. What to do: {finding.advice}.", "cohort-check")
+        yield Caution("warning", format_finding(finding), "cohort-check")
 
 
 def _format_names(members: Sequence[str]) -> str:

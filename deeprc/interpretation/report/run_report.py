@@ -215,7 +215,7 @@ def _find(
     antigens = make_antigen_pages(found, organisms, index_classes(model.tasks))
     directions = make_direction_pages(predictor, dataset, found, classes, shared, held_out)
     told = collect_cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
-    told += make_check_cautions(checks, shared)
+    told += [each for each in make_check_cautions(checks, shared) if each.text not in {old.text for old in told}]
     told.sort(key=lambda each: each.level != "warning")
     return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
 
