@@ -13,35 +13,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from deeprc.compilation import njit
-from deeprc.nn.layers_cpu import add_outer_product, add_row, linear_layer, selu_gradient, selu_layer, selu_row
+from deeprc.nn.attend_passes import Gradients, Kept, KeyLayers, backward, forward
 from deeprc.nn.motif_convolution.cpu import (
-    AHEAD,
     BLOCKS,
     TILE,
-    ConvolutionTables,
-    add_windows,
     allocate_gradient_buffers,
-    best_windows,
     convolution_tables,
     sum_buffers,
 )
 from deeprc.nn.motif_convolution.tables import choose_window_dtype, find_rows_in_use
-from deeprc.nn.sequences import BatchArrays, SequenceBatch
-from deeprc.vectors import prefetch
+from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["NetworkWeights", "attend", "score"]
 
-_SEQUENCES = 64  # computed at a time: their values fit into the fastest cache beside a tile's table
 _Array = NDArray[Any]
 
 
@@ -114,71 +106,6 @@ def score(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWei
     return _forward_pass(sequences, gene_embeddings, weights.detach(), kept)
 
 
-class _Kept(NamedTuple):
-    """Intermediate results that a forward pass keeps; an array has size 0 if it is not kept.
-
-    Attributes
-    ----------
-    values
-        Representations of the sequences, (N, W) float32.
-    activations
-        Outputs of the layers, (n_layers, N, U) float32.
-    window
-        Position of each kernel's best window in each sequence, (N, T * TILE) uint8 or int32.
-    """
-
-    values: _Array
-    activations: _Array
-    window: _Array
-
-
-class _KeyLayers(NamedTuple):
-    """The key network and the queries in the form that a compiled pass reads.
-
-    Attributes
-    ----------
-    weights
-        Matrices of the layers by tiles, see `_arrange_in_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in
-        the backward pass.
-    biases
-        Biases of the layers, (n_layers, U).
-    sizes
-        S, then the number of units of each layer, (n_layers + 1,) int64.
-    queries
-        Queries times beta, (H, n_keys) in the forward pass; by tiles, (tiles, H, TILE), in the backward pass.
-    """
-
-    weights: _Array
-    biases: _Array
-    sizes: _Array
-    queries: _Array
-
-
-class _Gradients(NamedTuple):
-    """Gradients that a backward pass computes. If the first dimension is C, the gradient is the sum over C blocks.
-
-    Attributes
-    ----------
-    residues, positions
-        Gradients of the tables of the convolution, see `allocate_gradient_buffers`.
-    layers
-        Gradients of the matrices of the layers by tiles, (C, n_layers, U // TILE, max(W, U), TILE).
-    biases
-        Gradients of the biases of the layers and, last, of the convolution, (C, n_layers + 1, max(W, U)).
-    queries
-        Gradients of the queries by tiles, (C, tiles, H, TILE).
-    gene_embeddings
-        Gradients of the gene embeddings, (N, E).
-    """
-
-    residues: _Array
-    positions: _Array
-    layers: _Array
-    biases: _Array
-    queries: _Array
-    gene_embeddings: _Array
-
-
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -201,14 +128,14 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, of_values: Tensor, of_logits: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
-        kept = _Kept(*(tensor.numpy() for tensor in saved[5:8]))
+        kept = Kept(*(tensor.numpy() for tensor in saved[5:8]))
         weights = NetworkWeights.from_tensors(*saved[8:])
         rows, first_row = find_rows_in_use(sequences.lengths, sequences.max_length)
         layers = _backward_layers(weights, ctx.n_values)
         gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
             of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
-        _backward(
+        backward(
             sequences.convert_scales(weights.kernels).arrays(),
             first_row.numpy(),
             kept,
@@ -230,7 +157,7 @@ def _round_up_to_tiles(n: int) -> int:
 
 def _allocate(
     sequences: SequenceBatch, weights: NetworkWeights, n_values: int, *, keep: Literal["nothing", "values", "all"]
-) -> _Kept:
+) -> Kept:
     """Return empty arrays for the results that a forward pass keeps."""
     N = sequences.n_sequences
     values = torch.empty((0, 0) if keep == "nothing" else (N, _round_up_to_tiles(n_values)), dtype=torch.float32)
@@ -239,13 +166,13 @@ def _allocate(
     if keep == "all":
         activations = torch.empty((len(weights.layers), N, weights.padded_units), dtype=torch.float32)
         window = torch.empty((N, _round_up_to_tiles(len(weights.kernels))), dtype=choose_window_dtype(sequences))
-    return _Kept(values.numpy(), activations.numpy(), window.numpy())
+    return Kept(values.numpy(), activations.numpy(), window.numpy())
 
 
-def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, kept: _Kept) -> Tensor:
+def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: NetworkWeights, kept: Kept) -> Tensor:
     """Return the logits, (N, H), and write the kept results; the weights must be without gradients."""
     logits = weights.kernels.new_empty((sequences.n_sequences, len(weights.queries)))
-    _forward(
+    forward(
         sequences.convert_scales(weights.kernels).arrays(),
         convolution_tables(sequences, weights.kernels, weights.bias),
         gene_embeddings.detach().contiguous().numpy(),
@@ -256,28 +183,28 @@ def _forward_pass(sequences: SequenceBatch, gene_embeddings: Tensor, weights: Ne
     return logits
 
 
-def _forward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
+def _forward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
     U = weights.padded_units
     biases = np.zeros((len(weights.layers), U), np.float32)
     for index, (_, bias) in enumerate(weights.layers):
         biases[index, : len(bias)] = bias.numpy()
     matrices = _arrange_in_tiles([weight.T for weight, _ in weights.layers], max(_round_up_to_tiles(n_values), U), U)
-    return _KeyLayers(matrices, biases, weights.sizes(n_values), weights.queries.contiguous().numpy())
+    return KeyLayers(matrices, biases, weights.sizes(n_values), weights.queries.contiguous().numpy())
 
 
-def _backward_layers(weights: NetworkWeights, n_values: int) -> _KeyLayers:
+def _backward_layers(weights: NetworkWeights, n_values: int) -> KeyLayers:
     U, n_keys = weights.padded_units, weights.queries.shape[1]
     matrices = _arrange_in_tiles([weight for weight, _ in weights.layers], U, max(_round_up_to_tiles(n_values), U))
     queries = functional.pad(weights.queries, (0, -n_keys % TILE)).view(len(weights.queries), -1, TILE)
     no_biases = np.zeros((0, 0), np.float32)  # gradients do not depend on the biases
-    return _KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
+    return KeyLayers(matrices, no_biases, weights.sizes(n_values), queries.transpose(0, 1).contiguous().numpy())
 
 
-def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLayers, n_sequences: int) -> _Gradients:
+def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayers, n_sequences: int) -> Gradients:
     """Return gradients of 0, to which the pass adds; only those of the gene embeddings are written, not added to."""
     n_layers, n_columns = len(weights.layers), layers.weights.shape[1] * TILE  # max(W, U)
     residues, positions = allocate_gradient_buffers(weights.kernels, rows)
-    return _Gradients(
+    return Gradients(
         residues.numpy(),
         positions.numpy(),
         np.zeros((BLOCKS, n_layers, weights.padded_units // TILE, n_columns, TILE), np.float32),
@@ -287,7 +214,7 @@ def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: _KeyLaye
     )
 
 
-def _iterate_gradients(weights: NetworkWeights, gradients: _Gradients, layers: _KeyLayers) -> Iterator[Tensor]:
+def _iterate_gradients(weights: NetworkWeights, gradients: Gradients, layers: KeyLayers) -> Iterator[Tensor]:
     """Yield the gradients of all tensors of the weights except the first, in the order of `tensors`."""
     n_heads, n_keys = weights.queries.shape
     of_layers, of_biases, of_queries = map(torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries))
@@ -307,99 +234,3 @@ def _arrange_in_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -
         padded = functional.pad(matrix, (0, n_columns - m))  # (n, n_columns)
         tiles[index, :, :n] = padded.reshape(n, -1, TILE).transpose(0, 1).numpy()
     return tiles
-
-
-@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
-def _forward(
-    sequences: BatchArrays,
-    tables: ConvolutionTables,
-    gene_embeddings: _Array,
-    layers: _KeyLayers,
-    kept: _Kept,
-    logits: _Array,
-) -> None:
-    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    values, activations, window = kept.values, kept.activations, kept.window
-    weights, biases, sizes, queries = layers
-    N, keep, keep_all, widest = len(starts), len(values) > 0, len(window) > 0, weights.shape[2]
-    E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
-    for block in numba.prange((N + _SEQUENCES - 1) // _SEQUENCES):
-        first, last = block * _SEQUENCES, min((block + 1) * _SEQUENCES, N)
-        of_block = np.empty((_SEQUENCES, widest), np.float32)
-        before, after = np.empty((2, widest), np.float32)
-        nowhere = np.empty(TILE, window.dtype)
-        for tile in range(len(tables.residues)):
-            kernels = slice(tile * TILE, (tile + 1) * TILE)
-            for n in range(first, last):
-                prefetch(residues, starts[min(n + AHEAD, N - 1)])
-                best = (values[n] if keep else of_block[n - first])[kernels]
-                rows = tables.positions[tile, tables.first_row[lengths[n]] :]
-                at = window[n, kernels] if keep_all else nowhere
-                best_windows(sequences, n, tables.residues[tile], rows, best, at)
-                selu_row(best, tables.bias[kernels])
-        for n in range(first, last):
-            row = values[n] if keep else of_block[n - first]
-            for e in range(E):
-                row[D + e] = gene_embeddings[n, e]
-            for layer in range(len(weights)):
-                output = activations[layer, n] if keep_all else after
-                for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    selu_layer(row, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
-                row, before, after = output, after, before
-            for h in range(len(queries)):
-                total = np.float32(0)
-                for d in range(queries.shape[1]):
-                    total += queries[h, d] * row[d]
-                logits[n, h] = total
-
-
-@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
-def _backward(
-    sequences: BatchArrays,
-    first_row: _Array,
-    kept: _Kept,
-    of_values: _Array,
-    of_logits: _Array,
-    layers: _KeyLayers,
-    gradients: _Gradients,
-) -> None:
-    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    values, activations, window = kept
-    weights, _, sizes, queries = layers
-    residue_gradient, position_gradient = gradients.residues, gradients.positions
-    layer_gradient, bias_gradient, query_gradient = gradients.layers, gradients.biases, gradients.queries
-    of_genes = gradients.gene_embeddings
-    N, n_layers, widest = len(starts), len(weights), bias_gradient.shape[2]
-    H, E, D = queries.shape[1], of_genes.shape[1], sizes[0] - of_genes.shape[1]
-    for block in numba.prange(BLOCKS):
-        scratch = np.empty(sequences.max_length + residue_gradient.shape[2], np.uint64)
-        gradient, below = np.zeros((2, widest), np.float32)
-        of_biases, of_queries, of_layers = bias_gradient[block], query_gradient[block], layer_gradient[block]
-        of_residues, of_positions = residue_gradient[block], position_gradient[block]
-        for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-            prefetch(residues, starts[min(n + AHEAD, N - 1)])
-            keys = activations[n_layers - 1, n] if n_layers else values[n]
-            for tile in range(len(queries)):
-                units = slice(tile * TILE, (tile + 1) * TILE)
-                linear_layer(of_logits[n], H, queries[tile], gradient[units])
-                add_outer_product(of_logits[n], H, keys[units], of_queries[tile])
-            for layer in range(n_layers - 1, -1, -1):
-                inputs = activations[layer - 1, n] if layer else values[n]
-                for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    selu_gradient(gradient[units], activations[layer, n, units], of_biases[layer, units])
-                    add_outer_product(inputs, sizes[layer], gradient[units], of_layers[layer, tile])
-                for tile in range((sizes[layer] + TILE - 1) // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    linear_layer(gradient, sizes[layer + 1], weights[layer, tile], below[units])
-                gradient, below = below, gradient
-            for tile in range(values.shape[1] // TILE):
-                units = slice(tile * TILE, (tile + 1) * TILE)
-                add_row(gradient[units], of_values[n, units])
-            for e in range(E):
-                of_genes[n, e] = gradient[D + e]
-            for tile in range(window.shape[1] // TILE):
-                units = slice(tile * TILE, (tile + 1) * TILE)
-                selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
-            add_windows(sequences, n, window[n], gradient, first_row[lengths[n]], scratch, of_residues, of_positions)

@@ -12,7 +12,7 @@ from deeprc.compilation import njit
 from deeprc.nn.motif_convolution.cpu import TILE
 from deeprc.vectors import bits_to_float, fill, load, multiply_add, select, store, to_float, to_int
 
-__all__ = ["add_outer_product", "add_row", "linear_layer", "selu_gradient", "selu_layer", "selu_row"]
+__all__ = ["add_outer_products", "add_row", "linear_layer", "selu_gradient", "selu_layer", "selu_row"]
 
 _ALPHA, _SCALE = 1.6732632423543772, 1.0507009873554805  # constants of SELU
 _LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
@@ -95,9 +95,23 @@ def add_row(total: _Array, row: _Array) -> None:
     store(load(total, 0, TILE) + load(row, 0, TILE), total, 0)
 
 
-@njit(nogil=True, forceinline=True)
-def add_outer_product(inputs: _Array, n_in: int, row: _Array, total: _Array) -> None:
-    """Add inputs[i] row to total[i] for i < n_in: inputs (n_in,), row (TILE,), total (n_in, TILE)."""
-    factor = load(row, 0, TILE)
-    for i in range(uint64(n_in)):
-        store(multiply_add(inputs[i], factor, load(total, i, TILE)), total, i)
+@njit(nogil=True, inline="always")
+def add_outer_products(inputs: _Array, n_in: int, rows: _Array, tile: int, total: _Array) -> None:
+    """Add the sum over n of inputs[n, i] rows[n] to total[i] for i < n_in, for one tile of the columns of the rows.
+
+    Shapes: inputs (n, n_in or more), rows (n, tiles * TILE), total (n_in, TILE). Two rows of the total are summed at a
+    time, so that an addition need not wait for the one before.
+    """
+    tiles = rows.shape[1] // TILE
+    for i in range(_ZERO, uint64(n_in) & ~_ONE, _TWO):
+        first, second = load(total, i, TILE), load(total, i + _ONE, TILE)
+        for n in range(uint64(len(inputs))):
+            row = load(rows, n * uint64(tiles) + uint64(tile), TILE)
+            first, second = multiply_add(inputs[n, i], row, first), multiply_add(inputs[n, i + _ONE], row, second)
+        store(first, total, i)
+        store(second, total, i + _ONE)
+    if n_in % 2:
+        last = load(total, n_in - 1, TILE)
+        for n in range(uint64(len(inputs))):
+            last = multiply_add(inputs[n, n_in - 1], load(rows, n * uint64(tiles) + uint64(tile), TILE), last)
+        store(last, total, n_in - 1)

@@ -27,6 +27,7 @@ from deeprc.vectors import fill, load, multiply_add, prefetch, select, store
 __all__ = [
     "AHEAD",
     "BLOCKS",
+    "SEQUENCES",
     "TILE",
     "ConvolutionTables",
     "add_windows",
@@ -45,7 +46,11 @@ AHEAD = 16
 """Number of sequences by which the fetching of residues is ahead of their use."""
 BLOCKS = 16
 """Number of blocks of sequences for sums. It is fixed, so that results do not depend on the number of threads."""
-_N_AMINO_ACIDS = np.uint64(N_AMINO_ACIDS)
+SEQUENCES = 64
+"""Number of sequences that are computed at a time: their values fit into the fastest cache beside a tile's table."""
+_UNROLLED = np.uint64(9)
+"""Number of positions of a kernel that are added without a loop, which would take longer: the width by default."""
+_N_AMINO_ACIDS, _COLUMNS = np.uint64(N_AMINO_ACIDS), np.uint64(N_AMINO_ACIDS + 1)
 _Array = NDArray[Any]
 
 
@@ -198,50 +203,58 @@ def _backward(
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
-    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    N = len(starts)
-    K = residue_gradient.shape[2]
+    N = len(sequences.starts)
     for block in numba.prange(BLOCKS):
-        scratch = np.empty(sequences.max_length + K, np.uint64)
-        for n in range(block * N // BLOCKS, (block + 1) * N // BLOCKS):
-            prefetch(residues, starts[min(n + AHEAD, N - 1)])
-            row, of_residues, of_positions = first_row[lengths[n]], residue_gradient[block], position_gradient[block]
-            add_windows(sequences, n, window[n], gradient[n], row, scratch, of_residues, of_positions)
+        of_residues, of_positions = residue_gradient[block], position_gradient[block]
+        last = (block + 1) * N // BLOCKS
+        for first in range(block * N // BLOCKS, last, SEQUENCES):
+            rows = slice(first, min(first + SEQUENCES, last))
+            add_windows(sequences, first, window[rows], gradient[rows], first_row, of_residues, of_positions)
 
 
 @njit(nogil=True, inline="always")
 def add_windows(
     sequences: BatchArrays,
-    n: int,
+    first: int,
     window: _Array,
     gradient: _Array,
-    first_row: int,
-    scratch: _Array,
+    first_row: _Array,
     residue_gradient: _Array,
     position_gradient: _Array,
 ) -> None:
-    """Add the gradients (D,) of sequence n to the table rows of its windows, (D, K, 21) and (rows, D).
+    """Add the gradients of n sequences, from `first` on, to the table rows of their windows, (D, K, 21) and (rows, D).
 
     Every window adds to K rows, so that no branch is needed; rows beyond the end of the sequence have a column of their
-    own. `scratch` is (max_length + K,) uint64. Indices are unsigned, so that numba omits the code for negative ones.
+    own. One tile of kernels after the other gets the gradients of all n sequences, so that its rows stay in the fastest
+    cache. `window` and `gradient` are (n, D or more). Indices are unsigned, so that numba omits the code for negative
+    ones.
     """
     residues = sequences.residues
-    D, K, columns = residue_gradient.shape
     of_residues, of_positions = residue_gradient.ravel(), position_gradient.ravel()
-    first, L = uint64(sequences.starts[n]), uint64(sequences.lengths[n])
-    residue_scale, position_scale = sequences.residue_scale[n], sequences.position_scale[n]
-    for i in range(L):
-        scratch[i] = residues[first + i]
-    for i in range(uint64(K)):
-        scratch[L + i] = columns - 1
-    at, row = uint64(0), uint64(first_row)
-    for d in range(uint64(D)):
-        p, g = uint64(window[d]), gradient[d]
-        of_positions[(row + p) * uint64(D) + d] += g * position_scale
-        g *= residue_scale
-        for j in range(uint64(K)):
-            of_residues[at + scratch[p + j]] += g
-            at += uint64(columns)
+    row = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)  # the column of each position
+    D, K = uint64(residue_gradient.shape[0]), uint64(residue_gradient.shape[1])
+    for start in range(uint64(0), D, uint64(TILE)):
+        for i in range(len(window)):
+            n = first + i
+            prefetch(residues, sequences.starts[min(n + AHEAD, len(sequences.starts) - 1)])
+            begin, L = uint64(sequences.starts[n]), uint64(sequences.lengths[n])
+            residue_scale, position_scale = sequences.residue_scale[n], sequences.position_scale[n]
+            for p in range(L):
+                row[p] = residues[begin + p]
+            for p in range(L, L + K):
+                row[p] = _N_AMINO_ACIDS
+            at, first_window = start * K * _COLUMNS, uint64(first_row[L])
+            for d in range(start, min(start + uint64(TILE), D)):
+                p, g = uint64(window[i, d]), gradient[i, d]
+                of_positions[(first_window + p) * D + d] += g * position_scale
+                g *= residue_scale
+                for _ in range(K // _UNROLLED):
+                    for j in range(_UNROLLED):
+                        of_residues[at + j * _COLUMNS + row[p + j]] += g
+                    at, p = at + _UNROLLED * _COLUMNS, p + _UNROLLED
+                for _ in range(K % _UNROLLED):
+                    of_residues[at + row[p]] += g
+                    at, p = at + _COLUMNS, p + uint64(1)
 
 
 @njit(parallel=True, nogil=True)
