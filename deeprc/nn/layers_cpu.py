@@ -95,7 +95,7 @@ def add_row(total: _Array, row: _Array) -> None:
     store(load(total, 0, TILE) + load(row, 0, TILE), total, 0)
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def add_outer_products(inputs: _Array, n_in: int, rows: _Array, tile: int, total: _Array) -> None:
     """Add the sum over n of inputs[n, i] rows[n] to total[i] for i < n_in, for one tile of the columns of the rows.
 
