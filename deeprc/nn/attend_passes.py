@@ -96,7 +96,7 @@ class Gradients(NamedTuple):
     gene_embeddings: _Array
 
 
-@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(parallel=True, nogil=True)
 def forward(
     sequences: BatchArrays,
     tables: ConvolutionTables,
@@ -106,43 +106,59 @@ def forward(
     logits: _Array,
 ) -> None:
     """Write the logits of all sequences, (N, H), and the results that are kept; `gene_embeddings` is (N, E)."""
-    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
-    values, activations, window = kept.values, kept.activations, kept.window
-    weights, biases, sizes, queries = layers
-    N, keep, keep_all, widest = len(starts), len(values) > 0, len(window) > 0, weights.shape[2]
-    E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
+    N = len(logits)
     for block in numba.prange((N + SEQUENCES - 1) // SEQUENCES):
-        first, last = block * SEQUENCES, min((block + 1) * SEQUENCES, N)
-        of_block = np.empty((SEQUENCES, widest), np.float32)
-        before, after = np.empty((2, widest), np.float32)
-        nowhere = np.empty(TILE, window.dtype)
-        for tile in range(len(tables.residues)):
-            kernels = slice(tile * TILE, (tile + 1) * TILE)
-            for n in range(first, last):
-                prefetch(residues, starts[min(n + AHEAD, N - 1)])
-                best = (values[n] if keep else of_block[n - first])[kernels]
-                rows = tables.positions[tile, tables.first_row[lengths[n]] :]
-                at = window[n, kernels] if keep_all else nowhere
-                best_windows(sequences, n, tables.residues[tile], rows, best, at)
-                selu_row(best, tables.bias[kernels])
+        first = block * SEQUENCES
+        _compute_some(first, min(first + SEQUENCES, N), sequences, tables, gene_embeddings, layers, kept, logits)
+
+
+@njit(nogil=True, fastmath={"contract", "reassoc"})
+def _compute_some(
+    first: int,
+    last: int,
+    sequences: BatchArrays,
+    tables: ConvolutionTables,
+    gene_embeddings: _Array,
+    layers: KeyLayers,
+    kept: Kept,
+    logits: _Array,
+) -> None:
+    """Write the results of the sequences from `first` to `last`; see `forward`."""
+    residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
+    values, activations, window = kept
+    weights, biases, sizes, queries = layers
+    keep, keep_all, widest = len(values) > 0, len(window) > 0, weights.shape[2]
+    E, D = gene_embeddings.shape[1], sizes[0] - gene_embeddings.shape[1]
+    of_block = np.empty((SEQUENCES, widest), np.float32)
+    before, after = np.empty((2, widest), np.float32)
+    nowhere = np.empty(TILE, window.dtype)
+    for tile in range(len(tables.residues)):
+        kernels = slice(tile * TILE, (tile + 1) * TILE)
         for n in range(first, last):
-            row = values[n] if keep else of_block[n - first]
-            for e in range(E):
-                row[D + e] = gene_embeddings[n, e]
-            for layer in range(len(weights)):
-                output = activations[layer, n] if keep_all else after
-                for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    selu_layer(row, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
-                row, before, after = output, after, before
-            for h in range(len(queries)):
-                total = np.float32(0)
-                for d in range(queries.shape[1]):
-                    total += queries[h, d] * row[d]
-                logits[n, h] = total
+            prefetch(residues, starts[min(n + AHEAD, len(starts) - 1)])
+            best = (values[n] if keep else of_block[n - first])[kernels]
+            rows = tables.positions[tile, tables.first_row[lengths[n]] :]
+            at = window[n, kernels] if keep_all else nowhere
+            best_windows(sequences, n, tables.residues[tile], rows, best, at)
+            selu_row(best, tables.bias[kernels])
+    for n in range(first, last):
+        row = values[n] if keep else of_block[n - first]
+        for e in range(E):
+            row[D + e] = gene_embeddings[n, e]
+        for layer in range(len(weights)):
+            output = activations[layer, n] if keep_all else after
+            for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
+                units = slice(tile * TILE, (tile + 1) * TILE)
+                selu_layer(row, sizes[layer], weights[layer, tile], biases[layer, units], output[units])
+            row, before, after = output, after, before
+        for h in range(len(queries)):
+            total = np.float32(0)
+            for d in range(queries.shape[1]):
+                total += queries[h, d] * row[d]
+            logits[n, h] = total
 
 
-@njit(parallel=True, nogil=True, fastmath={"contract", "reassoc"})
+@njit(parallel=True, nogil=True)
 def backward(
     sequences: BatchArrays,
     first_row: _Array,
@@ -157,49 +173,81 @@ def backward(
     `first_row` is that of `ConvolutionTables`. Of some sequences at a time, the gradients of the sums of each layer are
     computed first, then those of its weights, so that the latter are read and written once for all of them.
     """
+    N, n_layers, widest = len(of_logits), len(layers.weights), gradients.biases.shape[2]
+    for block in numba.prange(BLOCKS):
+        own = Gradients(
+            gradients.residues[block],
+            gradients.positions[block],
+            gradients.layers[block],
+            gradients.biases[block],
+            gradients.queries[block],
+            gradients.gene_embeddings,
+        )
+        of_sums = np.zeros((n_layers + 1, SEQUENCES, widest), np.float32)
+        last = (block + 1) * N // BLOCKS
+        for first in range(block * N // BLOCKS, last, SEQUENCES):
+            stop = min(first + SEQUENCES, last)
+            _propagate(first, stop, kept, of_values, of_logits, layers, own, of_sums)
+            _add_to_layers(first, stop, kept, of_logits, layers, own, of_sums)
+            of_windows = of_sums[n_layers]
+            add_windows(sequences, first, kept.window[first:stop], of_windows, first_row, own.residues, own.positions)
+
+
+@njit(nogil=True, fastmath={"contract", "reassoc"})
+def _propagate(
+    first: int,
+    last: int,
+    kept: Kept,
+    of_values: _Array,
+    of_logits: _Array,
+    layers: KeyLayers,
+    gradients: Gradients,
+    of_sums: _Array,
+) -> None:
+    """Write the gradients of the sums before each SELU for some sequences, (n_layers + 1, n, max(W, U)).
+
+    The last ones, which also have the index -1, are those of the convolution. The gradients of biases are added up,
+    those of gene embeddings written.
+    """
     values, activations, window = kept
     weights, _, sizes, queries = layers
-    residue_gradient, position_gradient = gradients.residues, gradients.positions
-    layer_gradient, bias_gradient, query_gradient = gradients.layers, gradients.biases, gradients.queries
-    of_genes = gradients.gene_embeddings
-    N, n_layers, widest = len(values), len(weights), bias_gradient.shape[2]
-    H, E, D = queries.shape[1], of_genes.shape[1], sizes[0] - of_genes.shape[1]
-    for block in numba.prange(BLOCKS):
-        # the sums of each layer before SELU; the last ones, also index -1, are those of the convolution
-        of_sums = np.zeros((n_layers + 1, SEQUENCES, widest), np.float32)
-        of_biases, of_queries, of_layers = bias_gradient[block], query_gradient[block], layer_gradient[block]
-        of_residues, of_positions = residue_gradient[block], position_gradient[block]
-        end = (block + 1) * N // BLOCKS
-        for first in range(block * N // BLOCKS, end, SEQUENCES):
-            last = min(first + SEQUENCES, end)
-            for i in range(last - first):
-                n = first + i
-                for tile in range(len(queries)):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    linear_layer(of_logits[n], H, queries[tile], of_sums[n_layers - 1, i, units])
-                for layer in range(n_layers - 1, -1, -1):
-                    gradient = of_sums[layer, i]
-                    for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-                        units = slice(tile * TILE, (tile + 1) * TILE)
-                        selu_gradient(gradient[units], activations[layer, n, units], of_biases[layer, units])
-                    for tile in range((sizes[layer] + TILE - 1) // TILE):
-                        units = slice(tile * TILE, (tile + 1) * TILE)
-                        linear_layer(gradient, sizes[layer + 1], weights[layer, tile], of_sums[layer - 1, i, units])
-                gradient = of_sums[n_layers, i]
-                for tile in range(values.shape[1] // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    add_row(gradient[units], of_values[n, units])
-                for e in range(E):
-                    of_genes[n, e] = gradient[D + e]
-                for tile in range(window.shape[1] // TILE):
-                    units = slice(tile * TILE, (tile + 1) * TILE)
-                    selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
-            for tile in range(len(queries)):
-                keys = (activations[n_layers - 1] if n_layers else values)[first:last]
-                add_outer_products(of_logits[first:last], H, keys, tile, of_queries[tile])
-            for layer in range(n_layers):
-                inputs = (activations[layer - 1] if layer else values)[first:last]
-                for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
-                    of_layer = of_sums[layer, : last - first]
-                    add_outer_products(inputs, sizes[layer], of_layer, tile, of_layers[layer, tile])
-            add_windows(sequences, first, window[first:last], of_sums[n_layers], first_row, of_residues, of_positions)
+    of_biases, of_genes = gradients.biases, gradients.gene_embeddings
+    n_layers, H, E = len(weights), queries.shape[1], of_genes.shape[1]
+    for n in range(first, last):
+        i = n - first
+        for tile in range(len(queries)):
+            units = slice(tile * TILE, (tile + 1) * TILE)
+            linear_layer(of_logits[n], H, queries[tile], of_sums[n_layers - 1, i, units])
+        for layer in range(n_layers - 1, -1, -1):
+            gradient = of_sums[layer, i]
+            for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
+                units = slice(tile * TILE, (tile + 1) * TILE)
+                selu_gradient(gradient[units], activations[layer, n, units], of_biases[layer, units])
+            for tile in range((sizes[layer] + TILE - 1) // TILE):
+                units = slice(tile * TILE, (tile + 1) * TILE)
+                linear_layer(gradient, sizes[layer + 1], weights[layer, tile], of_sums[layer - 1, i, units])
+        gradient = of_sums[n_layers, i]
+        for tile in range(values.shape[1] // TILE):
+            units = slice(tile * TILE, (tile + 1) * TILE)
+            add_row(gradient[units], of_values[n, units])
+        for e in range(E):
+            of_genes[n, e] = gradient[sizes[0] - E + e]
+        for tile in range(window.shape[1] // TILE):
+            units = slice(tile * TILE, (tile + 1) * TILE)
+            selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
+
+
+@njit(nogil=True)
+def _add_to_layers(
+    first: int, last: int, kept: Kept, of_logits: _Array, layers: KeyLayers, gradients: Gradients, of_sums: _Array
+) -> None:
+    """Add the gradients of the queries and of the layers' weights for some sequences; see `_propagate`."""
+    values, activations, _ = kept
+    n_layers, sizes = len(layers.weights), layers.sizes
+    keys = (activations[n_layers - 1] if n_layers else values)[first:last]
+    for tile in range(len(layers.queries)):
+        add_outer_products(of_logits[first:last], layers.queries.shape[1], keys, tile, gradients.queries[tile])
+    for layer in range(n_layers):
+        inputs, rows = (activations[layer - 1] if layer else values)[first:last], of_sums[layer, : last - first]
+        for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
+            add_outer_products(inputs, sizes[layer], rows, tile, gradients.layers[layer, tile])
