@@ -12,7 +12,7 @@ import numba
 import pytest
 
 from deeprc.caches import make_private_folder, prepare_caches
-from deeprc.compilation import run_in_blocks
+from deeprc.compilation import njit, run_in_blocks
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -195,3 +195,17 @@ def test_all_functions_are_compiled_in_one_way() -> None:
     sources = [path for name in ("deeprc", "datasets", "baselines") for path in (ROOT / name).rglob("*.py")]
     direct = [path.name for path in sources if "numba.njit" in path.read_text() or "numba.jit" in path.read_text()]
     assert direct == ["compilation.py"]
+
+
+def test_a_function_does_not_take_the_rounding_of_its_first_caller() -> None:
+    @njit(nogil=True)
+    def multiply_and_add(a: float, b: float, c: float) -> float:
+        return a * b + c
+
+    @njit(nogil=True, fastmath={"contract"})
+    def call_inexactly(a: float, b: float, c: float) -> float:
+        return multiply_and_add(a, b, c) * 2.0
+
+    a = 1 + 2.0**-30  # its square has a last part of 2^-60, which is lost if the product is rounded
+    assert call_inexactly(a, a, -(1 + 2.0**-29)) == 0.0
+    assert multiply_and_add(a, a, -(1 + 2.0**-29)) == 0.0

@@ -212,7 +212,7 @@ def _backward(
             add_windows(sequences, first, window[rows], gradient[rows], first_row, of_residues, of_positions)
 
 
-@njit(nogil=True, fastmath={"contract"})  # otherwise the flags of the first caller would count
+@njit(nogil=True, fastmath={"contract"})
 def add_windows(
     sequences: BatchArrays,
     first: int,
