@@ -1,10 +1,11 @@
-"""The table of docs/stacking.md has the saved figures."""
+"""The tables of docs/stacking.md have the saved figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -13,14 +14,15 @@ def shown(value: float, name: str = "") -> str:
     return "" if pd.isna(value) else f"{value:.3f}" + (f" ({name})" if name else "")
 
 
-def test_the_table_has_the_saved_figures() -> None:
-    saved = pd.read_csv(DOCS / "examples" / "stacking.tsv", sep="\t").set_index("method")
+@pytest.mark.parametrize("name", ["stacking.tsv", "stacking-101.tsv"])
+def test_the_tables_have_the_saved_figures(name: str) -> None:
+    saved = pd.read_csv(DOCS / "examples" / name, sep="\t").set_index("method")
     page = (DOCS / "stacking.md").read_text(encoding="utf-8")
     for cohort, rows in saved.groupby("cohort", sort=False):
         others = rows.drop(["stack", "deeprc"])
-        cells = [str(cohort), *(f"{rows[name].iloc[0]:,}" for name in ("repertoires", "test_repertoires"))]
+        cells = [str(cohort), *(f"{rows[size].iloc[0]:,}" for size in ("repertoires", "test_repertoires"))]
         for measure in ("auc", "precision_at_true"):
             known = others[measure].dropna()
             best = (known.max(), str(known.idxmax())) if len(known) else (float("nan"), "")
-            cells += [*(shown(rows.loc[name, measure]) for name in ("stack", "deeprc")), shown(*best)]
+            cells += [*(shown(rows.loc[of, measure]) for of in ("stack", "deeprc")), shown(*best)]
         assert f"| {' | '.join(cells)} | {shown(rows.loc['stack', 'calibration_error'])} |" in page
