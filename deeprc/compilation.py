@@ -22,7 +22,10 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["njit", "run_in_blocks"]
+__all__ = ["FAST", "njit", "run_in_blocks"]
+
+FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
+"""Options of `njit` for sums whose order and rounding may be those that are fastest on a processor."""
 
 logger = logging.getLogger(__name__)
 

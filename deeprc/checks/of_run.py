@@ -58,6 +58,10 @@ class RunChecks:
         """The findings that may change what a reader concludes from the run."""
         return [each for each in self.findings if each.severity != "note" and each.code not in _SAID_BY_TRAINING]
 
+    def is_current(self, dataset: RepertoireDataset) -> bool:
+        """Return whether the metadata of a dataset are those that were checked."""
+        return self.metadata == digest_metadata(dataset)
+
     def log(self, logger: logging.Logger) -> None:
         """Log the warnings, one line each."""
         for finding in self.warnings:

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deeprc.compilation import njit
+from deeprc.compilation import FAST, njit
 
 __all__ = ["SegmentAttention"]
 
 _PIECE_ROWS = 1024
 _MIN_SIZE_FOR_THREADS = 1 << 18  # size of the values: below it, starting threads takes longer than the work
-_FAST = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 _Array = NDArray[Any]
 
 
@@ -91,7 +90,7 @@ def _run(serial: Callable[..., None], parallel_form: Callable[..., None], size: 
         torch.set_num_threads(threads)
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def _forward_piece(
     piece: int,
     bounds: _Array,
@@ -120,7 +119,7 @@ def _forward_piece(
         highest[piece, h], total[piece, h] = maximum, sum_of_weights
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) -> None:
     """Multiply the weights of a piece by its share of its set."""
     for n in range(bounds[piece, 0], bounds[piece, 1]):
@@ -128,7 +127,7 @@ def _scale_piece(piece: int, bounds: _Array, weights: _Array, shares: _Array) ->
             weights[n, h] *= shares[piece, h]
 
 
-@njit(parallel=True, **_FAST)
+@njit(parallel=True, **FAST)
 def _forward_parallel(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
@@ -141,7 +140,7 @@ def _forward_parallel(
         _scale_piece(piece, bounds, weights, shares)
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def _forward_serial(
     logits: _Array, values: _Array, sets: _Array, bounds: _Array, weights: _Array, pooled: _Array
 ) -> None:
@@ -176,7 +175,7 @@ def _combine(highest: _Array, total: _Array, part: _Array, sets: _Array, pooled:
     return shares
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def _backward_piece(
     weights: _Array,
     values: _Array,
@@ -204,7 +203,7 @@ def _backward_piece(
                     value_gradient[d] += weight * direction[d]
 
 
-@njit(parallel=True, **_FAST)
+@njit(parallel=True, **FAST)
 def _backward_parallel(
     weights: _Array,
     values: _Array,
@@ -220,7 +219,7 @@ def _backward_parallel(
         _backward_piece(weights, values, pooled[b], gradient[b], bounds[piece], logits_gradient, values_gradient)
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def _backward_serial(
     weights: _Array,
     values: _Array,

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import FAST, njit
 from deeprc.nn.layers_cpu import add_outer_products, add_row, linear_layer, selu_gradient, selu_layer, selu_row
 from deeprc.nn.motif_convolution.cpu import (
     AHEAD,
@@ -55,8 +55,8 @@ class KeyLayers(NamedTuple):
     Attributes
     ----------
     weights
-        Matrices of the layers by tiles, see `_arrange_in_tiles`: (n_in, n_out) in the forward pass, (n_out, n_in) in
-        the backward pass.
+        Matrices of the layers by tiles, see `attend_cpu._arrange_in_tiles`: (n_in, n_out) in the forward pass, (n_out,
+        n_in) in the backward pass.
     biases
         Biases of the layers, (n_layers, U).
     sizes
@@ -112,7 +112,7 @@ def forward(
         _compute_some(first, min(first + SEQUENCES, N), sequences, tables, gene_embeddings, layers, kept, logits)
 
 
-@njit(nogil=True, fastmath={"contract", "reassoc"})
+@njit(**FAST)
 def _compute_some(
     first: int,
     last: int,
@@ -193,7 +193,7 @@ def backward(
             add_windows(sequences, first, kept.window[first:stop], of_windows, first_row, own.residues, own.positions)
 
 
-@njit(nogil=True, fastmath={"contract", "reassoc"})
+@njit(**FAST)
 def _propagate(
     first: int,
     last: int,

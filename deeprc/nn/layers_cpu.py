@@ -8,7 +8,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import FAST, njit
 from deeprc.nn.motif_convolution.cpu import TILE
 from deeprc.vectors import bits_to_float, fill, load, multiply_add, select, store, to_float, to_int
 
@@ -19,12 +19,11 @@ _LOG2_E, _LN_2_HIGH, _LN_2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
 _LOWEST = -87.0  # its exponential is about the smallest float32 of full precision
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)  # numba omits the code for negative indices
-_FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 _Array = NDArray[Any]
 _Vector = Any  # TILE numbers
 
 
-@njit(**_FAST, forceinline=True)
+@njit(**FAST, forceinline=True)
 def _selu(x: _Vector) -> _Vector:
     """Return SELU of a vector, to the last bit or two.
 
@@ -47,7 +46,7 @@ def _selu(x: _Vector) -> _Vector:
     return select(x < 0.0, below * (_SCALE * _ALPHA), x * _SCALE)  # NaN stays NaN
 
 
-@njit(**_FAST, forceinline=True)
+@njit(**FAST, forceinline=True)
 def _add_weighted_rows(start: _Vector, inputs: _Array, n_in: int, weight: _Array) -> _Vector:
     """Return start + the sum of inputs[i] weight[i] over i < n_in.
 
@@ -62,25 +61,25 @@ def _add_weighted_rows(start: _Vector, inputs: _Array, n_in: int, weight: _Array
     return even + odd
 
 
-@njit(**_FAST, inline="always")
+@njit(**FAST, inline="always")
 def selu_row(row: _Array, bias: _Array) -> None:
     """Replace a row by SELU(row + bias), (TILE,) each."""
     store(_selu(load(row, 0, TILE) + load(bias, 0, TILE)), row, 0)
 
 
-@njit(**_FAST, inline="always")
+@njit(**FAST, inline="always")
 def selu_layer(inputs: _Array, n_in: int, weight: _Array, bias: _Array, output: _Array) -> None:
     """Write SELU(inputs weight + bias): inputs (n_in,), weight (n_in, TILE), bias and output (TILE,)."""
     store(_selu(_add_weighted_rows(load(bias, 0, TILE), inputs, n_in, weight)), output, 0)
 
 
-@njit(**_FAST, inline="always")
+@njit(**FAST, inline="always")
 def linear_layer(inputs: _Array, n_in: int, weight: _Array, output: _Array) -> None:
     """Write inputs weight: inputs (n_in,), weight (n_in, TILE), output (TILE,)."""
     store(_add_weighted_rows(fill(np.float32(0), TILE), inputs, n_in, weight), output, 0)
 
 
-@njit(**_FAST, forceinline=True)
+@njit(**FAST, forceinline=True)
 def selu_gradient(gradient: _Array, activation: _Array, total: _Array) -> None:
     """Replace the gradient of SELU's result by that of its argument, and add this to a total, (TILE,) each."""
     result = load(activation, 0, TILE)
@@ -90,29 +89,29 @@ def selu_gradient(gradient: _Array, activation: _Array, total: _Array) -> None:
     store(load(total, 0, TILE) + of_argument, total, 0)
 
 
-@njit(**_FAST, forceinline=True)
+@njit(**FAST, forceinline=True)
 def add_row(total: _Array, row: _Array) -> None:
     """Add a row to a total, (TILE,) each."""
     store(load(total, 0, TILE) + load(row, 0, TILE), total, 0)
 
 
-@njit(**_FAST)
+@njit(**FAST)
 def add_outer_products(inputs: _Array, n_in: int, rows: _Array, tile: int, total: _Array) -> None:
     """Add the sum over n of inputs[n, i] rows[n] to total[i] for i < n_in, for one tile of the columns of the rows.
 
     Shapes: inputs (n, n_in or more), rows (n, tiles * TILE), total (n_in, TILE). Two rows of the total are summed at a
     time, so that an addition need not wait for the one before.
     """
-    tiles = rows.shape[1] // TILE
+    tiles, tile = uint64(rows.shape[1] // TILE), uint64(tile)
     for i in range(_ZERO, uint64(n_in) & ~_ONE, _TWO):
         first, second = load(total, i, TILE), load(total, i + _ONE, TILE)
         for n in range(uint64(len(inputs))):
-            row = load(rows, n * uint64(tiles) + uint64(tile), TILE)
+            row = load(rows, n * tiles + tile, TILE)
             first, second = multiply_add(inputs[n, i], row, first), multiply_add(inputs[n, i + _ONE], row, second)
         store(first, total, i)
         store(second, total, i + _ONE)
     if n_in % 2:
         last = load(total, n_in - 1, TILE)
         for n in range(uint64(len(inputs))):
-            last = multiply_add(inputs[n, n_in - 1], load(rows, n * uint64(tiles) + uint64(tile), TILE), last)
+            last = multiply_add(inputs[n, n_in - 1], load(rows, n * tiles + tile, TILE), last)
         store(last, total, n_in - 1)

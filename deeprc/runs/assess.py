@@ -94,18 +94,19 @@ def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     return found
 
 
-def _warn_of_check(predictor: Predictor, performance: Performance) -> list[Caution]:
+def _warn_of_check(predictor: Predictor, dataset: RepertoireDataset, performance: Performance) -> list[Caution]:
     """Return warnings by the checks before the trainings: copies in different parts of the split, shortcuts to a label.
 
-    There is none for a cohort without repertoires of the trainings.
+    There is none for a cohort without repertoires of the trainings, and no shortcut if the metadata have changed since.
     """
     side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
     part_of = {name: side for name, side in side_of.items() if side != NEW}
     if not part_of:
         return []
-    kept = [read_checks(run.path) for run in predictor.runs]
-    findings = [finding for checks in kept if checks is not None for finding in checks.findings]
-    shortcuts = {each.text: each for each in shortcut_cautions(findings)}  # several runs may have the same finding
+    kept = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
+    findings = [finding for checks in kept for finding in checks.findings]
+    current = [finding for checks in kept if checks.is_current(dataset) for finding in checks.findings]
+    shortcuts = {each.text: each for each in shortcut_cautions(current)}  # several runs may have the same finding
     return [*duplicate_cautions(findings, part_of, apart="sides"), *shortcuts.values()]
 
 
@@ -131,7 +132,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     if any(each.measures for each in controls):
         cautions += warn_of_left_out_columns(columns)
     cautions += [
-        *_warn_of_check(predictor, performance),
+        *_warn_of_check(predictor, dataset, performance),
         *_note_adjustment(predictor, performance),
         *shift.cautions(),
     ]

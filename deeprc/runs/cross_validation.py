@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
-from deeprc.checks.of_run import check_for_training, digest_metadata, read_checks
+from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.evaluation.adjustment import make_adjustment_cautions, to_column_names
@@ -225,7 +225,7 @@ def _check_cautions(
 ) -> list[Caution]:
     """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
     checks = read_checks(folder / _RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
-    if checks is None or checks.metadata != digest_metadata(dataset):
+    if checks is None or not checks.is_current(dataset):
         checks = check_for_training(dataset, tasks, header.group_by)
     folds = np.stack(fold_of, axis=1)
     labelled = np.flatnonzero(folds[:, 0] >= 0)

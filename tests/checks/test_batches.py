@@ -17,7 +17,8 @@ from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.cli.tables import format_metrics
 from deeprc.cli.train import train
 from deeprc.config import load_config
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.relabelling import relabel
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.caution import read_cautions
@@ -29,7 +30,7 @@ from deeprc.interpretation.report.number_tables import within_table
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess
 from deeprc.runs.experiment import train_run
-from deeprc.runs.run import load_run
+from deeprc.runs.run import Run, load_run
 from deeprc.runs.several import plan_left_out, train_runs
 from deeprc.tasks import parse_tasks
 from tests.toys.shift_cohorts import Recipe, draw_repertoire, write_repertoires
@@ -101,11 +102,15 @@ def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> N
         assert kit not in set(cohort.select(run.splits["train"]).metadata["batch"])
 
 
-def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    split = SplitOptions(folds=3)
-    run = train_run(
-        cohort.container.path, tmp_path / "run", targets="status=sick", config=TINY, split=split, device="cpu"
-    )
+@pytest.fixture(scope="module")
+def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path, split = tmp_path_factory.mktemp("training") / "run", SplitOptions(folds=3)
+    return train_run(cohort.container.path, path, targets="status=sick", config=TINY, split=split, device="cpu")
+
+
+def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
+    run: Run, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
     (kept,) = [each for each in read_cautions(run.path) if each.name == "label-from-column"]
     assert kept.details["column"] == "batch"
     assert kept.text.startswith("Target 'status=sick': column 'batch' (technical) tells sick from well: ")
@@ -113,6 +118,10 @@ def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(cohort: Repert
     write_report(run, cohort, tmp_path / "report.html", device="cpu")
     content = (tmp_path / "report.html").read_text()
     assert content.count("column &#39;batch&#39; (technical) tells") == 1
+    sheet, relabelled = tmp_path / "sheet.tsv", tmp_path / "relabelled.h5"
+    cohort.metadata.drop(columns="batch").to_csv(sheet, sep="\t", index=False)
+    relabel(cohort.container.path, sheet, relabelled)
+    assert "label-from-column" not in {each.name for each in assess(run, open_dataset(relabelled)).cautions}
     recipe, rng = Recipe(depth=50), np.random.default_rng(4)
     others = {f"other {i}": draw_repertoire(rng, recipe) for i in range(12)}
     new = write_repertoires(tmp_path / "new.h5", others, status=np.array(["well", "sick"] * 6), batch=["kit 3"] * 12)
@@ -129,11 +138,7 @@ def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_
     assert "expected a number or leave-one-out:COLUMN" in CliRunner().invoke(train, [*given, "--folds", "x"]).output
 
 
-def test_a_run_has_the_auc_within_batches(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    split = SplitOptions(folds=3)
-    run = train_run(
-        cohort.container.path, tmp_path / "run", targets="status=sick", config=TINY, split=split, device="cpu"
-    )
+def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -> None:
     metrics = json.loads((run.path / "metrics.json").read_text())
     (within,) = metrics["test"]["status=sick"]["within"]
     table = pd.read_csv(run.path / "predictions.tsv", sep="\t").query("split == 'test'")

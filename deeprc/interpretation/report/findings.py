@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.checks.cautions import format_finding
 from deeprc.checks.container import hash_repertoire
-from deeprc.checks.of_run import RunChecks, check_for_training, digest_metadata, read_checks
+from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
@@ -94,7 +94,7 @@ def load_or_run_checks(predictor: Predictor, dataset: RepertoireDataset, perform
     """
     if predictor.runs and not (performance.splits == NEW).any():
         kept = read_checks(predictor.runs[0].path)
-        if kept is not None and kept.metadata == digest_metadata(dataset):
+        if kept is not None and kept.is_current(dataset):
             return kept
     return check_for_training(dataset, predictor.model.tasks, predictor.group_by)
 
@@ -108,7 +108,7 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
         If a run's file is damaged.
     """
     every = [read_checks(run.path) for run in predictor.runs]
-    return any(kept is not None and kept.metadata != digest_metadata(dataset) for kept in every)
+    return any(kept is not None and not kept.is_current(dataset) for kept in every)
 
 
 def list_flagged_groups(checks: RunChecks) -> list[Group]:

@@ -215,7 +215,8 @@ def _find(
     antigens = make_antigen_pages(found, organisms, index_classes(model.tasks))
     directions = make_direction_pages(predictor, dataset, found, classes, shared, held_out)
     told = collect_cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
-    told += [each for each in make_check_cautions(checks, shared) if each.text not in {old.text for old in told}]
+    texts = {each.text for each in told}
+    told += [each for each in make_check_cautions(checks, shared) if each.text not in texts]
     told.sort(key=lambda each: each.level != "warning")
     return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
 
