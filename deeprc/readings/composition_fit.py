@@ -181,7 +181,8 @@ class _Problem:
 
 def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     """Return the model of an output with these targets, (n,); None if it does not predict held-out repertoires."""
-    if len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
+    n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
+    if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
     mixtures = problem.features.mixtures(_KMER_SHARES)
     settings = list(product(mixtures, _CS))
@@ -191,7 +192,6 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
         found = np.concatenate([_cross_fit_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
         slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
         best = int(np.argmax([each.mean() for each in gains]))
-        n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
         if not _is_clear(gains[best], problem.groups, n_cases):
             return None
         (kmer_share, C), slope = settings[best], slopes[best]
@@ -290,11 +290,11 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> 
     groups
         Donor of each repertoire, see `_Problem`.
     n_cases
-        Number of cases, see `count_cases`.
+        Number of cases, see `count_cases`; with few of them, the mean must be further above 0.
     """
     donors = index_donors(groups, len(gains))
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)
     needed = _MIN_ERRORS + _MORE_ERRORS / n_cases
-    return bool(n_cases >= _MIN_CASES and gains.mean() > needed * error)
+    return bool(gains.mean() > needed * error)

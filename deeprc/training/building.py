@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from deeprc.config import Config
 from deeprc.device import resolve_precision
@@ -19,6 +22,8 @@ __all__ = ["MAX_WEIGHTS", "build_network"]
 
 MAX_WEIGHTS = 500_000_000
 """Largest number of weights of a network; training needs about six numbers of 32 bits for each weight."""
+
+_FILLS = (torch.Tensor.normal_, torch.Tensor.uniform_)
 
 
 def build_network(
@@ -40,13 +45,23 @@ def build_network(
     shape["frozen_embedding"] = shape.pop("embedding_weights") is not None
     shape["precision"] = resolve_precision(config.network.precision, device)
     form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
-    with torch.device("meta"):
-        n_weights = sum(parameter.numel() for parameter in form().parameters())
-        if n_weights > MAX_WEIGHTS:
-            raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
+    with torch.device("meta"), _WithoutNumbers():
+        empty = form()
+    n_weights = sum(parameter.numel() for parameter in empty.parameters())
+    if n_weights > MAX_WEIGHTS:
+        raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
     if device.type == "meta":
-        with device:
-            return form()
+        return empty
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(make_generator(seed, Purpose.START).integers(2**62)))
         return form().to(device)
+
+
+class _WithoutNumbers(TorchFunctionMode):
+    """No weight is initialised: on the device `meta`, torch would import its compiler for it, which takes seconds."""
+
+    def __torch_function__(self, function: Any, _: Any, arguments: Any = (), options: Any = None) -> Any:
+        options = options or {}
+        if function in _FILLS or getattr(function, "__module__", None) == nn.init.__name__:
+            return options["tensor"] if "tensor" in options else arguments[0]
+        return function(*arguments, **options)
