@@ -15,11 +15,13 @@ from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.kmers import encode_kmer
 
 __all__ = ["KmerAbundances", "load_kmer_abundances"]
 
 _K, _N_LETTERS = 4, len(AMINO_ACIDS)
 _N_KMERS = _N_LETTERS**_K
+_KMER_OFFSETS = tuple(range(_K))
 _N_PREFIXES = (_N_LETTERS**2, _N_LETTERS**3)  # numbers of prefixes of two and of three residues
 _ABSENT = np.float32(1)  # marks an absent 4-mer; the logarithm of a share is at most 0
 _ABOVE_COUNTS = 1 << 32  # larger than any count
@@ -161,9 +163,7 @@ def _count(
     for thread in numba.prange(n_threads):
         for row in range(thread * n // n_threads, (thread + 1) * n // n_threads):
             for start in range(offsets[row] + trim, offsets[row + 1] - trim - _K + 1):
-                code = 0
-                for offset in range(_K):
-                    code = code * _N_LETTERS + residues[start + offset]
+                code = encode_kmer(residues, start, _KMER_OFFSETS)
                 if tcrb:
                     high[thread, code] = max(high[thread, code], counts[row])
                     low[thread, code] = max(low[thread, code], _ABOVE_COUNTS - counts[row])

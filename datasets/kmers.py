@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numba
 import numpy as np
+from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
@@ -18,6 +19,7 @@ from deeprc.errors import InputError
 __all__ = ["count_kmers", "encode_kmer", "list_kmers"]
 
 _N_LETTERS = len(AMINO_ACIDS)
+_N_AMINO_ACIDS = np.uint64(_N_LETTERS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
 _MIN_SIZE_FOR_THREADS = 1 << 20  # number of residues below which starting threads takes as long as counting
 
@@ -70,10 +72,13 @@ def list_kmers(k: int) -> list[str]:
 
 @njit(inline="always")  # a call in the loop would take twice the time
 def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> int:
-    """Return the index of the k-mer that starts at a residue, for compiled code; see `count_kmers`."""
-    code = 0
+    """Return the index of the k-mer that starts at a residue, uint64, for compiled code; see `count_kmers`.
+
+    Indices are unsigned, because the code that numba adds for negative ones takes as long as all the rest.
+    """
+    first, code = uint64(start), uint64(0)
     for offset in kmer_offsets:
-        code = code * _N_LETTERS + residues[start + offset]
+        code = code * _N_AMINO_ACIDS + residues[first + uint64(offset)]
     return code
 
 

@@ -163,7 +163,7 @@ def _encode_cells(
         for s in range(bounds[b], bounds[b + 1]):
             if not left_out[s]:
                 for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                    cells[n] = encode_kmer(residues, start, kmer_offsets) * n_rows + b
+                    cells[n] = np.int64(encode_kmer(residues, start, kmer_offsets)) * n_rows + b
                     n += 1
     return cells[:n]
 

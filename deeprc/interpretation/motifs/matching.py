@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks
@@ -58,15 +59,15 @@ def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
         used[-1] += len(masks)
     letters = np.zeros((len(used), 256), np.uint64)
     ends = np.zeros((2, len(used)), np.uint64)
+    residues = np.arange(_MAX_RESIDUES, dtype=np.uint64)
     for masks, w, s in zip(patterns, word, start, strict=True):
-        for j, mask in enumerate(masks.tolist()):
-            accepted = [r for r in range(_MAX_RESIDUES) if mask >> r & 1]
-            letters[w, accepted] |= np.uint64(1 << (s + j))
-        ends[0, w] |= np.uint64(1 << s)
-        ends[1, w] |= np.uint64(1 << (s + len(masks) - 1))
-    bits = [s + len(masks) - 1 for masks, s in zip(patterns, start, strict=True)]
+        accepted = masks[:, None].astype(np.uint64) >> residues & np.uint64(1)  # (W, 20)
+        bits = np.arange(s, s + len(masks), dtype=np.uint64)
+        letters[w, :_MAX_RESIDUES] |= np.bitwise_or.reduce(accepted << bits[:, None], axis=0)
+        ends[:, w] |= np.uint64(1) << bits[[0, -1]]
+    last_bits = [s + len(masks) - 1 for masks, s in zip(patterns, start, strict=True)]
     members = np.searchsorted(word, np.arange(len(used) + 1))
-    return _Automaton(letters, ends[0], ends[1], np.array(bits, np.uint64), members)
+    return _Automaton(letters, ends[0], ends[1], np.array(last_bits, np.uint64), members)
 
 
 def find_carriers(
@@ -103,7 +104,7 @@ def count_carriers(
 def _match_patterns(residues, start, stop, letters, first, last):  # type: ignore[no-untyped-def]
     """Return the last bits of those patterns of one word that match anywhere in one sequence."""
     state, seen = np.uint64(0), np.uint64(0)
-    for at in range(start, stop):
+    for at in range(uint64(start), uint64(stop)):  # unsigned, so that numba omits the code for negative indices
         state = ((state << np.uint64(1)) | first) & letters[residues[at]]
         seen |= state
     return seen & last
