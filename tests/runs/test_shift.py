@@ -25,7 +25,7 @@ from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.fitted import FittedModel
 from deeprc.runs.run import Run, load_run
-from deeprc.runs.shift import measure_shift
+from deeprc.runs.shift import Shift, measure_shift
 from deeprc.shift.summary import summarise_training
 from deeprc.training.estimator import DeepRCClassifier
 from tests.toys.gene_repertoires import write_genes
@@ -93,6 +93,30 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
     caution = next(each for each in assess(run, new).cautions if each.name == "shift")
     assert (caution.level, caution.text) == ("warning", told[0])
     assert caution.details["names"] == [f"new.{i}" for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("beyond", "level", "told"),
+    [
+        ([1.5, 1.2], "note", "(expected: 2). Reasons: depth in 2, such as r0: less."),
+        (
+            [1.5, 2.5],
+            "warning",
+            "(expected: 2). Chance explains this number, but not that some are more than 2 times as far: 1 repertoire: "
+            "r1. Reasons: depth in 2, such as r1: less. Their predictions may be wrong, and the metrics of the "
+            "training cohort do not hold for them.",
+        ),
+        ([1.5] * 12 + [2.5], "warning", "(expected: 2). Reasons: depth in 13, such as r4: less. Their predictions"),
+    ],
+)
+def test_a_few_are_expected_beyond_the_level_but_not_far_beyond(beyond: list[float], level: str, told: str) -> None:
+    distance = np.array(beyond + [0.5] * (40 - len(beyond)))
+    reasons = [[("depth", "less")] if each > 1 else [] for each in distance]
+    ids = np.array([f"r{i}" for i in range(40)], object)
+    shift = Shift(ids, np.ones(40, np.bool_), distance, reasons, [None] * 40, 400, 0, 1, [])
+    (caution,) = shift.cautions()
+    assert caution.level == level
+    assert told in caution.text
 
 
 def test_only_repertoires_beyond_the_level_are_left_empty(
