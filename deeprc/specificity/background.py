@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.clone_set import CloneSet
@@ -83,7 +84,7 @@ def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) 
     rows, classes = [*rows, private], [*classes, np.zeros(len(private), np.int64)]
     fields = [name for name in list_gene_fields(dataset) if name == "v_call"]
     found = take_sequences(dataset, np.concatenate(rows), fields)
-    kept = np.flatnonzero(~np.isin(np.array(found.decode(), object), np.array(list(without), object)))
+    kept = np.flatnonzero(~pd.Series(found.decode(), dtype=object).isin(set(without)))
     return Background(found.take(kept), np.concatenate(classes)[kept])
 
 
@@ -113,8 +114,9 @@ def match_rates(of_table: Strata, of_background: Strata, hits: NDArray[np.bool_]
         found = _find_row_indices(keys, np.stack(of_clones[: len(level)], axis=1))
         inside = found >= 0
         sizes = np.bincount(found[inside], minlength=len(keys))
-        counts = np.zeros((len(keys), hits.shape[1]))
-        np.add.at(counts, found[inside], hits[inside])
+        clones, organisms = np.nonzero(hits & inside[:, None])
+        cells = found[clones] * hits.shape[1] + organisms
+        counts = np.bincount(cells, minlength=len(keys) * hits.shape[1]).reshape(len(keys), -1)
         which = which.ravel()
         rates = (counts[which] + _TRUST * rates) / (sizes[which, None] + _TRUST)
     return np.asarray(rates)

@@ -1,6 +1,6 @@
 """What a report warns of, and the controls it compares the network with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.caution import read_cautions
+from deeprc.evaluation.caution import Caution, read_cautions, write_cautions
 from deeprc.evaluation.metrics import macro_auc
 from deeprc.interpretation.report.cautions import _warn_of_broad_attention, collect_cautions
 from deeprc.interpretation.report.summary import _describe_auc, _format_question
@@ -41,7 +41,13 @@ def test_cohort_that_the_run_has_not_seen(
     )
 
 
-def _texts(run: Run, performance: Performance, **changed: pd.DataFrame) -> list[str]:
+def _texts(
+    run: Run,
+    performance: Performance,
+    folder: Path = Path("nowhere"),  # without what was noted when it was trained
+    cautions: Sequence[Caution] = (),
+    **changed: pd.DataFrame,
+) -> list[str]:
     tables = {
         "metadata": pd.DataFrame({"x": np.zeros(len(performance.ids))}),
         "heads": pd.DataFrame({"repertoire_id": ["r0"], "head": [1], "n_sequences": [1000], "metastable_size": [3]}),
@@ -49,9 +55,9 @@ def _texts(run: Run, performance: Performance, **changed: pd.DataFrame) -> list[
         "seeds": pd.DataFrame(),
     }
     every = {**tables, **changed}
-    found = run_cautions(performance, [], metadata=every["metadata"])
+    found = [*run_cautions(performance, [], metadata=every["metadata"]), *cautions]
     own: Any = SimpleNamespace(
-        path=Path("nowhere"),  # without what was noted when it was trained
+        path=folder,
         splits=run.splits,
         settings=run.settings,
         history=lambda: every["history"],
@@ -345,3 +351,15 @@ def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[.
     stored = read_cautions(run.path)
     assert [each.text for each in stored] == [each.text for each in found.cautions]
     assert {"few-repertoires", "subjects-apart"} <= {each.name for each in stored}
+
+
+def test_a_stored_finding_in_other_words_is_told_once(trained: Run, tmp_path: Path) -> None:
+    """The run may be of an older version."""
+    now = Caution("warning", "7 are far. Chance explains it.", "setup", "shift", {"n": 7, "names": ["a"]})
+    before = replace(now, text="7 are far.")
+    other = replace(before, text="8 are far.", details={"n": 8, "names": ["a"]})
+    write_cautions(tmp_path, [before, other])
+    texts = _texts(trained, _splits(9), folder=tmp_path, cautions=[now])
+    assert now.text in texts
+    assert other.text in texts
+    assert before.text not in texts

@@ -52,10 +52,13 @@ def collect_cautions(
 
 
 def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> list[Caution]:
-    """Return stored warnings about cohort and split of the trainings that are not also found in this cohort."""
-    texts = {each.text for each in known}
-    every = [each for run in runs for each in read_cautions(run.path)]
-    return [each for each in every if each.section == "setup" and each.text not in texts]
+    """Return stored warnings about cohort and split of the trainings that are not also found in this cohort.
+
+    An older version may have told the same finding in other words.
+    """
+    texts, details = {each.text for each in known}, [(each.name, each.details) for each in known if each.details]
+    every = [each for run in runs for each in read_cautions(run.path) if each.section == "setup"]
+    return [each for each in every if each.text not in texts and (each.name, each.details) not in details]
 
 
 def _warn_of_doubtful_seeds(seeds: pd.DataFrame) -> Iterator[Caution]:
