@@ -93,8 +93,8 @@ def motif(pattern: str, sign: float = 1.0, output: int = 0, p_value: float = 0.0
 
 
 def random_sequences(rng: np.random.Generator, n: int, low: int = 5, high: int = 20) -> list[str]:
-    letters = np.array(list(AMINO_ACIDS))
-    return ["".join(rng.choice(letters, rng.integers(low, high + 1))) for _ in range(n)]
+    letters = np.frombuffer(AMINO_ACIDS.encode(), np.uint8)
+    return [letters[rng.integers(0, 20, rng.integers(low, high + 1))].tobytes().decode() for _ in range(n)]
 
 
 def write_cohort(path: Path, repertoires: list[list[str]], metadata: pd.DataFrame, seed: int = 0) -> RepertoireDataset:

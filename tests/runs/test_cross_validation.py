@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from deeprc.runs.run import load_run
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, write_cohort
 
-SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
+SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
+PLAIN: dict[str, Any] = {"members": 1, "targets": "status=case"}
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
 RESULTS = ("predictions.tsv", "folds.tsv", "motifs.tsv", "metrics.json", "warnings.json")
 
@@ -36,14 +39,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def once(cohort: RepertoireDataset, folder: Path) -> CrossValidation:
-    return validate(cohort, folder)
+def once(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> CrossValidation:
+    return validate(cohort, tmp_path_factory.mktemp("once") / "cv")
 
 
 @pytest.fixture(scope="module")
-def twice(cohort: RepertoireDataset, folder: Path, once: CrossValidation) -> CrossValidation:
-    """The same folder, with one repeat more."""
-    return validate(cohort, folder, repeats=2)
+def twice(cohort: RepertoireDataset, folder: Path, plain: CrossValidation) -> CrossValidation:
+    """The runs of `plain` in another folder, with one repeat more."""
+    shutil.copytree(plain.path, folder)
+    return validate(cohort, folder, repeats=2, **PLAIN)
+
+
+@pytest.fixture(scope="module")
+def plain(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> CrossValidation:
+    """One run for each fold, of one target."""
+    return validate(cohort, tmp_path_factory.mktemp("plain") / "cv", **PLAIN)
 
 
 def validate(cohort: RepertoireDataset, folder: Path, **options: Any) -> CrossValidation:
@@ -89,40 +99,45 @@ def test_predictions_are_those_of_the_ensembles(once: CrossValidation, cohort: R
     np.testing.assert_allclose(1 / (1 + np.exp(-odds[known])), table["probability"].to_numpy(np.float64)[known])
 
 
-def test_the_files_are_what_is_returned(twice: CrossValidation) -> None:
-    assert json.loads((twice.path / "metrics.json").read_text()) == twice.metrics
-    stored = pd.read_csv(twice.path / "predictions.tsv", sep="\t")
-    assert stored["repertoire_id"].tolist() == twice.predictions["repertoire_id"].tolist()
-    np.testing.assert_allclose(stored["log_odds"], twice.predictions["log_odds"].astype(float))
-    folds = pd.read_csv(twice.path / "folds.tsv", sep="\t")
-    assert len(folds) == 2 * 3 * len(TARGETS)
-    assert pd.read_csv(twice.path / "motifs.tsv", sep="\t").columns.tolist() == twice.motifs.columns.tolist()
-    assert read_cautions(twice.path) == twice.cautions
-    status = twice.metrics["status=case"]
+@pytest.mark.parametrize(("name", "n_folds", "targets"), [("once", 3, TARGETS), ("twice", 6, ("status=case",))])
+def test_the_files_are_what_is_returned(
+    name: str, n_folds: int, targets: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    found: CrossValidation = request.getfixturevalue(name)
+    assert json.loads((found.path / "metrics.json").read_text()) == found.metrics
+    stored = pd.read_csv(found.path / "predictions.tsv", sep="\t")
+    assert stored["repertoire_id"].tolist() == found.predictions["repertoire_id"].tolist()
+    np.testing.assert_allclose(stored["log_odds"], found.predictions["log_odds"].astype(float))
+    folds = pd.read_csv(found.path / "folds.tsv", sep="\t")
+    assert len(folds) == n_folds * len(targets)
+    assert pd.read_csv(found.path / "motifs.tsv", sep="\t").columns.tolist() == found.motifs.columns.tolist()
+    assert read_cautions(found.path) == found.cautions
+    status = found.metrics["status=case"]
     of_folds = folds.loc[folds["target"] == "status=case", "auc"]
     assert status["auc"] == pytest.approx(of_folds.mean())
     assert status["auc_ci"][0] <= status["auc"] <= status["auc_ci"][1]
     assert {"loss", "loss_base_rate", "brier", "brier_base_rate", "f1", "balanced_accuracy"} <= set(status)
-    assert repr(twice).startswith(f"CrossValidation('{twice.path}', status=case, grade, age")
+    names = ", ".join(target.partition(":")[0] for target in targets)
+    assert repr(found).startswith(f"CrossValidation('{found.path}', {names}")
 
 
 def test_another_repeat_is_added_with_other_folds(
-    once: CrossValidation, twice: CrossValidation, cohort: RepertoireDataset
+    plain: CrossValidation, twice: CrossValidation, cohort: RepertoireDataset
 ) -> None:
     first = twice.predictions[twice.predictions["repeat"] == 0].reset_index(drop=True)
-    pd.testing.assert_frame_equal(first, once.predictions)
+    pd.testing.assert_frame_equal(first, plain.predictions)
     second = twice.predictions[twice.predictions["repeat"] == 1]
     assert second["repertoire_id"].tolist() == first["repertoire_id"].tolist()
     assert second["fold"].tolist() != first["fold"].tolist()
     assert {load_run(run).settings.seed for run in (twice.path / "runs").glob("repeat-1-*")} == {1}
     assert len(twice.metrics["status=case"]["auc_by_repeat"]) == 2
-    assert "one-repeat" in {each.name for each in once.cautions}
+    assert "one-repeat" in {each.name for each in plain.cautions}
     assert "one-repeat" not in {each.name for each in twice.cautions}
     with pytest.raises(InputError, match=r"cv: was begun with `repeats=2`; choose another `output`$"):
-        validate(cohort, twice.path)
+        validate(cohort, twice.path, **PLAIN)
 
 
-def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> None:
+def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path) -> None:
     updates: list[int] = []
 
     def kill_in_the_second(state: TrainingState, loss: Tensor) -> None:
@@ -130,8 +145,7 @@ def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> N
         if updates.count(15) == 2:
             raise Killed
 
-    options: dict[str, Any] = {"members": 1, "targets": "status=case"}
-    whole = validate(cohort, tmp_path / "whole", **options)
+    options = PLAIN
     with pytest.raises(Killed):
         validate(cohort, tmp_path / "cv", progress=kill_in_the_second, **options)
     assert sorted(path.name for path in (tmp_path / "cv").iterdir()) == ["cv.yaml", "runs"]
@@ -151,7 +165,7 @@ def test_the_same_call_continues(cohort: RepertoireDataset, tmp_path: Path) -> N
     assert (tmp_path / "cv" / "cv.yaml").read_bytes() == before
     validate(cohort, tmp_path / "cv", **options)
     for name in RESULTS:
-        assert (tmp_path / "cv" / name).read_bytes() == (whole.path / name).read_bytes()
+        assert (tmp_path / "cv" / name).read_bytes() == (plain.path / name).read_bytes()
     assert len(list((tmp_path / "cv" / "runs").iterdir())) == 3
 
 
@@ -191,16 +205,15 @@ def test_a_folder_of_something_else_is_left_alone(cohort: RepertoireDataset, tmp
 
 
 def test_no_metrics_stand_beside_predictions_of_another_call(
-    cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: object) -> None:
         raise Killed
 
-    options: dict[str, Any] = {"members": 1, "targets": "status=case"}
-    validate(cohort, tmp_path / "cv", **options)
+    shutil.copytree(plain.path, tmp_path / "cv")
     monkeypatch.setattr("deeprc.runs.cross_validation.write_cautions", kill)
     with pytest.raises(Killed):
-        validate(cohort, tmp_path / "cv", repeats=2, **options)
+        validate(cohort, tmp_path / "cv", repeats=2, **PLAIN)
     assert set(pd.read_csv(tmp_path / "cv" / "predictions.tsv", sep="\t")["repeat"]) == {0, 1}
     with pytest.raises(InputError, match=r"the cross-validation has not ended \(no metrics.json\)"):
         deeprc.report(tmp_path / "cv", output=tmp_path / "report.html")

@@ -20,7 +20,8 @@ from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 
-SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
+SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
 
 

@@ -30,7 +30,9 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_cohort(path, [random_sequences(rng, 40) for _ in range(27)], metadata)
 
 
-@pytest.mark.parametrize(("target", "group_by"), [("status", None), ("status=healthy", "donor")])
+@pytest.mark.parametrize(
+    ("target", "group_by"), [pytest.param("status", None, marks=pytest.mark.slow), ("status=healthy", "donor")]
+)
 def test_train_and_benchmark_predict_the_same_to_the_last_bit(
     incomplete: RepertoireDataset, tmp_path: Path, target: str, group_by: str | None
 ) -> None:

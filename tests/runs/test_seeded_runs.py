@@ -21,7 +21,9 @@ from deeprc.tasks import parse_tasks
 from deeprc.training import confirmation, motif_start
 from tests.conftest import motif, random_sequences, write_cohort
 
-CONFIG = load_config("deeprc", ["n_updates=4", "evaluate_every=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"])
+SETTINGS = ["n_updates=4", "evaluate_every=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
+SETTINGS += ["composition=false", "clones=false"]  # the motifs are looked at, and no reading
+CONFIG = load_config("deeprc", SETTINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +75,7 @@ def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> Non
 def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     path = written(tmp_path / "a", None)
     output = tmp_path / "run"
-    settings = ["n_updates=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
-    result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *settings])
+    result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *SETTINGS])
     assert result.exit_code == 0, result.output
     motifs = pd.read_csv(output / "seeds.tsv", sep="\t")["motif"]
     assert f"kernels initialised from motifs of the training fold: {', '.join(motifs)}\n" in result.output
@@ -84,9 +85,8 @@ def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch:
     doubtful = motif("WWHW", p_value=0.2)
     monkeypatch.setattr(confirmation, "find_start_motifs", lambda *args, **options: [doubtful])
     output = tmp_path / "run"
-    settings = ["n_updates=2", "n_kernels=8", "kernel_size=4", "n_sequences=40"]
     path = written(tmp_path / "a", None)
-    result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *settings])
+    result = CliRunner().invoke(train, [str(path), "--target", "status", "--output", str(output), *SETTINGS])
     assert result.exit_code == 0, result.output
     assert "training fold: WWHW (doubtful, confirmed by the validation fold)\n" in result.output
     assert pd.read_csv(output / "seeds.tsv", sep="\t")["p_value"].tolist() == [0.2]
