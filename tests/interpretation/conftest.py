@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from html import escape
 
 import pytest
 import torch
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.report import antigens, cv_report, pictures
+from deeprc.interpretation.report.page import Figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run
 
@@ -37,6 +40,17 @@ def run_factory(tmp_path_factory: pytest.TempPathFactory) -> RunFactory:
         return run
 
     return make
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages with the names and captions of their figures alone: drawing them takes half of the time of a page."""
+
+    def name_figure(_: object, name: str, description: str, caption: str) -> Figure:
+        return Figure(f"<p>{escape(name)}</p>", caption)
+
+    for module in (antigens, cv_report, pictures):
+        monkeypatch.setattr(module, "render_figure", name_figure)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,12 @@ SETTINGS: dict[str, list[str]] = {
 }
 TARGETS = ("status=case", "grade:multiclass")
 ONLY_A = np.eye(20)[0]
+
+
+@pytest.fixture(scope="module")
+def stirred(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> Callable[[str], Run]:
+    """A function that trains a network with the settings of a name, once; the tests leave its weights as they are."""
+    return cache(lambda name: run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2))
 
 
 def chosen(dataset: RepertoireDataset, rows: dict[int, list[int]]) -> pd.DataFrame:
@@ -75,10 +82,10 @@ def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.b
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_change_is_that_of_the_networks_output(
-    name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset
+    name: str, stirred: Callable[[str], Run], cohort: RepertoireDataset
 ) -> None:
     """With a background of one amino acid the baseline is a sequence: the network itself is asked for its output."""
-    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2)
+    run = stirred(name)
     rows = {position: np.flatnonzero(kept_of(run, cohort, position))[[0, 5, -1]].tolist() for position in (1, 4)}
     found = attribute(run.model, cohort, chosen(cohort, rows), output=2, of="output", background=ONLY_A)
     expected = [asked_of_the_network(run, cohort, position, row)[2] for position, of in rows.items() for row in of]
@@ -107,9 +114,9 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
 @pytest.mark.parametrize("of", ["contribution", "output"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_residues_and_kernels_sum_to_the_change(
-    name: str, of: Of, run_factory: Callable[..., Run], cohort: RepertoireDataset
+    name: str, of: Of, stirred: Callable[[str], Run], cohort: RepertoireDataset
 ) -> None:
-    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], targets=TARGETS, stir=0.2)
+    run = stirred(name)
     rows = {position: np.flatnonzero(kept_of(run, cohort, position))[:10] for position in (0, 3)}
     sequences = chosen(cohort, {position: of.tolist() for position, of in rows.items()})
     found, fine = (attribute(run.model, cohort, sequences, output=1, of=of, steps=steps) for steps in (16, 256))
@@ -177,10 +184,10 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
 
 @pytest.mark.parametrize("name", ["two heads", "lstm"])
 def test_a_row_is_its_own(
-    name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+    name: str, stirred: Callable[[str], Run], cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither other rows, nor their order, nor a row's repetition, nor the size of pieces matters."""
-    run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.2)
+    run = stirred(name)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5], 0: [1]})
     whole = attribute(run.model, cohort, sequences, steps=8)
     rows = [5, 1, 4, 1, 0]

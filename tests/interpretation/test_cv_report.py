@@ -16,7 +16,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.motif_stability import count_motifs
 from tests.interpretation.test_report import Page
 
-SMALL = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"])
+SETTINGS = ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"]
+SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # the page says nothing of readings
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,7 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_motifs_over_the_runs(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))
@@ -120,6 +122,7 @@ def test_predictions_that_are_not_those_of_the_metrics(
     assert not page.exists()
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_repeats_that_have_not_ended_are_not_of_the_report(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("runs"))

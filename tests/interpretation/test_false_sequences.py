@@ -52,7 +52,14 @@ def scored(
 
 
 @pytest.mark.parametrize(
-    "what", [{}, {"own_scores": 1.0}, {"own_scores": 1.0, "per_donor": 3}, {"known": 2.0}], ids=str
+    "what",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"own_scores": 1.0}, marks=pytest.mark.slow),
+        {"own_scores": 1.0, "per_donor": 3},
+        {"known": 2.0},
+    ],
+    ids=str,
 )
 def test_without_a_signal_hardly_any_cohort_has_a_true_sequence(what: dict[str, float]) -> None:
     found = [(scored(seed, **what).q < 1).any() for seed in range(40)]  # type: ignore[arg-type]
@@ -119,8 +126,14 @@ def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None
     assert n_others == 0 or both[1] == alone
 
 
-@pytest.mark.parametrize("is_sorted", [False, True])
-@pytest.mark.parametrize("n_levels", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("n_levels", "is_sorted"),
+    [
+        (3, True),
+        (10, False),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, False), (1, True), (3, False), (10, True))),
+    ],
+)
 def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bool) -> None:
     """Equal scores lie in the order of the cohort, which may be sorted by class."""
     found = []

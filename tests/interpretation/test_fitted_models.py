@@ -108,6 +108,7 @@ def test_an_estimator_keeps_its_split_when_it_is_saved(
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_an_estimator_of_a_version_without_digests(
     fitted: DeepRCClassifier,
     motif_cohort: RepertoireDataset,
@@ -150,6 +151,7 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_fitted_model(
     fitted: DeepRCClassifier, motif_cohort: RepertoireDataset, status: np.ndarray, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ def test_the_report_of_a_fitted_model(
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_regressor(motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
     known = motif_cohort.metadata["age"].notna().to_numpy()
     ages = motif_cohort.metadata["age"].to_numpy(float)

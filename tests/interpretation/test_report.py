@@ -379,7 +379,10 @@ def test_missing_extra_is_named(
 def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared") / "results"
     methods, options = ["knn-minmax", "repertoire-size", "v-gene-usage"], BenchmarkOptions(folds=3)
-    benchmark(cohort, target="status=case", methods=methods, output=folder, options=options)
+    with pytest.MonkeyPatch.context() as patch:  # the page draws these pictures anew
+        patch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
+        patch.setattr("deeprc.benchmarking.result.BenchmarkResult._draw_reliability", lambda *_: None)
+        benchmark(cohort, target="status=case", methods=methods, output=folder, options=options)
     return folder
 
 

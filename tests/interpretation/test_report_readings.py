@@ -71,6 +71,7 @@ def test_clones_of_each_model(trained: Run) -> None:
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
     write_report(reading, motif_cohort, tmp_path / "report.html", top=300)
     page = (tmp_path / "report.html").read_text()
@@ -90,6 +91,7 @@ def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: Repertoir
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_a_page_without_readings_says_nothing_of_them(
     trained: Run, motif_cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_page_without_readings_says_nothing_of_them(
     assert "Mainly through" not in page
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.report.directions import make_direction_pages
     from deeprc.interpretation.report.findings import find_sharing_repertoires

@@ -128,6 +128,7 @@ def test_attention_of_several_runs(runs: list[Path], motif_cohort: RepertoireDat
 
 
 @needs_figures
+@pytest.mark.usefixtures("no_figures")
 def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
     container, file = motif_cohort.container.path, tmp_path / "report.html"
     assert call("report", *runs, container, "-o", file, "--top", 30, "--device", "cpu") == 0

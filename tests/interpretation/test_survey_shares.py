@@ -76,8 +76,17 @@ def check_close(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)  # workers have another number of threads
 
 
-@pytest.mark.parametrize("top", [1, 7, 1000])
-@pytest.mark.parametrize("size", [1, 700, 10**6])
+@pytest.mark.parametrize(
+    ("top", "size"),
+    [
+        (7, 700),
+        (1000, 10**6),
+        *(
+            pytest.param(top, size, marks=pytest.mark.slow)
+            for top, size in ((1, 1), (7, 1), (1000, 1), (1, 700), (1000, 700), (1, 10**6), (7, 10**6))
+        ),
+    ],
+)
 def test_a_survey_in_shares_is_that_of_one_process(
     ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, top: int, size: int
 ) -> None:
@@ -94,6 +103,17 @@ def test_a_survey_in_shares_is_that_of_one_process(
     for name, highest in found.highest.items():
         for own, other in zip(highest.sort(), expected.highest[name].sort(), strict=True):
             np.testing.assert_array_equal(own, other)
+
+
+def test_a_survey_with_a_share_for_each_repertoire(
+    ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "_MAX_SEQUENCES", 1)
+    asked = cohort[[58, 3, 7, 12, 20, 41]]
+    expected, found = survey(ensemble.model, asked, top=1), survey_by_workers(ensemble, asked, HERE, device="cpu", top=1)
+    for name, best in found.top.items():
+        check_equal(best.table, expected.top[name].table)
+    np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
 
 
 def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
