@@ -136,7 +136,14 @@ def test_design_effect_of_many_donors_by_hand() -> None:
     assert measure_design_effect([label], [score], [donors]) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("n_positive", "n_each", "n_negative"), [(1, 20, 40), (2, 10, 20), (3, 10, 30)])
+@pytest.mark.parametrize(
+    ("n_positive", "n_each", "n_negative"),
+    [
+        (1, 20, 40),
+        pytest.param(2, 10, 20, marks=pytest.mark.slow),
+        pytest.param(3, 10, 30, marks=pytest.mark.slow),
+    ],
+)
 def test_interval_covers_with_few_donors_in_a_class(n_positive: int, n_each: int, n_negative: int) -> None:
     rng = np.random.default_rng(7)
     donors = np.concatenate([np.repeat(np.arange(n_positive), n_each), n_positive + np.arange(n_negative)])
@@ -173,7 +180,8 @@ def test_donors_widen_the_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_donors", "n_each", "correlation", "n_folds"), [(40, 5, 0.5, 1), (40, 5, 0.8, 5), (20, 10, 0.7, 5)]
+    ("n_donors", "n_each", "correlation", "n_folds"),
+    [(40, 5, 0.5, 1), pytest.param(40, 5, 0.8, 5, marks=pytest.mark.slow), (20, 10, 0.7, 5)],
 )
 def test_interval_covers_with_donors(n_donors: int, n_each: int, correlation: float, n_folds: int) -> None:
     rng = np.random.default_rng(1)
@@ -219,7 +227,12 @@ def cross_validated(
 
 
 @pytest.mark.parametrize(
-    ("n", "n_features", "distance", "penalty"), [(60, 200, 2.5, 10.0), (100, 50, 3.0, 1.0), (100, 400, 0.0, 10.0)]
+    ("n", "n_features", "distance", "penalty"),
+    [
+        (60, 200, 2.5, 10.0),
+        pytest.param(100, 50, 3.0, 1.0, marks=pytest.mark.slow),
+        pytest.param(100, 400, 0.0, 10.0, marks=pytest.mark.slow),
+    ],
 )
 def test_interval_covers_in_cross_validation(n: int, n_features: int, distance: float, penalty: float) -> None:
     """Of the mean AUC that the method has when it learns from other repertoires; without the overlap it does not."""

@@ -110,7 +110,10 @@ def test_a_survey_with_a_share_for_each_repertoire(
 ) -> None:
     monkeypatch.setattr(shares, "_MAX_SEQUENCES", 1)
     asked = cohort[[58, 3, 7, 12, 20, 41]]
-    expected, found = survey(ensemble.model, asked, top=1), survey_by_workers(ensemble, asked, HERE, device="cpu", top=1)
+    expected, found = (
+        survey(ensemble.model, asked, top=1),
+        survey_by_workers(ensemble, asked, HERE, device="cpu", top=1),
+    )
     for name, best in found.top.items():
         check_equal(best.table, expected.top[name].table)
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)

@@ -54,7 +54,9 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_repertoires(path, draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5))
 
 
-@pytest.mark.parametrize("fields", [0, 1, 2])
+@pytest.mark.parametrize(
+    "fields", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 2]
+)
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_centres, "_LOOSE", (1e-300,))
     monkeypatch.setattr(clones_fit, "_select_answers", lambda answers: answers[:1])
@@ -74,9 +76,17 @@ def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: p
     assert fitted.gains[0] > 0.1
 
 
-def test_neighbours_count_where_donors_carry_variants(varied: RepertoireDataset, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def of_varied(varied: RepertoireDataset) -> tuple[FittedReading, CloneReading]:
+    """What is learned from `varied`."""
+    return fit(varied, Y)
+
+
+def test_neighbours_count_where_donors_carry_variants(
+    varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading], tmp_path: Path
+) -> None:
     new = write_repertoires(tmp_path / "n.h5", draw_repertoires(1, Y, rates=(0.05, 0.7), variants=0.5))
-    _, reading = fit(varied, Y)
+    _, reading = of_varied
     table = reading.table(["status"])
     assert (table["match"] == "one substitution").sum() > 5
     found = roc_auc_score(Y, scores_of(reading, new)[:, 0])
@@ -167,8 +177,8 @@ def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
     assert np.abs(scores_of(reading, dataset) - fitted.scores).max() > 0.01
 
 
-def test_no_sequence_counts_twice(varied: RepertoireDataset) -> None:
-    _, reading = fit(varied, Y)
+def test_no_sequence_counts_twice(of_varied: tuple[FittedReading, CloneReading]) -> None:
+    _, reading = of_varied
     table = reading.table(["status"])
     junctions = [tuple(row) for row in table[["junction_aa", "v_call", "j_call"]].itertuples(index=False)]
     is_ball = (table["match"] == "one substitution").to_numpy()
@@ -194,15 +204,18 @@ def test_overlapping_centres() -> None:
         assert modes.tolist() == expected
 
 
-def test_labels_without_meaning(exact: RepertoireDataset) -> None:
+@pytest.mark.parametrize(("n_labels", "most"), [(8, 1), pytest.param(20, 2, marks=pytest.mark.slow)])
+def test_labels_without_meaning(exact: RepertoireDataset, n_labels: int, most: int) -> None:
     rng = np.random.default_rng(3)
-    fits = [fit_clones(make_cohort(exact, rng.permutation(Y))) for _ in range(20)]
-    assert sum(each is not None for each in fits) <= 2
+    fits = [fit_clones(make_cohort(exact, rng.permutation(Y))) for _ in range(n_labels)]
+    assert sum(each is not None for each in fits) <= most
 
 
-def test_the_order_of_repertoires_is_irrelevant(varied: RepertoireDataset) -> None:
+def test_the_order_of_repertoires_is_irrelevant(
+    varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]
+) -> None:
     order = np.random.default_rng(1).permutation(B)
-    first, reading = fit(varied, Y)
+    first, reading = of_varied
     second, other = fit(varied[order], Y[order])
     pd.testing.assert_frame_equal(reading.table(["status"]), other.table(["status"]))
     np.testing.assert_allclose(second.scores, first.scores[order], rtol=1e-12)
@@ -247,8 +260,8 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
     pd.testing.assert_frame_equal(found[0], found[1])
 
 
-def test_clones_of_the_negative_class(varied: RepertoireDataset) -> None:
-    up, _ = fit(varied, Y)
+def test_clones_of_the_negative_class(varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]) -> None:
+    up, _ = of_varied
     down, reading = fit(varied, 1 - Y)
     np.testing.assert_allclose(down.scores, -up.scores, rtol=1e-9, atol=1e-12)
     table = reading.table(["status"])
@@ -256,12 +269,12 @@ def test_clones_of_the_negative_class(varied: RepertoireDataset) -> None:
     assert (table["carriers_negative"] > table["carriers_positive"]).all()
 
 
-def test_several_classes(varied: RepertoireDataset) -> None:
+def test_several_classes(varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]) -> None:
     """Class 2 are the repertoires with the clones; the others are of two classes that do not differ."""
     labels = np.where(Y == 1, 2, np.arange(B) // 2 % 2)
     three = Task("disease", "disease", "multiclass", ("a", "b", "c"))
     fitted, reading = fit(varied, np.stack([labels, Y], axis=1), three, STATUS)
-    binary, _ = fit(varied, Y)
+    binary, _ = of_varied
     assert fitted.scores.shape == (B, 4)
     np.testing.assert_allclose(fitted.scores[:, [2, 3]], np.repeat(binary.scores, 2, axis=1), rtol=1e-9, atol=1e-12)
     assert fitted.gains[2] > 0.1

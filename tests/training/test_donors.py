@@ -54,8 +54,8 @@ def count_false_motifs(folder: Path, n_cohorts: int, *, by_donor: bool, given: b
 
 def test_random_labels_of_donors_find_no_motif(tmp_path: Path) -> None:
     """Repertoires of one donor share sequences; unless that is known, each label finds a motif."""
-    assert count_false_motifs(tmp_path / "known", 5, by_donor=True) == 0
-    assert count_false_motifs(tmp_path / "unknown", 2, by_donor=True, given=False) == 4
+    assert count_false_motifs(tmp_path / "known", 3, by_donor=True) == 0
+    assert count_false_motifs(tmp_path / "unknown", 1, by_donor=True, given=False) == 2
 
 
 @pytest.mark.slow

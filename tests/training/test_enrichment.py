@@ -264,6 +264,12 @@ def weak(folder: Path, *, strong: float = 0.0, common: float = 0.0) -> Repertoir
     return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(160)}), 0)
 
 
+@pytest.fixture(scope="module")
+def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
+    """A cohort of CYFC alone."""
+    return weak(tmp_path_factory.mktemp("weak"))
+
+
 def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
     patterns = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
@@ -287,8 +293,8 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
     assert found[0][0].correlation == pytest.approx(found[1][0].correlation, abs=1e-5)
 
 
-def test_another_outputs_rare_class_or_outlier_costs_no_power(tmp_path: Path) -> None:
-    cohort, y = weak(tmp_path), np.array([b % 2 for b in range(160)], np.float64)
+def test_another_outputs_rare_class_or_outlier_costs_no_power(weak_cohort: RepertoireDataset) -> None:
+    cohort, y = weak_cohort, np.array([b % 2 for b in range(160)], np.float64)
     alone = find_motifs(cohort, y[:, None], BINARY, patterns=[(0, 1, 2, 3)], max_motifs=4)
     assert [motif.pattern for motif in alone] == ["CYFC"]
     outlier = np.random.default_rng(0).normal(size=160)
@@ -307,12 +313,11 @@ def test_another_outputs_rare_class_or_outlier_costs_no_power(tmp_path: Path) ->
         assert found[0].correlation == pytest.approx(alone[0].correlation, abs=0.02) or tasks == [classes]
 
 
-def test_one_outlying_number_does_not_rule_the_ranks(tmp_path: Path) -> None:
-    cohort = weak(tmp_path)
+def test_one_outlying_number_does_not_rule_the_ranks(weak_cohort: RepertoireDataset) -> None:
     age = 50 + 10.0 * (np.arange(160) % 2) + np.random.default_rng(0).normal(size=160)
     age[0] = 1e9
     found = find_motifs(
-        cohort,
+        weak_cohort,
         age[:, None],
         [Task("age", "age", "regression", mean=0.0, scale=1.0)],
         patterns=[(0, 1, 2, 3)],
