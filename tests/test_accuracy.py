@@ -28,6 +28,7 @@ from tests.conftest import random_sequences, write_cohort
 
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1"]
 BRIEF = ["n_updates=4", "evaluate_every=2", "n_sequences=50"]
+LIGHT = [*BRIEF, "composition=false", "clones=false"]
 FAST = ["--methods", "known-motif,svm,burden"]
 Call = Callable[..., Any]
 
@@ -214,7 +215,7 @@ def test_a_test_part_is_tested(call: Call) -> None:
 
 def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Call, tmp_path: Path) -> None:
     frequent = [*SMALL, "witness_rate=0.3"]
-    result = call("--methods", "deeprc,ensemble", "--seeds", "1,", "--folds", "1", overrides=[*frequent, *BRIEF])
+    result = call("--methods", "deeprc,ensemble", "--seeds", "1,", "--folds", "1", overrides=[*frequent, *LIGHT])
     assert result.exit_code == 0, result.output
     alone, together = result.jobs.to_dict("records")
     assert together["method"] == "4 x DeepRC (deeprc)"
@@ -226,7 +227,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
             tmp_path / "own.h5",
             tmp_path / f"run-{other}",
             targets=["status"],
-            config=load_config("deeprc", BRIEF),
+            config=load_config("deeprc", LIGHT),
             split=SplitOptions(fold=1, validation_fold=other),
             seed=1,
         )
@@ -257,7 +258,7 @@ def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None
 
 
 def test_a_changed_setting_is_computed_anew(call: Call) -> None:
-    overrides = [*SMALL, *BRIEF]
+    overrides = [*SMALL, *LIGHT]
     both = ("--methods", "deeprc,known-motif")
     assert len(call(*both, overrides=overrides).ran) == 2
     assert call(*both, overrides=[*overrides, "learning_rate=0.01"]).ran == [("deeprc-deeprc", 0, 0)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ class Controls:
 
     def relation(self, name: str) -> Relation:
         """Return whether a control is better or worse than the network, or equal, if no difference is shown."""
-        row = self._row(name)
+        row = self._rows[name]
         return classify_difference(float(row["difference"]), float(row["p_value"]))
 
     @property
@@ -112,12 +113,14 @@ class Controls:
         values = self.comparison[self.scoring.estimate].astype(float)
         return dict(zip(self.comparison["method"], values, strict=True))
 
-    def _row(self, name: str) -> Mapping[Any, Any]:
-        return next(row for row in self.comparison.to_dict("records") if row["method"] == name)
+    @cached_property
+    def _rows(self) -> dict[str, Mapping[Any, Any]]:
+        """The rows of the comparison by name; making them takes longer than fitting a control."""
+        return {row["method"]: row for row in self.comparison.to_dict("records")}
 
     def sentence(self, name: str) -> str:
         """Return a sentence that says what follows from a control."""
-        row, what = self._row(name), self.scoring.heading
+        row, what = self._rows[name], self.scoring.heading
         own, network = self.measures[name], self.measures["network"]
         numbers = f"{what} {own:.3f} against {network:.3f}, {p_in_words(row['p_value'])}"
         sees = _SEES.get(name) or f"columns of the sheet, {format_column_names(self.columns)},"
@@ -142,7 +145,7 @@ class Controls:
         """Return the controls as values for JSON, for `metrics.json`."""
         found = []
         for name in self._names:
-            row = self._row(name)
+            row = self._rows[name]
             entry = {
                 "control": name,
                 **({"contrast": self.contrast.about} if self.contrast.about else {}),

@@ -74,6 +74,7 @@ def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     assert within.low < 0.5 < within.high
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_benchmark_continues_with_the_same_columns_only(cohort: RepertoireDataset, tmp_path: Path) -> None:
     given = {"target": "status=sick", "methods": ["diversity"], "output": tmp_path / "b"}
     first = benchmark(cohort, options=BenchmarkOptions(folds=3, adjust_for=("site",)), **given)  # type: ignore[arg-type]

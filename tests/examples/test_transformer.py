@@ -84,6 +84,7 @@ def test_both_encoders_are_trained_on_the_same_folds(
     save_file(TransformerEncoder(EncoderSettings(1)).trained_weights(), tmp_path / "own.safetensors")
     options = ["--target", "status", "--weights", str(tmp_path / "own.safetensors"), "--output", str(tmp_path / "runs")]
     command = ["compare", "--cohort", str(cohort.container.path), *options, "n_updates=3", "n_kernels=4"]
+    command += ["composition=false", "clones=false"]
     result = CliRunner().invoke(transformer.main, command, catch_exceptions=False)
     assert result.exit_code == 0
     found = pd.read_csv(tmp_path / "runs" / "compare.tsv", sep="\t")

@@ -111,8 +111,19 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
-@pytest.mark.parametrize("of", ["contribution", "output"])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        *((name, "contribution") for name in SETTINGS),
+        ("two heads", "output"),
+        ("lstm", "output"),
+        *(
+            pytest.param(name, "output", marks=pytest.mark.slow)
+            for name in SETTINGS
+            if name not in ("two heads", "lstm")
+        ),
+    ],
+)
 def test_residues_and_kernels_sum_to_the_change(
     name: str, of: Of, stirred: Callable[[str], Run], cohort: RepertoireDataset
 ) -> None:

@@ -73,7 +73,7 @@ def test_clones_of_each_model(trained: Run) -> None:
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
-    write_report(reading, motif_cohort, tmp_path / "report.html", top=300)
+    write_report(reading, motif_cohort, tmp_path / "report.html", top=120)
     page = (tmp_path / "report.html").read_text()
     assert "<h2>All, some or single sequences?</h2>" in page
     (varied,) = assess(reading, motif_cohort).variation
@@ -106,7 +106,7 @@ def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireD
     from deeprc.interpretation.report.directions import make_direction_pages
     from deeprc.interpretation.report.findings import find_sharing_repertoires
 
-    found = survey(reading.model, motif_cohort, top=300, splits=reading.split_of(motif_cohort))
+    found = survey(reading.model, motif_cohort, top=120, splits=reading.split_of(motif_cohort))
     shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
     page = make_direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None

@@ -109,7 +109,7 @@ def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
     return tested
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     """Also if the repertoires of a donor are the same."""
     options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []

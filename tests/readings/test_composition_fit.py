@@ -97,7 +97,7 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
     return np.asarray(few @ model.coef_[0])
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_scores_are_those_of_models_without_the_fold(
     tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
@@ -154,9 +154,11 @@ def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> Non
     )
 
 
-def test_permuted_labels_give_no_reading(tilted: RepertoireDataset) -> None:
+@pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.slow)])
+def test_permuted_labels_give_no_reading(tilted: RepertoireDataset, n_labels: int) -> None:
     found = [
-        fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) is not None for seed in range(6)
+        fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) is not None
+        for seed in range(n_labels)
     ]
     assert sum(found) <= 1
 

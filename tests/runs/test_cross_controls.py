@@ -116,7 +116,7 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
 
 
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:
-    cohort = draw_sites(tmp_path / "cohort.h5", 400, signal=1.0)
+    cohort = draw_sites(tmp_path / "cohort.h5", 240, signal=1.0)
     given = {"targets": "status=sick", "folds": 3, "members": 2, "adjust_for": "site", "config": TINY, "device": "cpu"}
     found = deeprc.cv(cohort.container.path, tmp_path / "cv", **given)
     controls = {each["control"]: each for each in found.metrics["status=sick"]["controls"]}

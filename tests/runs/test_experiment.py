@@ -29,9 +29,9 @@ from deeprc.runs.run import Run, load_run, write_splits
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, killing
 
-SMALL = load_config(
-    "deeprc", ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
-)
+SETTINGS = ["n_updates=30", "evaluate_every=10", "n_kernels=8", "kernel_size=4", "n_sequences=40", "n_heads=2"]
+SMALL = load_config("deeprc", SETTINGS)
+LIGHT = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # where readings are not looked at
 TARGETS = ("status=case", "grade:multiclass@0.5", "age:regression@0.1")
 
 
@@ -184,14 +184,14 @@ def test_straddling_subjects_are_warned_of(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
+        train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=LIGHT, split=SplitOptions(folds=3))
         assert "'patient_id' have repertoires on more than one side" in caplog.text
         caplog.clear()
         train_run(
             cohort.container.path,
             tmp_path / "b",
             targets=["status"],
-            config=SMALL,
+            config=LIGHT,
             split=SplitOptions(folds=3, group_by="patient_id"),
         )
         assert "more than one side" not in caplog.text
@@ -230,7 +230,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
 
 
 def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
-    arguments = {"targets": ["status"], "config": SMALL, "split": SplitOptions(folds=3), "device": "cpu"}
+    arguments = {"targets": ["status"], "config": LIGHT, "split": SplitOptions(folds=3), "device": "cpu"}
     refused = []
 
     def second(state: TrainingState, _: Tensor) -> None:
@@ -262,7 +262,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
     monkeypatch.setattr(experiment, "write_splits", write_as_another)
     with pytest.raises(InputError, match="run: another process has begun a run there; choose another `output`"):
         train_run(
-            cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3)
+            cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3)
         )
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
 
@@ -270,7 +270,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
 def test_a_changed_container_is_not_resumed(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
-    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=SMALL, split=SplitOptions(folds=3))
+    train_run(cohort.container.path, tmp_path / "run", targets=["status"], config=LIGHT, split=SplitOptions(folds=3))
     (tmp_path / "run" / "metrics.json").unlink()
     other = tmp_path / "changed.h5"
     other.write_bytes(cohort.container.path.read_bytes())
@@ -333,7 +333,10 @@ def test_a_run_says_how_its_training_began_and_ended(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    config = load_config("deeprc", ["n_updates=30", "evaluate_every=1", "patience=1", "n_kernels=4", "kernel_size=4"])
+    config = load_config(
+        "deeprc",
+        ["n_updates=30", "evaluate_every=1", "patience=1", "n_kernels=4", "kernel_size=4", "composition=false"],
+    )
     run = train_run(
         cohort.container.path,
         tmp_path / "run",

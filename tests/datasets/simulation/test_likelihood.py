@@ -91,7 +91,7 @@ def outcomes(
         (Motif("SZ"), "anywhere"),
         (Motif("SNA", substitutions=(0.2, 0.0, 0.3), alteration_rate=0.5), "centre"),
         (Motif("SN", noise=0.25), "anywhere"),
-        (Motif("SNA", substitutions=(0.2, 0.1, 0.3), noise=0.1), "centre"),
+        pytest.param(Motif("SNA", substitutions=(0.2, 0.1, 0.3), noise=0.1), "centre", marks=pytest.mark.slow),
     ],
 )
 def test_a_sequence_has_the_ratio_of_a_full_enumeration(motif: Motif, position: str) -> None:
@@ -180,12 +180,18 @@ _IMGT = {"107": 0.3, "109": 0.3}
         (SHORT, (MotifSignal((Motif("LDR"),), 0.008),), {"label_noise": 0.1}),
     ],
 )
+@pytest.mark.parametrize("n", [900, pytest.param(1200, marks=pytest.mark.slow)])
 def test_ratios_are_calibrated(
-    background: Background, signals: tuple[Signal, ...], options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    background: Background,
+    signals: tuple[Signal, ...],
+    options: dict[str, object],
+    n: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Among repertoires with the log-ratio t, the share of positive ones is 1 / (1 + exp(-t))."""
     monkeypatch.setattr("deeprc.datasets.simulation.likelihood._N_DRAWN", 1 << 16)  # quicker
-    cohort = Cohort(1200, Sizes(150), background, signals, seed=3, **options)  # type: ignore[arg-type]
+    n = 600 if n == 900 and options.get("exclusive") else n  # it takes longest
+    cohort = Cohort(n, Sizes(150), background, signals, seed=3, **options)  # type: ignore[arg-type]
     likelihood = RecipeLikelihood(cohort)
     ratios = np.array(
         [

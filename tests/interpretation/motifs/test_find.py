@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +66,20 @@ def planted(motifs: list[str], tmp_path: Path, seed: int = 0) -> tuple[Repertoir
     return dataset, Attributions(index, 0, residues, rng.random((N, 8)), np.nansum(residues, axis=1))
 
 
-def found_in(motifs: list[str], tmp_path: Path, **options: object) -> list[AttendedMotif]:
-    return find_motifs(a_model(), *planted(motifs, tmp_path), background=4000, **options)  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def found_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[AttendedMotif]]:
+    """A function that finds the motifs of a cohort with these motifs, once."""
+
+    @cache
+    def find(*motifs: str, **options: int) -> list[AttendedMotif]:
+        folder = tmp_path_factory.mktemp("planted")
+        return find_motifs(a_model(), *planted(list(motifs), folder), background=4000, **options)
+
+    return find
 
 
-def test_a_planted_motif_is_found_first_and_once(tmp_path: Path) -> None:
-    dataset, attributions = planted(["LDRW"], tmp_path)
-    motifs = find_motifs(a_model(), dataset, attributions, background=4000)
+def test_a_planted_motif_is_found_first_and_once(found_in: Callable[..., list[AttendedMotif]]) -> None:
+    motifs = found_in("LDRW")
     assert [motif.pattern for motif in motifs] == ["LDRW"]
     motif = motifs[0]
     assert "windows" in motif.source
@@ -86,15 +94,15 @@ def test_a_planted_motif_is_found_first_and_once(tmp_path: Path) -> None:
     np.testing.assert_allclose(motif.frequencies.sum(axis=1), 1.0)
 
 
-def test_two_motifs_and_one_with_a_gap(tmp_path: Path) -> None:
-    assert {motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path)[:2]} == {"LDRW", "PEK"}
-    gapped = found_in(["LD..RW"], tmp_path)
+def test_two_motifs_and_one_with_a_gap(found_in: Callable[..., list[AttendedMotif]]) -> None:
+    assert {motif.pattern for motif in found_in("LDRW", "PEK")[:2]} == {"LDRW", "PEK"}
+    gapped = found_in("LD..RW")
     assert [motif.pattern for motif in gapped] == ["LD..RW"]
-    assert [motif.pattern for motif in found_in(["LDRW", "PEK"], tmp_path, max_motifs=1)] == ["LDRW"]
+    assert [motif.pattern for motif in found_in("LDRW", "PEK", max_motifs=1)] == ["LDRW"]
 
 
-def test_a_motif_with_substitutions_is_one_motif(tmp_path: Path) -> None:
-    motifs = found_in(["LDRW", "LDRY", "LDRW", "L.RW"], tmp_path)
+def test_a_motif_with_substitutions_is_one_motif(found_in: Callable[..., list[AttendedMotif]]) -> None:
+    motifs = found_in("LDRW", "LDRY", "LDRW", "L.RW")
     assert re.fullmatch("L[D.]R(?:W|\\[WY\\])", motifs[0].pattern)
     assert all(motif.n_attended_with < motifs[0].n_attended_with for motif in motifs[1:])
 
@@ -193,12 +201,12 @@ def test_carriers_by_the_kind_of_target(tmp_path: Path, task: Task, classes: lis
     assert motif.carriers["n_repertoires"].tolist() == numbers
 
 
-def test_the_order_of_the_rows_does_not_matter(tmp_path: Path) -> None:
+def test_the_order_of_the_rows_does_not_matter(found_in: Callable[..., list[AttendedMotif]], tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(N), 2))  # and each of them twice
     parts = (getattr(attributions, name)[order] for name in ("residues", "kernels", "change"))
     shuffled = Attributions(attributions.index.take(order), 0, *parts)
-    one = find_motifs(a_model(), dataset, attributions, background=4000)
+    one = found_in("LDRW", "PEK")
     other = find_motifs(a_model(), dataset, shuffled, background=4000)
     pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
     for a, b in zip(one, other, strict=True):
@@ -241,8 +249,8 @@ def test_an_lstm_has_no_kernels(tmp_path: Path) -> None:
     assert [(motif.pattern, motif.source) for motif in motifs] == [("LDRW", "windows")]
 
 
-def test_the_table(tmp_path: Path) -> None:
-    table = motif_table(found_in(["LDRW"], tmp_path))
+def test_the_table(found_in: Callable[..., list[AttendedMotif]]) -> None:
+    table = motif_table(found_in("LDRW"))
     assert table["rank"].tolist() == [1]
     assert table["pattern"].tolist() == ["LDRW"]
     assert {"n_repertoires:case", "n_sequences_with:healthy", "mean_share:case"} <= set(table)
@@ -251,8 +259,8 @@ def test_the_table(tmp_path: Path) -> None:
     assert len(motif_table([])) == 0
 
 
-def test_a_meme_file_says_what_the_motifs_are(tmp_path: Path) -> None:
-    motifs = found_in(["LDRW", "PEK"], tmp_path)
+def test_a_meme_file_says_what_the_motifs_are(found_in: Callable[..., list[AttendedMotif]], tmp_path: Path) -> None:
+    motifs = found_in("LDRW", "PEK")
     write_meme(tmp_path / "motifs.meme", motifs)
     text = (tmp_path / "motifs.meme").read_text()
     assert text.startswith(f"MEME version 5\n\nALPHABET= {AMINO_ACIDS}\n")
