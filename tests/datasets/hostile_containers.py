@@ -270,12 +270,12 @@ def run_commands(target: Path, run: Path, folder: Path) -> list[tuple[str, int, 
     return results
 
 
-def _main(cohort: Path, run: Path, folder: Path, kind: str, numbers: range) -> None:
+def _main(cohort: Path, run: Path, folder: Path, work: list[tuple[str, range]]) -> None:
     target = folder / "c.h5"
     with (folder / "results").open("a") as file:
         shutil.copyfile(cohort, target)
         file.write(json.dumps({"what": "unaltered", "results": run_commands(target, run, folder)}) + "\n")
-        for number in numbers:
+        for kind, number in [(kind, number) for kind, numbers in work for number in numbers]:
             what = write_case(cohort, target, kind, number)
             file.write(json.dumps({"what": what, "results": run_commands(target, run, folder)}) + "\n")
             file.flush()
@@ -284,4 +284,5 @@ def _main(cohort: Path, run: Path, folder: Path, kind: str, numbers: range) -> N
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    _main(Path(given[0]), Path(given[1]), Path(given[2]), given[3], range(*map(int, given[4:])))
+    pieces = [given[i : i + 4] for i in range(3, len(given), 4)]
+    _main(*map(Path, given[:3]), [(kind, range(*map(int, numbers))) for kind, *numbers in pieces])
