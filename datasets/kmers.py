@@ -6,6 +6,7 @@ Letters: N sequences, R residues.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numba
 import numpy as np
@@ -71,7 +72,7 @@ def list_kmers(k: int) -> list[str]:
 
 
 @njit(inline="always")  # a call in the loop would take twice the time
-def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> int:
+def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[np.int64] | tuple[int, ...]) -> Any:
     """Return the index of the k-mer that starts at a residue, uint64, for compiled code; see `count_kmers`.
 
     Indices are unsigned, because the code that numba adds for negative ones takes as long as all the rest.

@@ -1,6 +1,6 @@
 """Containers as a hostile stranger would make them; run as a program, it opens many of them and notes what happened.
 
-`python hostile_containers.py COHORT RUN FOLDER KIND FIRST LAST STEP` writes a line of JSON per case into
+`python hostile_containers.py COHORT RUN FOLDER KIND FIRST LAST STEP ...` writes a line of JSON per case into
 `FOLDER/results`, before the next case begins, so that a crash is the case after the last line.
 """
 
