@@ -20,7 +20,6 @@ from deeprc.errors import InputError
 __all__ = ["count_kmers", "encode_kmer", "list_kmers"]
 
 _N_LETTERS = len(AMINO_ACIDS)
-_N_AMINO_ACIDS = np.uint64(_N_LETTERS)
 _MAX_K = 6  # 20 ** 6 counts take half a gigabyte
 _MIN_SIZE_FOR_THREADS = 1 << 20  # number of residues below which starting threads takes as long as counting
 
@@ -79,7 +78,7 @@ def encode_kmer(residues: NDArray[np.uint8], start: int, kmer_offsets: NDArray[n
     """
     first, code = uint64(start), uint64(0)
     for offset in kmer_offsets:
-        code = code * _N_AMINO_ACIDS + residues[first + uint64(offset)]
+        code = code * uint64(_N_LETTERS) + residues[first + uint64(offset)]
     return code
 
 

@@ -115,7 +115,7 @@ class Controls:
 
     @cached_property
     def _rows(self) -> dict[str, Mapping[Any, Any]]:
-        """The rows of the comparison by name; making them takes longer than fitting a control."""
+        """The rows of the comparison by name, made once, because a report asks for them many times."""
         return {row["method"]: row for row in self.comparison.to_dict("records")}
 
     def sentence(self, name: str) -> str:

@@ -99,16 +99,16 @@ class Shift:
         if k == 0:
             return
         p = float(stats.betabinom.sf(k - 1, n, LEVEL * (self.n_donors + 1), (1 - LEVEL) * (self.n_donors + 1)))
-        is_far = np.nan_to_num(self.distance) > _FAR
+        are_many, is_far = p < _ALPHA, np.nan_to_num(self.distance) > _FAR
         text = (
             f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
             f"training repertoires than 95% of these are from each other (expected: {LEVEL * n:.3g}). "
         )
-        if p >= _ALPHA and is_far.any():
+        if is_far.any() and not are_many:
             far = list_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
             text += f"Chance explains this number, but not that some are more than {_FAR:.0f} times as far: {far}. "
         text += self._describe_common_reasons()
-        level: Literal["warning", "note"] = "warning" if p < _ALPHA or is_far.any() else "note"
+        level: Literal["warning", "note"] = "warning" if are_many or is_far.any() else "note"
         if level == "warning":
             text += " Their predictions may be wrong, and the metrics of the training cohort do not hold for them."
         details = {"n": n, "beyond": k, "p_value": p, "names": self.ids[self.is_beyond].tolist()}

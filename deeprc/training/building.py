@@ -58,7 +58,10 @@ def build_network(
 
 
 class _WithoutNumbers(TorchFunctionMode):
-    """No weight is initialised: on the device `meta`, torch would import its compiler for it, which takes seconds."""
+    """No weight is initialised: on the device `meta`, torch would import its compiler for it, which takes seconds.
+
+    Some functions of `nn.init` are given to the mode themselves, of the others only what they call.
+    """
 
     def __torch_function__(self, function: Any, _: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
