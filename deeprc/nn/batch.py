@@ -22,6 +22,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
+from deeprc.device import has_triton
 from deeprc.nn.columns import CPU, Columns, count_bytes, find_place, is_on, load_columns, load_gene_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
@@ -172,9 +173,30 @@ class Collator:
         On CUDA, the batch is filled up to `total` sequences, if it is given, so that the host does not wait for the
         device. It must be at least the number of drawn sequences.
         """
-        rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
-        batch = self._make_batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+        if total is not None and self.device.type == "cuda" and has_triton():
+            batch = self._draw_on_cuda(positions, n_sequences, keys, total)
+        else:
+            rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
+            batch = self._make_batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
         return batch if self.readings is None else replace(batch, reading_scores=self.readings.at(positions))
+
+    def _draw_on_cuda(self, positions: Tensor, n_sequences: int, keys: Tensor, total: int) -> RepertoireBatch:
+        """Draw the batch of `draw` by one compiled function."""
+        from deeprc.nn.draw_cuda import draw_sequences
+
+        (columns,) = self._columns
+        assert columns.max_length is not None
+        sequences, offsets, at = draw_sequences(
+            columns,
+            (self._size, self._first, self._inverse_std),
+            positions,
+            keys,
+            max_rows=n_sequences,
+            total=total,
+            abundance=self.abundance,
+            max_length=_round_up_length(columns.max_length),
+        )
+        return RepertoireBatch(sequences, offsets, self._take_genes(0, at))
 
     def size(self, position: int) -> int:
         """Return the number of sequences of a repertoire."""

@@ -20,12 +20,13 @@ from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_uniform
 from deeprc.hopfield.segments import segment_ids
 
-__all__ = ["COMPILED_CODE", "draw_rows", "select_top_rows"]
+__all__ = ["COMPILED_CODE", "ROUNDING", "draw_rows", "select_top_rows"]
 
 COMPILED_CODE = threading.Lock()
 """Lock for parallel compiled code: not every threading layer of numba allows two threads to call it at once."""
 
-_ROUNDING = 1e-6  # so that rounding does not put the end of the last stratum beyond the repertoire
+ROUNDING = 1e-6
+"""Number that is added to the ends of strata, so that rounding does not cut off the last sequence."""
 
 
 def draw_rows(sizes: Tensor, max_rows: int, keys: Tensor, *, total: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,7 +79,7 @@ def _draw_rows(
         width = sizes[b] / drawn
         high = 0
         for stratum in range(drawn):
-            low, high = high, int((stratum + 1) * width + _ROUNDING)
+            low, high = high, int((stratum + 1) * width + ROUNDING)
             row = low + int(draw_uniform(keys[b], stratum) * (high - low)) + turn
             rows[offsets[b] + stratum] = row - sizes[b] if row >= sizes[b] else row
             owners[offsets[b] + stratum] = b
@@ -92,7 +93,7 @@ def _draw_rows_by_tensors(sizes: Tensor, offsets: Tensor, keys: Tensor, total: i
     stratum = torch.minimum(stratum, drawn.index_select(0, owner) - 1).clamp_(min=0)
     size, key = sizes.index_select(0, owner), keys.index_select(0, owner)
     width = (sizes.double() / drawn.clamp(min=1)).index_select(0, owner)
-    low, high = ((end * width + _ROUNDING).long() for end in (stratum, stratum + 1))
+    low, high = ((end * width + ROUNDING).long() for end in (stratum, stratum + 1))
     turn = (_uniform_tensor(keys, torch.full_like(keys, -1)) * sizes).long().index_select(0, owner)
     row = low + (_uniform_tensor(key, stratum) * (high - low)).long() + turn
     return torch.where(row >= size, row - size, row), owner
@@ -217,14 +218,15 @@ def _select_top_rows_by_tensors(
     if N == 0:
         return offsets.new_empty(0), offsets
     owner = segment_ids(offsets, N)  # (N,)
+    narrow = owner.to(torch.uint8 if B < 256 else torch.int32)  # the fewer bits, the fewer passes to sort by them
     score = logits[:, 0]
     if logits.shape[1] > 1:
         first = offsets[:-1].clamp(max=N - 1)
-        highest = [by_head[_sort_descending(by_head, owner).index_select(0, first)] for by_head in logits.unbind(1)]
+        highest = [by_head[_sort_descending(by_head, narrow).index_select(0, first)] for by_head in logits.unbind(1)]
         ceiling = torch.stack(highest, dim=1)  # (B, H); not used for an empty repertoire
         ceiling = torch.cat([ceiling, ceiling.new_zeros(1, logits.shape[1])])  # for rows beyond the last offset
         score = (logits - ceiling.index_select(0, owner)).amax(dim=1)
-    order = _sort_descending(score, owner)
+    order = _sort_descending(score, narrow)
     kept = _count_kept(offsets.diff(), fraction, max_rows)
     bounds = torch.cat([kept.new_zeros(1), kept.cumsum(0)])
     total = min(N, int(N * fraction) + B, N if max_rows is None else B * max_rows)

@@ -30,6 +30,12 @@ from deeprc.errors import InputError
 Floats = NDArray[np.float32]
 
 
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the CPU's sums also where there is a CUDA device; tests of the device name it."""
+    monkeypatch.setattr(kernels, "_has_cuda", lambda: False)
+
+
 def by_loop(rows_a: Floats, rows_b: Floats, kind: str) -> NDArray[np.float64]:
     """The paper's formula, pair by pair."""
     if kind == "jaccard":

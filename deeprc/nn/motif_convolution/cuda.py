@@ -15,8 +15,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.nn.motif_convolution.tables import choose_window_dtype, kernel_gradient, position_table
+from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL
+from deeprc.nn.motif_convolution.tables import choose_window_dtype, load_features, position_table
 from deeprc.nn.sequences import SequenceBatch
 
 __all__ = ["forward", "scale_gradients", "weight_gradient"]
@@ -35,13 +35,16 @@ _BYTES = 16
 _MAX_SEQUENCES = 32
 # The fusion of products and sums is set here, because Triton's default depends on its version.
 _OPTIONS = {"num_warps": _WARPS, "enable_fp_fusion": True}
-_COPIES = 16
-"""Number of copies of W's gradient: they must fit into the L2 cache, but be so many that threads rarely collide."""
+# The gradient is summed in parts, which are added in the end. So many programs hide how long loads take, and so many
+# parts are still a few megabytes.
+_LEAST_PER_PART = 32
+_MAX_PARTS = 256
 
 _ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # rows of the residue table for each position of a kernel
 _BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # row of zeros, for positions beyond the end of a sequence
-_AMINO_ACIDS = tl.constexpr(N_AMINO_ACIDS)
-_PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N"]
+_FEATURES = tl.constexpr(N_AMINO_ACIDS + N_POSITIONAL)
+_AT_ONCE = tl.constexpr(4)  # sequences of a thread whose loads are under way together
+_PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N", "max_length"]
 """Parameters that Triton must not specialise: it would compile again for another alignment or divisibility."""
 
 
@@ -68,21 +71,21 @@ def forward(sequences: SequenceBatch, weight: Tensor, bias: Tensor, precision: s
 def weight_gradient(sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from that of the maxima, (N, D).
 
-    It is summed by atomic additions. Their order differs between runs, and so do the last bits.
+    Sums have a fixed order, so the same call gives the same bits.
     """
-    N, (D, _, K) = sequences.n_sequences, weight.shape
-    residue_gradient = weight.new_zeros((_COPIES, K, N_AMINO_ACIDS, D))
-    max_length = sequences.max_length
-    position_gradient = weight.new_zeros((max_length * (max_length + 1) // 2, D))
-    if N > 0:
-        own = sequences.convert_scales(weight).tensors()
-        arrays = (*own, window.contiguous(), gradient.contiguous())
-        gradients = (residue_gradient, position_gradient)
-        with torch.cuda.device_of(weight):
-            # one pair per thread, so that no value moves between threads
-            _backward[triton.cdiv(N * D, _THREADS),](*arrays, *gradients, N, D, K, _COPIES, _THREADS, **_OPTIONS)
-    of_residues = residue_gradient.sum(0).permute(2, 1, 0)  # (C, K, 20, D) -> (K, 20, D) -> (D, 20, K)
-    return kernel_gradient(of_residues, position_gradient, max_length)
+    N, (D, n_features, K) = sequences.n_sequences, weight.shape
+    if N == 0:
+        return torch.zeros_like(weight)
+    block_d = min(triton.next_power_of_2(D), _MAX_TILE)
+    tiles = triton.cdiv(D, block_d)
+    n_parts = max(1, min(triton.cdiv(N, _LEAST_PER_PART), _MAX_PARTS // tiles))
+    parts = weight.new_empty((n_parts, n_features, K, D))
+    features = load_features(sequences.max_length, weight.dtype, weight.device)
+    own = sequences.convert_scales(weight).tensors()
+    arrays = (*own, features, window.contiguous(), gradient.contiguous(), parts)
+    with torch.cuda.device_of(weight):
+        _backward[n_parts, K, tiles](*arrays, N, sequences.max_length, D, K, _THREADS, block_d, **_OPTIONS)
+    return parts.sum(0).permute(2, 0, 1).contiguous()
 
 
 def scale_gradients(
@@ -180,35 +183,63 @@ def _backward(
     lengths: tl.tensor,
     residue_scale: tl.tensor,
     position_scale: tl.tensor,
+    features: tl.tensor,
     window: tl.tensor,
     gradient: tl.tensor,
-    residue_gradient: tl.tensor,
-    position_gradient: tl.tensor,
+    parts: tl.tensor,
     N: tl.tensor,
+    max_length: tl.tensor,
     D: tl.constexpr,
     K: tl.constexpr,
-    COPIES: tl.constexpr,
-    PAIRS: tl.constexpr,
+    THREADS: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ) -> None:
-    """Add the gradient of each pair of sequence and kernel to the table rows of its window."""
-    program = tl.program_id(0)
-    pair = program.to(tl.int64) * PAIRS + tl.arange(0, PAIRS)
-    n, d = pair // D, pair % D
-    known = n < N
-    p = tl.load(window + pair, mask=known, other=0).to(tl.int32)
-    g = tl.load(gradient + pair, mask=known, other=0)
-    known = known & (g != 0)  # sequences that only fill the batch are all the same, and would collide
-    length = tl.load(lengths + n, mask=known, other=0)
-    of_positions = g * tl.load(position_scale + n, mask=known, other=0)
-    position_row = length * (length - 1) // 2 + p
-    tl.atomic_add(position_gradient + position_row * D + d, of_positions, mask=known, sem="relaxed")
-    of_residues = g * tl.load(residue_scale + n, mask=known, other=0)
-    here = residues + tl.load(starts + n, mask=known, other=0) + p
-    left = tl.where(known, length.to(tl.int32) - p, 0)
-    copy = residue_gradient + (program % COPIES) * (K * _AMINO_ACIDS * D) + d
-    for j in tl.static_range(K):
-        residue = tl.load(here + j, mask=j < left, other=0).to(tl.int32)
-        tl.atomic_add(copy + (residue + j * _AMINO_ACIDS) * D, of_residues, mask=j < left, sem="relaxed")
+    """Write a part of the gradient, that of the weights at one position of a tile of kernels, from some sequences.
+
+    Each thread has one kernel, whose 20 sums it holds in registers: to add to one of them, it adds to all, and 0 to
+    the others. Atomic additions to a table in memory would take twice as long.
+    """
+    SHARES: tl.constexpr = THREADS // BLOCK_D  # threads of one kernel
+    part, j, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    thread = tl.arange(0, THREADS)
+    d = tile * BLOCK_D + thread % BLOCK_D
+    share = thread.to(tl.int64) // BLOCK_D
+    in_tile = d < D
+    first_rows, last_rows = tl.arange(0, 16)[:, None], 16 + tl.arange(0, 4)[:, None]  # sizes must be powers of two
+    first = tl.full((16, THREADS), 0, gradient.dtype.element_ty)
+    last = tl.full((4, THREADS), 0, gradient.dtype.element_ty)
+    start = tl.full((THREADS,), 0, gradient.dtype.element_ty)
+    centre = tl.full((THREADS,), 0, gradient.dtype.element_ty)
+    end = tl.full((THREADS,), 0, gradient.dtype.element_ty)
+    n_parts = tl.num_programs(0)
+    for step in range(part, tl.cdiv(N, SHARES * _AT_ONCE), n_parts):
+        for number in tl.static_range(_AT_ONCE):
+            n = (step * _AT_ONCE + number) * SHARES + share
+            known = (n < N) & in_tile
+            length = tl.load(lengths + n, mask=known, other=0).to(tl.int32)
+            at = tl.load(window + n * D + d, mask=known, other=0).to(tl.int32) + j
+            inside = at < length  # never where the pair is not known
+            g = tl.load(gradient + n * D + d, mask=inside, other=0)
+            residue = tl.load(residues + tl.load(starts + n, mask=known, other=0) + at, mask=inside, other=0)
+            of_residue = (g * tl.load(residue_scale + n, mask=inside, other=0))[None, :]
+            residue = residue.to(tl.int32)[None, :]
+            first += tl.where(residue == first_rows, of_residue, 0)
+            last += tl.where(residue == last_rows, of_residue, 0)
+            of_position = g * tl.load(position_scale + n, mask=inside, other=0)
+            feature = features + (length * max_length + at) * 3
+            start += of_position * tl.load(feature, mask=inside, other=0)
+            centre += of_position * tl.load(feature + 1, mask=inside, other=0)
+            end += of_position * tl.load(feature + 2, mask=inside, other=0)
+    column = tile * BLOCK_D + tl.arange(0, BLOCK_D)
+    target = parts + part.to(tl.int64) * (_FEATURES * K * D) + j * D + column
+    present = column < D
+    first = tl.sum(tl.reshape(first, (16, SHARES, BLOCK_D)), 1)
+    last = tl.sum(tl.reshape(last, (4, SHARES, BLOCK_D)), 1)
+    tl.store(target[None, :] + first_rows * (K * D), first, mask=present[None, :])
+    tl.store(target[None, :] + last_rows * (K * D), last, mask=present[None, :])
+    tl.store(target + 20 * (K * D), tl.sum(tl.reshape(start, (SHARES, BLOCK_D)), 0), mask=present)
+    tl.store(target + 21 * (K * D), tl.sum(tl.reshape(centre, (SHARES, BLOCK_D)), 0), mask=present)
+    tl.store(target + 22 * (K * D), tl.sum(tl.reshape(end, (SHARES, BLOCK_D)), 0), mask=present)
 
 
 @triton.jit(do_not_specialize=_PER_SEQUENCE)

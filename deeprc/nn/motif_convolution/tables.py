@@ -18,7 +18,7 @@ from torch import Tensor
 from deeprc.nn.features import N_AMINO_ACIDS, N_POSITIONAL, positional_features
 from deeprc.nn.sequences import SequenceBatch
 
-__all__ = ["choose_window_dtype", "find_rows_in_use", "kernel_gradient", "position_table"]
+__all__ = ["choose_window_dtype", "find_rows_in_use", "kernel_gradient", "load_features", "position_table"]
 
 _SHORT = 40
 
@@ -61,6 +61,12 @@ def kernel_gradient(
 def choose_window_dtype(sequences: SequenceBatch) -> torch.dtype:
     """Return the smallest type that can represent the position of every window of these sequences."""
     return torch.uint8 if sequences.max_length <= 256 else torch.int32
+
+
+@cache  # never deleted, because a CUDA graph may read them
+def load_features(max_length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return `positional_features` as a tensor, (max_length + 1, max_length, 3)."""
+    return torch.from_numpy(positional_features(max_length)).to(device, dtype)
 
 
 @cache  # never deleted, because a CUDA graph may read them

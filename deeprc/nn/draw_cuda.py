@@ -1,0 +1,174 @@
+"""The draw of a training batch on CUDA, compiled with Triton: which sequences are drawn, where they are, their scales.
+
+One launch does what `draw_rows` and `Collator` do with some fifty tensor operations, each of which takes a GPU longer
+to start than to compute. It draws the same sequences. Nothing waits for the device, and the launch depends on shapes
+only. So calls can be captured in a CUDA graph, after one call with the same shapes.
+Letters: N sequences of the batch, B repertoires of the batch, C repertoires of the dataset.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
+from deeprc.nn.columns import Columns
+from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
+from deeprc.nn.sampling import ROUNDING
+from deeprc.nn.sequences import SequenceBatch
+
+__all__ = ["draw_sequences"]
+
+_ROWS = 128  # of a program
+# Without fusion, products are rounded before they are added, as on the CPU: so the same sequences are drawn.
+_OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
+
+_GOLDEN, _MIX_1, _MIX_2 = tl.constexpr(GOLDEN), tl.constexpr(MIX_1), tl.constexpr(MIX_2)
+_ROUNDING = tl.constexpr(ROUNDING)
+_NONE, _LOG = tl.constexpr(ABUNDANCE_MODES.index("none")), tl.constexpr(ABUNDANCE_MODES.index("log"))
+_PER_BATCH = ["positions", "keys", "B", "N", "n_stored", "max_rows"]
+"""Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""
+
+
+def draw_sequences(
+    columns: Columns,
+    repertoires: tuple[Tensor, Tensor, Tensor],
+    positions: Tensor,
+    keys: Tensor,
+    *,
+    max_rows: int,
+    total: int,
+    abundance: AbundanceMode,
+    max_length: int,
+) -> tuple[SequenceBatch, Tensor, Tensor]:
+    """Draw sequences of repertoires as `draw_rows` does, and look them up.
+
+    Parameters
+    ----------
+    columns
+        The sequences of the container, on the device.
+    repertoires
+        Number of sequences, first sequence in the columns, and 1 / standard deviation of the features of each
+        repertoire of the dataset, (C,) int64, (C,) int64 and (C,) float32.
+    positions
+        Positions of the batch's repertoires in the dataset, (B,) int64.
+    keys
+        Keys of their draws, (B,) int64.
+    max_rows
+        Number of sequences to draw of each repertoire; of a smaller one, all are drawn.
+    total
+        Number of sequences of the batch, N: those beyond the last offset belong to no repertoire.
+    abundance
+        Abundance scale of the one-hot features, see `abundance_scale`.
+    max_length
+        Upper limit of the lengths, for the batch.
+
+    Returns
+    -------
+    The batch of N sequences; the offsets of the repertoires in it, (B + 1,) int64; the index of each sequence in the
+    columns, (N,) int64.
+    """
+    B, device = len(positions), positions.device
+    at, starts, lengths = torch.empty((3, total), dtype=torch.int64, device=device)
+    residue_scale, position_scale = torch.empty((2, total), dtype=torch.float32, device=device)
+    offsets = torch.empty(B + 1, dtype=torch.int64, device=device)
+    outputs = (at, starts, lengths, residue_scale, position_scale, offsets)
+    stored = (columns.offsets, columns.counts)
+    with torch.cuda.device_of(positions):
+        _draw[max(1, triton.cdiv(total, _ROWS)),](
+            *repertoires,
+            positions,
+            keys,
+            *stored,
+            *outputs,
+            B,
+            total,
+            len(columns.counts),
+            max_rows,
+            ABUNDANCE_MODES.index(abundance),
+            _ROWS,
+            **_OPTIONS,
+        )
+    sequences = SequenceBatch(columns.residues, starts, lengths, residue_scale, position_scale, max_length)
+    return sequences, offsets, at
+
+
+@triton.jit
+def _draw_uniform(key: tl.tensor, counter: tl.tensor) -> tl.tensor:
+    """Return random numbers in [0, 1), float64, as `deeprc.datasets.counters.draw_uniform`; both are uint64."""
+    z = key + (counter + 1) * _GOLDEN
+    z = (z ^ (z >> 30)) * _MIX_1
+    z = (z ^ (z >> 27)) * _MIX_2
+    return ((z ^ (z >> 31)) >> 11).to(tl.float64) * (2.0**-53)
+
+
+@triton.jit(do_not_specialize=_PER_BATCH)
+def _draw(
+    sizes: tl.tensor,
+    firsts: tl.tensor,
+    inverse_stds: tl.tensor,
+    positions: tl.tensor,
+    keys: tl.tensor,
+    stored_offsets: tl.tensor,
+    counts: tl.tensor,
+    at: tl.tensor,
+    starts: tl.tensor,
+    lengths: tl.tensor,
+    residue_scale: tl.tensor,
+    position_scale: tl.tensor,
+    offsets: tl.tensor,
+    B: tl.tensor,
+    N: tl.tensor,
+    n_stored: tl.tensor,
+    max_rows: tl.tensor,
+    ABUNDANCE: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """Draw the sequences of some rows of the batch; the first program also writes the offsets."""
+    program = tl.program_id(0)
+    n = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    size = tl.full((ROWS,), 0, tl.int64)
+    first, offset, drawn, key = size, size, size, size
+    inverse_std = tl.full((ROWS,), 0, tl.float32)
+    begin = tl.full((), 0, tl.int64)
+    for b in range(B):  # the last repertoire that begins at a row or before is the row's
+        position = tl.load(positions + b)
+        own_size = tl.load(sizes + position)
+        own_drawn = tl.minimum(own_size, max_rows)
+        reached = n >= begin
+        size = tl.where(reached, own_size, size)
+        drawn = tl.where(reached, own_drawn, drawn)
+        offset = tl.where(reached, begin, offset)
+        first = tl.where(reached, tl.load(firsts + position), first)
+        key = tl.where(reached, tl.load(keys + b), key)
+        inverse_std = tl.where(reached, tl.load(inverse_stds + position), inverse_std)
+        tl.store(offsets + b, begin, mask=program == 0)
+        begin += own_drawn
+    tl.store(offsets + B, begin, mask=program == 0)
+    stratum = tl.maximum(tl.minimum(n - offset, drawn - 1), 0)
+    width = size.to(tl.float64) / tl.maximum(drawn, 1).to(tl.float64)
+    rounding = tl.full((), _ROUNDING, tl.float64)
+    low = (stratum.to(tl.float64) * width + rounding).to(tl.int64)
+    high = ((stratum + 1).to(tl.float64) * width + rounding).to(tl.int64)
+    bits = key.to(tl.uint64, bitcast=True)
+    before = tl.full((ROWS,), -1, tl.int64).to(tl.uint64, bitcast=True)
+    turn = (_draw_uniform(bits, before) * size.to(tl.float64)).to(tl.int64)
+    uniform = _draw_uniform(bits, stratum.to(tl.uint64, bitcast=True))
+    row = low + (uniform * (high - low).to(tl.float64)).to(tl.int64) + turn
+    row = tl.where(row >= size, row - size, row)
+    place = tl.maximum(tl.minimum(first + row, n_stored - 1), 0)  # rows that only fill the batch may be out of range
+    written = n < N
+    readable = written & (n_stored > 0)
+    start = tl.load(stored_offsets + place, mask=readable, other=0)
+    tl.store(at + n, place, mask=written)
+    tl.store(starts + n, start, mask=written)
+    tl.store(lengths + n, tl.load(stored_offsets + place + 1, mask=readable, other=0) - start, mask=written)
+    scale = inverse_std
+    if ABUNDANCE != _NONE:
+        count = tl.load(counts + place, mask=readable, other=1).to(tl.uint32, bitcast=True)
+        count = tl.maximum(count.to(tl.float64), 1.0)
+        scale *= tl.log(count if ABUNDANCE == _LOG else count + 1).to(tl.float32)
+    tl.store(residue_scale + n, scale, mask=written)
+    tl.store(position_scale + n, inverse_std, mask=written)
