@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from deeprc.benchmarking.harness import benchmark
@@ -34,8 +35,13 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     ("target", "group_by"), [pytest.param("status", None, marks=pytest.mark.slow), ("status=healthy", "donor")]
 )
 def test_train_and_benchmark_predict_the_same_to_the_last_bit(
-    incomplete: RepertoireDataset, tmp_path: Path, target: str, group_by: str | None
+    incomplete: RepertoireDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: str,
+    group_by: str | None,
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # two trainings on CUDA differ by rounding
     preset = tmp_path / "one.yaml"
     preset.write_text(yaml.safe_dump({"deeprc": {"fixed": {"config": "deeprc", "overrides": SETTINGS}}}))
     cohort = incomplete.container.path
