@@ -5,7 +5,7 @@ Letters: N sequences, L positions, K kernel width, D features of a representatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +115,9 @@ class SequenceEncoder(nn.Module):
         """
         return None
 
-    def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
+    def start_from_motifs(
+        self, motifs: Sequence[Sequence[int]], scale: float, shares: Sequence[Mapping[int, Sequence[float]]] = ()
+    ) -> tuple[float, float]:
         """Change the weights in place so that the first features match motifs.
 
         Parameters
@@ -124,6 +126,10 @@ class SequenceEncoder(nn.Module):
             At most D motifs, each a list of amino-acid indices; -1 stands for any residue.
         scale
             Typical factor of the one-hot features.
+        shares
+            For each motif and some of its positions with any residue: how much of a whole match a match with each of
+            the 20 residues is, from 0 to 1, as a share of the difference between the two returned values. Elsewhere
+            all residues are whole matches.
 
         Returns
         -------
@@ -184,22 +190,30 @@ class ConvolutionEncoder(SequenceEncoder):
         return round_weight(self.weight, self.precision), self.bias
 
     @torch.no_grad()
-    def start_from_motifs(self, motifs: Sequence[Sequence[int]], scale: float) -> tuple[float, float]:
+    def start_from_motifs(
+        self, motifs: Sequence[Sequence[int]], scale: float, shares: Sequence[Mapping[int, Sequence[float]]] = ()
+    ) -> tuple[float, float]:
         """Let each of the first kernels match a motif; see `SequenceEncoder.start_from_motifs`.
 
-        A match has a pre-activation of about 3. A match without one residue has -3, where SELU is almost flat. The
-        motif is at the first positions of the kernel, because a window may begin at any residue, but not before the
-        first.
+        A match has a pre-activation of about 3. A match without one residue has -3, where SELU is almost flat; a share
+        of a match has no less. The motif is at the first positions of the kernel, because a window may begin at any
+        residue, but not before the first.
         """
+        whole = _RESIDUE * _LACKING
+        found, lacking = functional.selu(torch.tensor([whole, _NO_MATCH], dtype=torch.float64)).tolist()
         for kernel, motif in enumerate(motifs):
             n_residues = 0
+            self.weight[kernel] = 0  # random weights, also those of positions, would blur how well a sequence matches
             for offset, letter in enumerate(motif):
                 if letter >= 0:
-                    self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
                     self.weight[kernel, letter, offset] = _RESIDUE / scale
                     n_residues += 1
             self.bias[kernel] = -_RESIDUE * (n_residues - _LACKING)
-        found, lacking = functional.selu(torch.tensor([_RESIDUE * _LACKING, _NO_MATCH], dtype=torch.float64)).tolist()
+        for kernel, of_motif in enumerate(shares):
+            for offset, of_letters in of_motif.items():
+                value = lacking + (found - lacking) * torch.tensor(of_letters, dtype=torch.float64)
+                activation = _invert_selu(value).clamp(min=whole - _RESIDUE)
+                self.weight[kernel, :N_AMINO_ACIDS, offset] = ((activation - whole) / scale).to(self.weight)
         return found, lacking
 
     @torch.no_grad()
@@ -226,3 +240,11 @@ class LstmEncoder(SequenceEncoder):
         packed = nn.utils.rnn.pack_padded_sequence(linear, lengths.cpu(), batch_first=True, enforce_sorted=False)
         hidden: Tensor = self.lstm(packed)[1][0]
         return hidden[0]  # (1, N, D) -> (N, D)
+
+
+def _invert_selu(values: Tensor) -> Tensor:
+    """Return the numbers whose SELU these values are; -inf for the lower bound of SELU."""
+    scale = float(functional.selu(torch.ones((), dtype=torch.float64)))
+    alpha = -float(functional.selu(torch.tensor(-torch.inf, dtype=torch.float64))) / scale
+    negative = torch.log1p((values / (scale * alpha)).clamp(min=-1, max=0))
+    return torch.where(values > 0, values / scale, negative)

@@ -22,6 +22,7 @@ from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
+from deeprc.training.gap_letters import Advantages
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
@@ -33,6 +34,7 @@ _MAX_SPAN = 6  # largest number of positions that a motif spans
 _MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
+_N_SHARES = 1001  # numbers between 0 and 1 at which the weight of a share of a match is computed
 _SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
@@ -103,6 +105,7 @@ def start_network(
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
     *,
+    advantages: Sequence[Advantages] = (),
     top_fraction: float = 1.0,
 ) -> None:
     """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
@@ -122,6 +125,9 @@ def start_network(
         Collator of the training repertoires, with the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
+    advantages
+        How strongly each motif is associated with its output, by the letters at its gaps; see `find_advantages`. Where
+        it is known, a match with a letter gets a weight in proportion.
     top_fraction
         Share of the sequences that a prediction averages over.
     """
@@ -129,7 +135,9 @@ def start_network(
         return
     if motifs:
         letters = [motif.letters for motif in motifs]
-        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator))
+        n_layers = sum(isinstance(layer, nn.Linear) for layer in network.key_network)
+        shares = [{gap: _find_shares(values, n_layers) for gap, values in of_motif.items()} for of_motif in advantages]
+        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), shares)
         _start_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
@@ -169,6 +177,20 @@ def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
         layer.weight[0, 0] = 1
         without, with_one = _selu(without), _selu(with_one)
     query[0] = -_ATTENTION / (beta * (without - with_one))
+
+
+def _find_shares(advantages: Sequence[float], n_layers: int) -> list[float]:
+    """Return the shares of a whole match whose weights in the average of a repertoire are `advantages`, (20,).
+
+    A feature enters the average with its value times its attention, which rises with the value, see `_start_attention`.
+    Both are measured from a sequence without a match.
+    """
+    share = np.linspace(0, 1, _N_SHARES)
+    unit = 1 - _FALL * share if n_layers else -share
+    for _ in range(n_layers):
+        unit = nn.functional.selu(torch.from_numpy(unit)).numpy()
+    logit = _ATTENTION * (unit[0] - unit) / (unit[0] - unit[-1])
+    return np.interp(advantages, share * np.exp(logit - _ATTENTION), share).tolist()
 
 
 def _selu(value: float) -> float:

@@ -19,7 +19,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
 from deeprc.training.permutations import permute_labels
 
-__all__ = ["SearchTarget", "iterate_targets", "make_target"]
+__all__ = ["SearchTarget", "find_known", "iterate_targets", "make_target"]
 
 Floats = NDArray[np.float64]
 
@@ -67,6 +67,11 @@ class SearchTarget:
         return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
+def find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
+    """Return the rows of the repertoires with a known label, (B,), that are not empty: those of `make_target`, (n,)."""
+    return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
+
+
 def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchTarget:
     """Return the outputs of a task with its known labels, without empty repertoires, which have no information.
 
@@ -77,7 +82,7 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
     task, outputs, column
         Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
     """
-    known = np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
+    known = find_known(fold, column)
     part = fold.take(known)
     values = _output_columns(task, column[known])
     return SearchTarget(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))
