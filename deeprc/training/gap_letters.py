@@ -65,7 +65,7 @@ def find_advantages(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence
 
 
 def describe_advantages(motifs: Sequence[EnrichedMotif], advantages: Sequence[Advantages]) -> str:
-    """Return a sentence that names the best letters at the gaps of motifs; empty if there are none."""
+    """Return the continuation of a sentence, which names the best letters at the gaps of motifs; empty if none is."""
     named = [
         f"{motif.pattern} (position {gap + 1}: {_list_best_letters(values)})"
         for motif, of_motif in zip(motifs, advantages, strict=True)
@@ -73,10 +73,7 @@ def describe_advantages(motifs: Sequence[EnrichedMotif], advantages: Sequence[Ad
     ]
     if not named:
         return ""
-    return (
-        "At these gaps, some letters are associated with the label more strongly than others; those are named that are "
-        f"at least half as strong as the strongest: {', '.join(named)}"
-    )
+    return f". Letters at gaps whose association with the label is strongest, or half as strong: {', '.join(named)}"
 
 
 def _list_best_letters(values: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
-from deeprc.training.gap_letters import Advantages
+from deeprc.training.gap_letters import Advantages, describe_advantages
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
@@ -64,13 +64,15 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     return find_enriched_motifs(fold, tasks, patterns=patterns, limits=limits, seed=seed)
 
 
-def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) -> str:
-    """Return a sentence that names the motifs from which kernels start, or says why there are none.
+def describe_start(
+    motifs: Sequence[EnrichedMotif], advantages: Sequence[Advantages], fold: Fold, n_kernels: int
+) -> str:
+    """Return sentences that name the motifs from which kernels start, or say why there are none.
 
     Parameters
     ----------
-    motifs
-        Motifs from which kernels start.
+    motifs, advantages
+        Motifs from which kernels start, and their advantages by the letters at gaps, see `find_advantages`.
     fold
         Training repertoires with their labels and donors.
     n_kernels
@@ -94,6 +96,7 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
     return (
         f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
         f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}"
+        f"{describe_advantages(motifs, advantages)}"
     )
 
 

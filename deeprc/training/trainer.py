@@ -42,7 +42,7 @@ from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.gap_letters import Advantages, describe_advantages, find_advantages
+from deeprc.training.gap_letters import Advantages, find_advantages
 from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
@@ -211,10 +211,8 @@ class Trainer:
         advantages: list[Advantages] = []
         if self.config.training.seeded_start > 0 and may_start:
             motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
-            logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
             advantages = find_advantages(motifs, self.train, self.tasks)
-            if text := describe_advantages(motifs, advantages):
-                logger.info("%s", text)
+            logger.info("%s", describe_start(motifs, advantages, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
         start_network(

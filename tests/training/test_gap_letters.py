@@ -144,7 +144,7 @@ def test_the_best_letters_are_named() -> None:
     values = dict.fromkeys(AMINO_ACIDS, 0.1) | {"W": 1.0, "A": 0.5, "M": 0.6}
     advantages = [{}, {2: tuple(values[letter] for letter in AMINO_ACIDS)}]
     text = describe_advantages([motif("SFEN"), motif("SF.N")], advantages)
-    assert text.endswith("as the strongest: SF.N (position 3: W M A)")
+    assert text.endswith("strongest, or half as strong: SF.N (position 3: W M A)")
     assert describe_advantages([motif("SFEN")], [{}]) == ""
 
 
