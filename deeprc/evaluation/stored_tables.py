@@ -78,6 +78,7 @@ _SEEDS = {
     "output": Column(),
     "correlation": Column("number", low=-1, high=1),
     "p_value": _SHARE,
+    "best_residues": Column(may_be_empty=True, optional=True),
 }
 _MOTIFS = {
     "output": Column(),

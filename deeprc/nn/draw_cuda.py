@@ -28,7 +28,8 @@ _OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _GOLDEN, _MIX_1, _MIX_2 = tl.constexpr(GOLDEN), tl.constexpr(MIX_1), tl.constexpr(MIX_2)
 _ROUNDING = tl.constexpr(ROUNDING)
 _NONE, _LOG = tl.constexpr(ABUNDANCE_MODES.index("none")), tl.constexpr(ABUNDANCE_MODES.index("log"))
-_PER_BATCH = ["positions", "keys", "B", "N", "n_stored", "max_rows"]
+_OUTPUTS = ["at", "starts", "lengths", "residue_scale", "position_scale"]  # rows of one array, so aligned by chance
+_PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 """Parameters that differ between batches; their alignment or divisibility must not cause another compilation."""
 
 
@@ -126,7 +127,10 @@ def _draw(
     ABUNDANCE: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Draw the sequences of some rows of the batch; the first program also writes the offsets."""
+    """Draw the sequences of some rows of the batch; the first program also writes the offsets.
+
+    Every program reads the sizes of all B repertoires of the batch, which are few.
+    """
     program = tl.program_id(0)
     n = program.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     size = tl.full((ROWS,), 0, tl.int64)

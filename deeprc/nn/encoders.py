@@ -116,7 +116,7 @@ class SequenceEncoder(nn.Module):
         return None
 
     def start_from_motifs(
-        self, motifs: Sequence[Sequence[int]], scale: float, shares: Sequence[Mapping[int, Sequence[float]]] = ()
+        self, motifs: Sequence[Sequence[int]], scale: float, *, shares: Sequence[Mapping[int, Sequence[float]]] = ()
     ) -> tuple[float, float]:
         """Change the weights in place so that the first features match motifs.
 
@@ -129,7 +129,7 @@ class SequenceEncoder(nn.Module):
         shares
             For each motif and some of its positions with any residue: how much of a whole match a match with each of
             the 20 residues is, from 0 to 1, as a share of the difference between the two returned values. Elsewhere
-            all residues are whole matches.
+            all residues are whole matches. It is given only if some motif has such positions.
 
         Returns
         -------
@@ -191,7 +191,7 @@ class ConvolutionEncoder(SequenceEncoder):
 
     @torch.no_grad()
     def start_from_motifs(
-        self, motifs: Sequence[Sequence[int]], scale: float, shares: Sequence[Mapping[int, Sequence[float]]] = ()
+        self, motifs: Sequence[Sequence[int]], scale: float, *, shares: Sequence[Mapping[int, Sequence[float]]] = ()
     ) -> tuple[float, float]:
         """Let each of the first kernels match a motif; see `SequenceEncoder.start_from_motifs`.
 

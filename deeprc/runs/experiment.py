@@ -45,6 +45,7 @@ from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.gap_weights import describe_gaps
 from deeprc.training.hidden_counts import make_residues_visible
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
@@ -375,11 +376,15 @@ def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.Dat
     """Return the motifs from which kernels started, as the table `seeds.tsv` of a run.
 
     The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
-    frequency in a training repertoire with the label; p_value, corrected for all searched motifs.
+    frequency in a training repertoire with the label; p_value, corrected for all searched motifs; best_residues at
+    gaps, see `describe_gaps`.
     """
     names = output_names(tasks)
-    rows = [(k, seed.pattern, names[seed.output], seed.correlation, seed.p_value) for k, seed in enumerate(seeds, 1)]
-    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value"])
+    rows = [
+        (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
+        for k, seed in enumerate(seeds, 1)
+    ]
+    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value", "best_residues"])
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:

@@ -21,6 +21,7 @@ from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.gap_weights import weigh_gaps
 from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
@@ -40,7 +41,9 @@ _LEVEL = 0.05
 def find_confirmed_motifs(
     config: Config, tasks: Sequence[Task], train: Fold, validation: Fold, *, seed: int
 ) -> list[EnrichedMotif]:
-    """Return the motifs of `find_start_motifs`; doubtful ones only if the validation repertoires confirm them.
+    """Return the motifs of `find_start_motifs`, with weights of the residues at their gaps.
+
+    Doubtful motifs are among them only if the validation repertoires confirm them.
 
     Rank 0 decides; the other ranks count their parts of each pass over the repertoires, so the result is the same with
     any number of ranks.
@@ -64,13 +67,13 @@ def _find_confirmed(
     own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
     motifs = find_start_motifs(config, tasks, train, seed=own_seed)
     if all(motif.p_value <= LEVEL for motif in motifs):
-        return motifs
+        return weigh_gaps(motifs, train, tasks)
     confirmed = confirm_motifs(motifs, validation, tasks, seed=own_seed)
     refused = [motif for motif in motifs if motif not in confirmed]
     if refused:
         names = ", ".join(motif.pattern for motif in refused)
         logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
-    return confirmed
+    return weigh_gaps(confirmed, train, tasks)
 
 
 def confirm_motifs(

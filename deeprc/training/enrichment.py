@@ -6,9 +6,10 @@ network, P permutations, n candidates, W residues that a motif spans.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,12 +63,28 @@ class EnrichedMotif:
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
         discovery rate, if that is smaller.
+    gap_weights
+        For each gap (a position with any residue), in their order: how strongly the motif with each of the 20 residues
+        there is associated with the output, as a share of the strongest, (20,); empty where the residues do not differ
+        significantly. See `deeprc.training.gap_weights`.
     """
 
     letters: tuple[int, ...]
     output: int
     correlation: float
     p_value: float
+    gap_weights: tuple[tuple[float, ...], ...] = ()
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> EnrichedMotif:
+        """Return the motif with these fields, whose lists become tuples."""
+        weights = tuple(map(tuple, body.get("gap_weights", ())))
+        return cls(**{**body, "letters": tuple(body["letters"]), "gap_weights": weights})
+
+    @property
+    def gaps(self) -> tuple[int, ...]:
+        """Offsets of the positions with any residue."""
+        return tuple(offset for offset, letter in enumerate(self.letters) if letter == ANY)
 
     @property
     def n_residues(self) -> int:

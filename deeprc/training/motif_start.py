@@ -22,7 +22,7 @@ from deeprc.progress import track
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
-from deeprc.training.gap_letters import Advantages, describe_advantages
+from deeprc.training.gap_weights import describe_gaps
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
@@ -64,15 +64,13 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     return find_enriched_motifs(fold, tasks, patterns=patterns, limits=limits, seed=seed)
 
 
-def describe_start(
-    motifs: Sequence[EnrichedMotif], advantages: Sequence[Advantages], fold: Fold, n_kernels: int
-) -> str:
+def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) -> str:
     """Return sentences that name the motifs from which kernels start, or say why there are none.
 
     Parameters
     ----------
-    motifs, advantages
-        Motifs from which kernels start, and their advantages by the letters at gaps, see `find_advantages`.
+    motifs
+        Motifs from which kernels start.
     fold
         Training repertoires with their labels and donors.
     n_kernels
@@ -93,10 +91,11 @@ def describe_start(
         )
     named = ", ".join(f"{each.pattern} ({each.correlation:+.2f}, p = {each.p_value:.2g})" for each in motifs)
     some = "starts from a short motif" if len(motifs) == 1 else "start from short motifs"
+    best = ", ".join(f"{motif.pattern} ({text})" for motif in motifs if (text := describe_gaps(motif)))
+    residues = f". Residues at gaps that count at least half as much as the best one: {best}" if best else ""
     return (
         f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
-        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}"
-        f"{describe_advantages(motifs, advantages)}"
+        f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{residues}"
     )
 
 
@@ -108,15 +107,15 @@ def start_network(
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
     *,
-    advantages: Sequence[Advantages] = (),
     top_fraction: float = 1.0,
 ) -> None:
     """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
 
-    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
-    key layer sums the first features, and the first head's query reads this unit. A linear output of a standardised
-    representation starts as the regression of the training labels on the first features and on the scores of the
-    readings alone. Without motifs and readings nothing changes.
+    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. Where a motif has
+    `gap_weights`, a match counts in the average of a repertoire in proportion to the weight of its residue. The first
+    unit of each key layer sums the first features, and the first head's query reads this unit. A linear output of a
+    standardised representation starts as the regression of the training labels on the first features and on the scores
+    of the readings alone. Without motifs and readings nothing changes.
 
     Parameters
     ----------
@@ -128,9 +127,6 @@ def start_network(
         Collator of the training repertoires, with the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
-    advantages
-        How strongly each motif is associated with its output, by the letters at its gaps; see `find_advantages`. Where
-        it is known, a match with a letter gets a weight in proportion.
     top_fraction
         Share of the sequences that a prediction averages over.
     """
@@ -139,8 +135,12 @@ def start_network(
     if motifs:
         letters = [motif.letters for motif in motifs]
         n_layers = sum(isinstance(layer, nn.Linear) for layer in network.key_network)
-        shares = [{gap: _find_shares(values, n_layers) for gap, values in of_motif.items()} for of_motif in advantages]
-        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), shares)
+        shares = [
+            {gap: _find_shares(own, n_layers) for gap, own in zip(motif.gaps, motif.gap_weights, strict=False) if own}
+            for motif in motifs
+        ]
+        options = {"shares": shares} if any(shares) else {}
+        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), **options)
         _start_attention(network, len(motifs), full, none)
     _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
 
@@ -182,8 +182,8 @@ def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
     query[0] = -_ATTENTION / (beta * (without - with_one))
 
 
-def _find_shares(advantages: Sequence[float], n_layers: int) -> list[float]:
-    """Return the shares of a whole match whose weights in the average of a repertoire are `advantages`, (20,).
+def _find_shares(weights: Sequence[float], n_layers: int) -> list[float]:
+    """Return the shares of a whole match that have these weights in the average of a repertoire, (20,).
 
     A feature enters the average with its value times its attention, which rises with the value, see `_start_attention`.
     Both are measured from a sequence without a match.
@@ -193,7 +193,7 @@ def _find_shares(advantages: Sequence[float], n_layers: int) -> list[float]:
     for _ in range(n_layers):
         unit = nn.functional.selu(torch.from_numpy(unit)).numpy()
     logit = _ATTENTION * (unit[0] - unit) / (unit[0] - unit[-1])
-    return np.interp(advantages, share * np.exp(logit - _ATTENTION), share).tolist()
+    return np.interp(weights, share * np.exp(logit - _ATTENTION), share).tolist()
 
 
 def _selu(value: float) -> float:

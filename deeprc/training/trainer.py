@@ -42,7 +42,6 @@ from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.gap_letters import Advantages, find_advantages
 from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
@@ -185,7 +184,7 @@ class Trainer:
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
         """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
-        return [EnrichedMotif(**{**motif, "letters": tuple(motif["letters"])}) for motif in self.state.seeds]
+        return [EnrichedMotif.from_json(motif) for motif in self.state.seeds]
 
     def start(self) -> None:
         """Learn the readings, search the training fold for motifs, and start the network from both.
@@ -208,22 +207,12 @@ class Trainer:
         self._make_ready()
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
         motifs: list[EnrichedMotif] = []
-        advantages: list[Advantages] = []
         if self.config.training.seeded_start > 0 and may_start:
             motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
-            advantages = find_advantages(motifs, self.train, self.tasks)
-            logger.info("%s", describe_start(motifs, advantages, self.train, self.config.network.n_kernels))
+            logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         fraction = self.config.training.averaged_fraction
-        start_network(
-            self.network,
-            motifs,
-            self._batches,
-            self.train.labels,
-            self.tasks,
-            advantages=advantages,
-            top_fraction=fraction,
-        )
+        start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
         ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
         self._best = _copy_state(self.network)

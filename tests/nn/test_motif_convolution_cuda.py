@@ -189,7 +189,7 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(*tensors: Tensor) -> Tensor:
         return motif_convolution(*packed([residues, starts, lengths, *tensors], 5), implementation="compiled")
 
-    assert torch.autograd.gradcheck(function, leaves, nondet_tol=1e-9)  # atomic additions come in any order
+    assert torch.autograd.gradcheck(function, leaves, nondet_tol=0.0)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
@@ -204,4 +204,4 @@ def test_calls_can_be_captured_in_a_graph() -> None:
         gradient = cuda.weight_gradient(*packed(inputs, 9))
     graph.replay()
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradient, expected_gradient, atol=1e-5, rtol=1e-5)
+    assert torch.equal(gradient, expected_gradient)  # sums have a fixed order

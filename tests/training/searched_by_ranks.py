@@ -25,8 +25,9 @@ from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.fit import fit_readings
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations, kmer_occurrences
-from deeprc.training.enrichment import MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
+from deeprc.training.gap_weights import _count_letters
 from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
 from deeprc.training.kmer_summaries import summarise_patterns
 
@@ -90,6 +91,15 @@ def fit(dataset: RepertoireDataset) -> Found:
     }
 
 
+def count_gaps(dataset: RepertoireDataset) -> list[Any]:
+    """Return what is counted at the gaps of motifs, two of which are of one output."""
+    motifs = [
+        EnrichedMotif(letters, output, 0.5, 0.01) for letters, output in (((0, -1, 1), 0), ((0, 1), 0), ((2, -1, 3), 1))
+    ]
+    counts, left_out = _count_letters(dataset, motifs, [(0, 1), (2, 1)])
+    return [digest(counts, left_out), int(counts.sum()), int(left_out.sum())]
+
+
 def search_all(dataset: RepertoireDataset) -> Found:
     """Make all searches."""
     return {
@@ -97,6 +107,7 @@ def search_all(dataset: RepertoireDataset) -> Found:
         "common motifs": find_common_motifs(dataset),
         "counts": count(dataset),
         "counts of two": count(dataset[:2]),
+        "gaps": count_gaps(dataset),
         "readings": fit(dataset),
     }
 

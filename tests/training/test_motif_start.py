@@ -356,25 +356,25 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
     fold, of_two = Fold(dataset, labels), Fold(dataset, labels, np.array([4, 2, 4]))
     found = motif("WWHW", p_value=0.001)
-    assert describe_start([found], [{}], fold, 8) == (
+    assert describe_start([found], fold, 8) == (
         "1 of 8 kernels starts from a short motif associated with the label in the training repertoires, the others at "
         f"random. In brackets, the correlation with the label and the corrected p-value: "
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
-    assert describe_start([found, motif("CYC")], [{}, {}], fold, 8).startswith(
+    assert describe_start([found, motif("CYC")], fold, 8).startswith(
         "2 of 8 kernels start from short motifs associated"
     )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 3)
-    assert describe_start([], [], fold, 8) == (
+    assert describe_start([], fold, 8) == (
         "No short motif is associated with the label in the training repertoires beyond chance, so the kernels start "
         "at random."
     )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
-    assert describe_start([], [], fold, 8) == (
+    assert describe_start([], fold, 8) == (
         "Short motifs to start from are sought where at least 4 training repertoires have a label; here 3 have one, so "
         "the kernels start at random."
     )
-    assert describe_start([], [], of_two, 8).startswith(
+    assert describe_start([], of_two, 8).startswith(
         "Short motifs to start from are sought where at least 4 donors of training repertoires have a label; here 2 "
         "have one"
     )

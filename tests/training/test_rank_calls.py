@@ -62,6 +62,7 @@ def test_one_process_finds_all_motifs(alone: Found) -> None:
     assert alone["readings"].keys() == {"composition", "clones"}
     assert len(alone["counts"]["carriers"]) > 20
     assert len(alone["counts"]["occurrences"][0]) > 20
+    assert min(alone["gaps"][1:]) > 5
 
 
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])

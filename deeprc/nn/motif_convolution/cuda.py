@@ -4,7 +4,7 @@ No one-hot tensor is built. A Triton program computes a few sequences and a tile
 table stays in the L1 cache, and its sums, maxima and best windows in registers. The host never waits for the device,
 and the launched programs depend on shapes only. So calls can be captured in a CUDA graph (after one call with the same
 shapes, which compiles the programs and builds the positional features of the tables).
-Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles, C copies.
+Letters: N sequences, L positions, K kernel width, D kernels, R residues, W kernels padded to whole tiles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROWS = tl.constexpr(N_AMINO_ACIDS + 1)  # rows of the residue table for each po
 _BEYOND_END = tl.constexpr(N_AMINO_ACIDS)  # row of zeros, for positions beyond the end of a sequence
 _FEATURES = tl.constexpr(N_AMINO_ACIDS + N_POSITIONAL)
 _AT_ONCE = tl.constexpr(4)  # sequences of a thread whose loads are under way together
-_PER_SEQUENCE = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N", "max_length"]
+_PER_BATCH = ["residues", "starts", "lengths", "residue_scale", "position_scale", "N", "max_length"]
 """Parameters that Triton must not specialise: it would compile again for another alignment or divisibility."""
 
 
@@ -117,7 +117,7 @@ def _make_tables(weight: Tensor, max_length: int, block_d: int) -> tuple[Tensor,
     return functional.pad(rows, (0, 0, 0, 1)), position_table(padded, max_length)
 
 
-@triton.jit(do_not_specialize=_PER_SEQUENCE)
+@triton.jit(do_not_specialize=_PER_BATCH)
 def _forward(
     residues: tl.tensor,
     starts: tl.tensor,
@@ -176,7 +176,7 @@ def _forward(
     tl.store(window + at, best_at.to(window.dtype.element_ty), mask=written)
 
 
-@triton.jit(do_not_specialize=_PER_SEQUENCE)
+@triton.jit(do_not_specialize=_PER_BATCH)
 def _backward(
     residues: tl.tensor,
     starts: tl.tensor,
@@ -242,7 +242,7 @@ def _backward(
     tl.store(target + 22 * (K * D), tl.sum(tl.reshape(end, (SHARES, BLOCK_D)), 0), mask=present)
 
 
-@triton.jit(do_not_specialize=_PER_SEQUENCE)
+@triton.jit(do_not_specialize=_PER_BATCH)
 def _scale_gradients(
     residues: tl.tensor,
     starts: tl.tensor,

@@ -1,0 +1,228 @@
+"""Weights of the residues at the gaps of motifs, which are positions where any residue may be.
+
+If witnesses have any residue at a gap, a residue that is rare elsewhere says most: few other sequences have the motif
+with it. A kernel should then match the motif better with that residue.
+Letters: B repertoires, W residues that a motif spans, G gaps of all motifs, M motifs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.outputs import output_slices
+from deeprc.progress import open_step
+from deeprc.rank_calls import compute_parts, divide_repertoires
+from deeprc.tasks import Task
+from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.fold import Fold
+from deeprc.training.kmer_candidates import ANY
+from deeprc.training.kmer_frequencies import Codes, iterate_blocks
+from deeprc.training.search_targets import find_known, make_target
+
+__all__ = ["describe_gaps", "weigh_gaps"]
+
+Floats = NDArray[np.float64]
+
+_N_LETTERS = len(AMINO_ACIDS)
+_LEVEL = 0.01  # largest p-value of equal residues, if there is one gap; with several it is divided among them
+_MIN_NAMED = 0.5  # smallest weight of a residue that is named to the user
+
+
+def describe_gaps(motif: EnrichedMotif) -> str:
+    """Return the residues that count at least half as much as the best one, for example "3: M W K"; empty if none is.
+
+    Gaps are given by their positions in the motif, from 1.
+    """
+    named = []
+    for gap, weights in zip(motif.gaps, motif.gap_weights, strict=False):
+        best = sorted(range(len(weights)), key=lambda letter: -weights[letter])
+        if weights:
+            named.append(f"{gap + 1}: {' '.join(AMINO_ACIDS[i] for i in best if weights[i] >= _MIN_NAMED)}")
+    return "; ".join(named)
+
+
+def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task]) -> list[EnrichedMotif]:
+    """Return the motifs with their `gap_weights`.
+
+    The association of a motif with one residue at a gap is the slope of its frequency over the label, divided by its
+    mean frequency. Sequences with an earlier motif of the same output are left out, as in the search. The slopes of the
+    20 residues are compared by Cochran's Q. If they differ, each is drawn towards their mean, and the more the less
+    certain it is (DerSimonian and Laird 1986). A residue with which the association has the other direction has the
+    weight 0.
+
+    Parameters
+    ----------
+    motifs
+        Motifs in the order in which they were found; those of one output in the order in which they were chosen.
+    fold, tasks
+        Training repertoires with their labels and donors, and the tasks of the labels.
+    """
+    gaps = [(m, offset) for m, motif in enumerate(motifs) for offset in motif.gaps]
+    if not gaps:
+        return list(motifs)
+    counts, left_out = _count_letters(fold.dataset, motifs, gaps)
+    slices = output_slices(tasks)
+    weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
+    for g, (m, _) in enumerate(gaps):
+        task = next(i for i, part in enumerate(slices) if motifs[m].output < part.stop)
+        known = find_known(fold, fold.labels[:, task])
+        every = make_target(fold, tasks[task], slices[task], fold.labels[:, task])
+        target = every.take([motifs[m].output - slices[task].start])
+        sizes = target.dataset.n_sequences - left_out[known, m]
+        found = None
+        if sizes.any():
+            numbers = target.values[:, 0], target.weigh(sizes), target.donors
+            slopes, variances = _fit_slopes(counts[known, g] / np.maximum(sizes, 1)[:, None], sizes, *numbers)
+            found = _shrink(np.sign(motifs[m].correlation) * slopes, variances, _LEVEL / len(gaps))
+        weights[m].append(() if found is None else tuple(found.tolist()))
+    return [replace(motif, gap_weights=tuple(own)) for motif, own in zip(motifs, weights, strict=True)]
+
+
+def _fit_slopes(
+    frequencies: Floats, sizes: Codes, values: Floats, weights: Floats, donors: Codes
+) -> tuple[Floats, Floats]:
+    """Return the slope of each column of frequencies over the values, relative to its mean, and its variance.
+
+    Variances are those if all columns have the slope of their sum, as the test supposes: of the donors' deviations from
+    the line, and at least those of counting.
+
+    Parameters
+    ----------
+    frequencies
+        Frequencies, (B, 20).
+    sizes, values, weights, donors
+        Number of sequences, label, weight and donor of each repertoire, (B,) each.
+
+    Returns
+    -------
+    Slopes and variances, (20,) each; the slope of a column of zeros is NaN.
+    """
+    weights = weights / weights.sum()
+    centred = values - weights @ values
+    influence = weights * centred / (weights @ centred**2)  # (B,)
+    mean = weights @ frequencies  # (20,)
+    relative = 1 + (influence @ frequencies.sum(1) / mean.sum()) * centred  # (B,)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = influence @ frequencies / mean
+        residuals = influence[:, None] * (frequencies - mean * relative[:, None]) / mean  # (B, 20)
+        by_donor = np.zeros((int(donors.max()) + 1, frequencies.shape[1]))
+        np.add.at(by_donor, donors, residuals)
+        counting = (influence**2 * np.maximum(relative, 0) / np.maximum(sizes, 1)).sum() / mean
+        return slopes, np.maximum((by_donor**2).sum(0), counting)
+
+
+def _shrink(slopes: Floats, variances: Floats, level: float) -> Floats | None:
+    """Return the slopes drawn towards their mean, divided by the largest, (20,); None if they may all be equal.
+
+    The parameters are those that `_fit_slopes` returns, and the largest p-value of equal slopes.
+    """
+    known = np.isfinite(slopes)
+    if known.sum() < 2:
+        return None
+    precision = 1 / variances[known]
+    deviations = slopes[known] - precision @ slopes[known] / precision.sum()
+    q, degrees_of_freedom = float(precision @ deviations**2), int(known.sum()) - 1
+    if chi2.sf(q, degrees_of_freedom) > level:
+        return None
+    between = (q - degrees_of_freedom) / (precision.sum() - (precision**2).sum() / precision.sum())
+    precision = 1 / (between + variances[known])
+    mean = precision @ slopes[known] / precision.sum()
+    shrunk = np.full(len(slopes), mean)
+    shrunk[known] += (slopes[known] - mean) * between * precision
+    return None if mean <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
+
+
+def _count_letters(
+    dataset: RepertoireDataset, motifs: Sequence[EnrichedMotif], gaps: Sequence[tuple[int, int]]
+) -> tuple[Codes, Codes]:
+    """Count the residues at gaps, in sequences without an earlier motif of the same output.
+
+    Parameters
+    ----------
+    dataset
+        The repertoires.
+    motifs
+        The motifs.
+    gaps
+        Motif and offset of each gap, motif by motif.
+
+    Returns
+    -------
+    How often a motif occurs in each repertoire with each residue at one of its gaps, (B, G, 20); and the numbers of
+    sequences that are left out for each motif, (B, M).
+    """
+    function = partial(_count_part, [motif.letters for motif in motifs], [motif.output for motif in motifs], gaps)
+    counts, left_out = zip(*compute_parts(function, divide_repertoires(dataset)), strict=True)
+    return np.concatenate(counts), np.concatenate(left_out)
+
+
+def _count_part(
+    motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
+) -> tuple[Codes, Codes]:
+    letters = np.full((len(motifs), max(map(len, motifs))), ANY)
+    for own, motif in zip(letters, motifs, strict=True):
+        own[: len(motif)] = motif
+    of_motif, offset = np.array(gaps).T
+    bounds = np.searchsorted(of_motif, np.arange(len(motifs) + 1))
+    spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]
+    tables = _Motifs(letters, spans, groups, bounds, offset.copy())
+    counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
+    left_out = np.zeros((len(dataset), len(motifs)), np.int64)
+    with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
+        for block in iterate_blocks(dataset, step):
+            own_counts, own_left_out = counts[block.rows], left_out[block.rows]
+            _tally(block.residues, block.offsets, block.bounds, tables, own_counts, own_left_out)
+    return counts, left_out
+
+
+class _Motifs(NamedTuple):
+    """Motifs as arrays.
+
+    Motif m has the letters letters[m, : spans[m]], and the gaps bounds[m] to bounds[m + 1] - 1, whose offsets are in
+    `gaps`, (G,). Motifs with the same number in `groups`, (M,), are of one output.
+    """
+
+    letters: Codes
+    spans: Codes
+    groups: Codes
+    bounds: Codes
+    gaps: Codes
+
+
+@njit(parallel=True, nogil=True)
+def _tally(
+    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, motifs: _Motifs, counts: Codes, left_out: Codes
+) -> None:
+    """Add what `_count_letters` counts in the repertoires of a block to `counts`, (rows, G, 20), and `left_out`."""
+    for b in numba.prange(len(bounds) - 1):
+        explained = np.zeros(len(motifs.spans), np.bool_)
+        for s in range(bounds[b], bounds[b + 1]):
+            explained[:] = False
+            for m in range(len(motifs.spans)):
+                if explained[motifs.groups[m]]:
+                    left_out[b, m] += 1
+                    continue
+                for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
+                    if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
+                        explained[motifs.groups[m]] = True
+                        for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
+                            counts[b, g, residues[start + motifs.gaps[g]]] += 1
+
+
+@njit(nogil=True)
+def _matches(residues: NDArray[np.uint8], start: int, letters: Codes, span: int) -> bool:
+    offset = 0
+    while offset < span and (letters[offset] == ANY or letters[offset] == residues[start + offset]):
+        offset += 1
+    return offset == span
