@@ -65,7 +65,7 @@ def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> Non
         )
         tables.append(pd.read_csv(run.path / "seeds.tsv", sep="\t"))
     pd.testing.assert_frame_equal(*tables)
-    assert tables[0].columns.tolist() == ["kernel", "motif", "output", "correlation", "p_value"]
+    assert tables[0].columns.tolist() == ["kernel", "motif", "output", "correlation", "p_value", "best_residues"]
     assert tables[0]["kernel"].tolist() == list(range(1, len(tables[0]) + 1))
     first = tables[0].iloc[0]
     assert set(first["motif"]) <= set("WH.")
