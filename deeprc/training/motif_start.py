@@ -34,7 +34,6 @@ _MAX_SPAN = 6  # largest number of positions that a motif spans
 _MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
 _DOUBTFUL_LEVEL = 0.5  # largest p-value of a motif that other repertoires have to confirm
-_N_SHARES = 1001  # numbers between 0 and 1 at which the weight of a share of a match is computed
 _SAMPLED = 1000  # number of sequences of each repertoire from which the scale of the features is estimated
 
 
@@ -111,11 +110,11 @@ def start_network(
 ) -> None:
     """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
 
-    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. Where a motif has
-    `gap_weights`, a match counts in the average of a repertoire in proportion to the weight of its residue. The first
-    unit of each key layer sums the first features, and the first head's query reads this unit. A linear output of a
-    standardised representation starts as the regression of the training labels on the first features and on the scores
-    of the readings alone. Without motifs and readings nothing changes.
+    The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
+    key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
+    feature, which no attention reads: a match counts in it in proportion to the weights of its residues. A linear
+    output of a standardised representation starts as the regression of the training labels on these features and on the
+    scores of the readings alone. Without motifs and readings nothing changes.
 
     Parameters
     ----------
@@ -132,17 +131,19 @@ def start_network(
     """
     if not motifs and network.readings is None:
         return
+    n_features = len(motifs)
     if motifs:
-        letters = [motif.letters for motif in motifs]
-        n_layers = sum(isinstance(layer, nn.Linear) for layer in network.key_network)
+        weighed = [motif for motif in motifs if any(motif.gap_weights)][: network.embedding.out_features - len(motifs)]
+        n_features += len(weighed)
+        letters = [motif.letters for motif in (*motifs, *weighed)]
         shares = [
-            {gap: _find_shares(own, n_layers) for gap, own in zip(motif.gaps, motif.gap_weights, strict=False) if own}
-            for motif in motifs
+            {gap: weights for gap, weights in zip(motif.gaps, motif.gap_weights, strict=True) if weights}
+            for motif in weighed
         ]
-        options = {"shares": shares} if any(shares) else {}
+        options = {"shares": [{} for _ in motifs] + shares} if weighed else {}
         full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), **options)
         _start_attention(network, len(motifs), full, none)
-    _fit_output(network, len(motifs), collator, torch.from_numpy(labels), tasks, top_fraction)
+    _fit_output(network, n_features, collator, torch.from_numpy(labels), tasks, top_fraction)
 
 
 def _compute_median_scale(collator: Collator) -> float:
@@ -182,20 +183,6 @@ def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
     query[0] = -_ATTENTION / (beta * (without - with_one))
 
 
-def _find_shares(weights: Sequence[float], n_layers: int) -> list[float]:
-    """Return the shares of a whole match that have these weights in the average of a repertoire, (20,).
-
-    A feature enters the average with its value times its attention, which rises with the value, see `_start_attention`.
-    Both are measured from a sequence without a match.
-    """
-    share = np.linspace(0, 1, _N_SHARES)
-    unit = 1 - _FALL * share if n_layers else -share
-    for _ in range(n_layers):
-        unit = nn.functional.selu(torch.from_numpy(unit)).numpy()
-    logit = _ATTENTION * (unit[0] - unit) / (unit[0] - unit[-1])
-    return np.interp(weights, share * np.exp(logit - _ATTENTION), share).tolist()
-
-
 def _selu(value: float) -> float:
     return float(nn.functional.selu(torch.tensor(value, dtype=torch.float64)))
 
@@ -203,10 +190,10 @@ def _selu(value: float) -> float:
 def _fit_output(
     network: DeepRC, n: int, collator: Collator, labels: Tensor, tasks: Sequence[Task], top_fraction: float
 ) -> None:
-    """Start linear outputs as the regression of the training labels on the first n kernels and on the readings.
+    """Start linear outputs as the regression of the training labels on the first n features and on the readings.
 
     The moments of the standardisation are those of the representations of whole repertoires. A regression with an l2
-    penalty gives the weights of the kernels that start from motifs (averages of the first head) and the gains of the
+    penalty gives the weights of the features that start from motifs (averages of the first head) and the gains of the
     readings; all other weights are 0.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information

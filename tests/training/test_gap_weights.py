@@ -20,12 +20,13 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.encoders import _invert_selu
 from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters, _fit_slopes, _shrink, describe_gaps, weigh_gaps
-from deeprc.training.motif_start import _find_shares, describe_start, start_network
+from deeprc.training.motif_start import describe_start, start_network
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -233,31 +234,58 @@ def test_motifs_without_gaps_and_no_motifs(tmp_path: Path) -> None:
     assert both[1] == EnrichedMotif.from_json(json.loads(json.dumps(asdict(both[1]))))
 
 
-@pytest.mark.parametrize("n_layers", [0, 1, 2])
-def test_shares_of_a_match_rise_with_the_advantage(n_layers: int) -> None:
-    shares = _find_shares([0.0, 0.05, 0.2, 0.6, 1.0], n_layers)
-    assert shares[0] == 0
-    assert shares[-1] == 1
-    assert (np.diff(shares) > 0).all()
-
-
-@pytest.mark.parametrize("n_key_layers", [1, 2])
-def test_a_match_counts_in_the_average_by_its_letter(tmp_path: Path, n_key_layers: int) -> None:
-    """One witness changes the average of 2,000 other sequences in proportion to the weight of its residue."""
+def start_with_weights(folder: Path, n_kernels: int, motifs: list[EnrichedMotif]) -> tuple[DeepRC, Collator]:
+    """Return a started network, and 2,000 sequences without a match, alone and beside one of SFMN, SFAN, SFWN, SFCN."""
     rest = [s for s in random_sequences(np.random.default_rng(0), 2000, low=8) if "S" not in s]
-    letters = "MAWC"
-    repertoires = [rest, *([*rest, f"ACSF{letter}NAC"] for letter in letters)]
-    cohort = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": ["case"] * 5}))
-    weight = dict.fromkeys(AMINO_ACIDS, 0.5) | {"M": 1.0, "A": 0.1, "W": 0.7, "C": 0.3}
-    shape = NetworkConfig(n_kernels=8, kernel_size=4, n_key_layers=n_key_layers)
+    repertoires = [rest, *([*rest, f"ACSF{letter}NAC"] for letter in "MAWC")]
+    cohort = write_cohort(folder / "c.h5", repertoires, pd.DataFrame({"status": ["case"] * 5}))
+    shape = NetworkConfig(n_kernels=n_kernels, kernel_size=4)
     network = build_network(Config(shape), TASKS, seed=0, device=torch.device("cpu"))
     collator = Collator(cohort, "none")
-    weighed = replace(motif("SF.N"), gap_weights=(tuple(weight[letter] for letter in AMINO_ACIDS),))
-    start_network(network, [weighed], collator, np.ones((5, 1)), TASKS)
-    none, *found = [float(mean[0, 0]) for mean, _ in Inference(network, collator).pooled()]
-    effects = np.array(found) - none
-    expected = [weight[letter] for letter in letters]
-    np.testing.assert_allclose(effects / effects[0], expected, rtol=0.15, atol=0.01)
+    start_network(network, motifs, collator, np.array([[0.0], [1.0], [0.0], [1.0], [0.0]]), TASKS)
+    return network, collator
+
+
+def weigh(letters: str, weights: dict[str, float]) -> EnrichedMotif:
+    """Return a motif with one gap, at which residues have these weights, and all others 0.5."""
+    by_letter = dict.fromkeys(AMINO_ACIDS, 0.5) | weights
+    return replace(motif(letters), gap_weights=(tuple(by_letter[letter] for letter in AMINO_ACIDS),))
+
+
+def test_a_match_counts_in_a_second_feature_by_its_residue(tmp_path: Path) -> None:
+    weighed = weigh("SF.N", {"M": 1.0, "A": 0.1, "W": 0.7, "C": 0.3})
+    network, collator = start_with_weights(tmp_path, 8, [motif("CYCY"), weighed])
+    none, *found = [mean[0] for mean, _ in Inference(network, collator).pooled()]
+    by_motif, by_residue = (np.array([float(mean[k] - none[k]) for mean in found]) for k in (1, 2))
+    np.testing.assert_allclose(by_motif / by_motif[0], 1.0, rtol=1e-3)
+    np.testing.assert_allclose(by_residue / by_residue[0], [1.0, 0.1, 0.7, 0.3], rtol=0.02)
+    weights = network.output_network[-1].weight[0]
+    assert bool((weights[1:3] != 0).all())
+    assert bool((weights[3:] == 0).all())
+
+
+def test_attention_is_that_of_the_motif_alone(tmp_path: Path) -> None:
+    weighed = weigh("SF.N", {"M": 1.0, "A": 0.1})
+    plain, others = (tmp_path / name for name in ("plain", "weighed"))
+    for folder in (plain, others):
+        folder.mkdir()
+    logits = [
+        network.attend(collator.take(1, slice(None)))[1]
+        for network, collator in (
+            start_with_weights(plain, 8, [motif("SF.N")]),
+            start_with_weights(others, 8, [weighed]),
+        )
+    ]
+    torch.testing.assert_close(logits[1], logits[0])
+
+
+def test_second_features_take_no_more_kernels_than_there_are(tmp_path: Path) -> None:
+    weighed = [weigh(letters, {"M": 1.0}) for letters in ("SF.N", "SF.C", "SF.D")]
+    network, _ = start_with_weights(tmp_path, 4, weighed)
+    kernels = network.embedding.weight.detach()
+    ends = kernels[:, :20, 3].argmax(dim=1)
+    assert [AMINO_ACIDS[i] for i in ends.tolist()] == ["N", "C", "D", "N"]
+    assert (kernels[:, :20, 2].abs().sum(dim=1) > 0).tolist() == [False, False, False, True]
 
 
 def test_a_share_of_a_match_is_never_less_than_a_match_without_a_residue(tmp_path: Path) -> None:
