@@ -6,6 +6,7 @@ Letters: B repertoires, D kernels, K kernel width, H heads, Q readings, T output
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -140,7 +141,7 @@ def start_network(
             {gap: weights for gap, weights in zip(motif.gaps, motif.gap_weights, strict=True) if weights}
             for motif in weighed
         ]
-        options = {"shares": [{} for _ in motifs] + shares} if weighed else {}
+        options: dict[str, Any] = {"shares": [{} for _ in motifs] + shares} if weighed else {}
         full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), **options)
         _start_attention(network, len(motifs), full, none)
     _fit_output(network, n_features, collator, torch.from_numpy(labels), tasks, top_fraction)
