@@ -266,7 +266,7 @@ def cases_of(run: Path, rng: np.random.Generator, n_flips: int) -> dict[str, lis
         "model.safetensors": model_cases("model.safetensors", content["model.safetensors"]),
         "history.tsv": table_cases("history.tsv", content["history.tsv"]),
         "predictions.tsv": table_cases("predictions.tsv", content["predictions.tsv"]),
-        "seeds.tsv": table_cases("seeds.tsv", content["seeds.tsv"] + b"1\tA.C\tstatus\t0.5\t0.001\n"),
+        "seeds.tsv": table_cases("seeds.tsv", content["seeds.tsv"] + b"1\tA.C\tstatus\t0.5\t0.001\t2: W M\n"),
         "environment.json": document_cases("environment.json", content["environment.json"], json.loads, json.dumps),
         "shift.json": document_cases("shift.json", content["shift.json"], json.loads, json.dumps),
         "sketches.safetensors": [],
