@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -159,6 +159,7 @@ class Trainer:
         self.start()
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # because the start may be better than every update
+            self._forget_gap_weights()
         update = self.updates()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
             while not self.state.finished:
@@ -211,13 +212,31 @@ class Trainer:
             motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
             logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
+        self._start_from(motifs)
+        self._best = _copy_state(self.network)
+        self.state.started = True
+        self._save()
+
+    def _forget_gap_weights(self) -> None:
+        """Start again without weights of residues at gaps; the first start is kept if no update is better.
+
+        The weights fit the training repertoires, so updates that begin with them learn less, and end worse.
+        """
+        plain = [replace(motif, gap_weights=()) for motif in self.start_motifs]
+        if plain == self.start_motifs:
+            return
+        fresh = build_network(
+            self.config, self.tasks, seed=self.seed, device=self.device, genes=self.network.gene_names
+        )
+        self.network.load_state_dict(fresh.state_dict(), strict=False)  # all but the readings
+        self._start_from(plain)
+        self._save()
+
+    def _start_from(self, motifs: Sequence[EnrichedMotif]) -> None:
         fraction = self.config.training.averaged_fraction
         start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
         ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
-        self._best = _copy_state(self.network)
-        self.state.started = True
-        self._save()
 
     def _make_ready(self) -> None:
         """Prepare updates and evaluations after the readings are attached, so that their gains are learned, too."""

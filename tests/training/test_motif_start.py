@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from deeprc.config import Config, NetworkConfig, TrainingConfig
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
@@ -204,6 +206,61 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     assert resumed.state.update == 4
     resumed.fit()
     assert resumed.start_motifs == whole.start_motifs
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def fit_from(
+    cohort: RepertoireDataset, found: EnrichedMotif, monkeypatch: pytest.MonkeyPatch, **training: object
+) -> Trainer:
+    monkeypatch.setattr(confirmation, "find_start_motifs", lambda *_, **__: [found])
+    monkeypatch.setattr(confirmation, "weigh_gaps", lambda motifs, *_: motifs)
+    trainer = make(cohort, config(**training))
+    trainer.fit()
+    return trainer
+
+
+def weigh_one(letter: str) -> EnrichedMotif:
+    """Return W.HW, with which only this residue at the gap counts."""
+    weights = tuple(float(each == letter) for each in AMINO_ACIDS)
+    return replace(motif("W.HW"), gap_weights=(weights,))
+
+
+def test_updates_begin_without_weights_of_residues_and_the_first_start_is_kept_if_it_is_best(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = cohort_factory(40)  # cases have WWHW
+    plain, weighed = (fit_from(cohort, found, monkeypatch) for found in (motif("W.HW"), weigh_one("W")))
+    (first, *later), (plain_first, *plain_later) = (
+        [{k: v for k, v in row.items() if k not in ("seconds", "best_update")} for row in each.state.history]
+        for each in (weighed, plain)
+    )
+    assert later == plain_later
+    assert first["validation_loss"] != plain_first["validation_loss"]
+    assert weighed.start_motifs == [weigh_one("W")]
+    frozen = fit_from(cohort, weigh_one("W"), monkeypatch, n_updates=1, evaluate_every=1, learning_rate=1e-9)
+    assert frozen.state.history[0]["validation_loss"] < frozen.state.history[1]["validation_loss"]
+    assert frozen.state.best_update == 0
+    kernel = frozen.network.embedding.weight[1].detach()  # the second kernel of the first start
+    assert float(kernel[AMINO_ACIDS.index("W"), 1]) == pytest.approx(0.0, abs=1e-6)
+    assert kernel[AMINO_ACIDS.index("A"), 1] < -5
+
+
+def test_a_training_with_weights_of_residues_can_be_resumed(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = cohort_factory(40)
+    whole = fit_from(cohort, weigh_one("A"), monkeypatch)
+    path = tmp_path / "checkpoint" / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, config(), path).fit(killing(3))  # before the first evaluation of an update
+    resumed = make(cohort, config(), path)
+    assert resumed.state.update == 0
+    resumed.fit()
+    assert resumed.start_motifs == whole.start_motifs == [weigh_one("A")]
+    assert [row["validation_loss"] for row in resumed.state.history] == [
+        row["validation_loss"] for row in whole.state.history
+    ]
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
