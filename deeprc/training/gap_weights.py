@@ -112,8 +112,8 @@ def _fit_slopes(
     centred = values - weights @ values
     influence = weights * centred / (weights @ centred**2)  # (B,)
     mean = weights @ frequencies  # (20,)
-    relative = 1 + (influence @ frequencies.sum(1) / mean.sum()) * centred  # (B,)
     with np.errstate(invalid="ignore", divide="ignore"):
+        relative = 1 + (influence @ frequencies.sum(1) / mean.sum()) * centred  # (B,)
         slopes = influence @ frequencies / mean
         residuals = influence[:, None] * (frequencies - mean * relative[:, None]) / mean  # (B, 20)
         by_donor = np.zeros((int(donors.max()) + 1, frequencies.shape[1]))

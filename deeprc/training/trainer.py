@@ -99,11 +99,8 @@ class Trainer:
         self._check()
         self.monitor, self.checkpoint = monitor, checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
-        genes = GeneNames.of(self.train.dataset) if config.network.gene_units else None
-        self.network = build_network(config, tasks, seed=seed, device=device, genes=genes)
         goes_on = checkpoint is not None and ranks.compute_once(checkpoint.exists)
-        if config.network.embedding_weights is not None and not goes_on:
-            self.network.embedding.load_weights(Path(config.network.embedding_weights))
+        self.network = self._build(load_weights=not goes_on)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copy_state(self.network)
@@ -113,6 +110,14 @@ class Trainer:
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:
             self._restore(checkpoint)
+
+    def _build(self, *, load_weights: bool = True) -> DeepRC:
+        """Return the network with its initial weights, those of `embedding_weights` among them."""
+        genes = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
+        network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, genes=genes)
+        if load_weights and self.config.network.embedding_weights is not None:
+            network.embedding.load_weights(Path(self.config.network.embedding_weights))
+        return network
 
     def _make_collator(self, dataset: RepertoireDataset) -> Collator:
         choice = "never" if self._changes_batches else self.config.training.device_cache
@@ -220,16 +225,13 @@ class Trainer:
     def _forget_gap_weights(self) -> None:
         """Start again without weights of residues at gaps; the first start is kept if no update is better.
 
-        The weights fit the training repertoires, so updates that begin with them learn less, and end worse.
+        The weights fit the training repertoires. On one cohort, updates that began with them ended worse.
         """
-        plain = [replace(motif, gap_weights=()) for motif in self.start_motifs]
-        if plain == self.start_motifs:
+        if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
-        fresh = build_network(
-            self.config, self.tasks, seed=self.seed, device=self.device, genes=self.network.gene_names
-        )
-        self.network.load_state_dict(fresh.state_dict(), strict=False)  # all but the readings
-        self._start_from(plain)
+        fresh = self._build().state_dict()
+        self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the readings stay
+        self._start_from([replace(motif, gap_weights=()) for motif in self.start_motifs])
         self._save()
 
     def _start_from(self, motifs: Sequence[EnrichedMotif]) -> None:

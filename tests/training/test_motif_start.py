@@ -18,6 +18,7 @@ from deeprc.nn.network import DeepRC
 from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task, TaskKind
 from deeprc.training import confirmation, motif_start
+from deeprc.training import trainer as trainer_module
 from deeprc.training.building import build_network
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
@@ -244,6 +245,41 @@ def test_updates_begin_without_weights_of_residues_and_the_first_start_is_kept_i
     kernel = frozen.network.embedding.weight[1].detach()  # the second kernel of the first start
     assert float(kernel[AMINO_ACIDS.index("W"), 1]) == pytest.approx(0.0, abs=1e-6)
     assert kernel[AMINO_ACIDS.index("A"), 1] < -1  # 6, divided by the scale of the features
+
+
+def test_a_motif_whose_residues_do_not_differ_starts_once(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = trainer_module.start_network
+    monkeypatch.setattr(
+        trainer_module, "start_network", lambda *args, **options: started.append(start(*args, **options))
+    )
+    fit_from(cohort_factory(40), replace(motif("W.HW"), gap_weights=((),)), monkeypatch)
+    assert len(started) == 1
+    fit_from(cohort_factory(40), weigh_one("W"), monkeypatch)
+    assert len(started) == 3
+
+
+@pytest.mark.parametrize("moment", ["started", "evaluated"])
+def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    cohort, path = cohort_factory(40), tmp_path / "last.safetensors"
+    whole = fit_from(cohort, weigh_one("W"), monkeypatch)
+    with monkeypatch.context() as patch:
+        if moment == "started":
+            make(cohort, config(), path).start()
+        else:
+            patch.setattr(Trainer, "_forget_gap_weights", lambda self: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                make(cohort, config(), path).fit()
+    resumed = make(cohort, config(), path)
+    assert resumed.state.started
+    assert resumed.state.history == []
+    resumed.fit()
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
 def test_a_training_with_weights_of_residues_can_be_resumed(
