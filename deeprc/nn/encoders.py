@@ -203,9 +203,11 @@ class ConvolutionEncoder(SequenceEncoder):
         found, lacking = functional.selu(torch.tensor([whole, _NO_MATCH], dtype=torch.float64)).tolist()
         for kernel, motif in enumerate(motifs):
             n_residues = 0
-            self.weight[kernel] = 0  # random weights, also those of positions, would blur how well a sequence matches
+            if shares:
+                self.weight[kernel] = 0  # random weights, also those of positions, would blur the shares
             for offset, letter in enumerate(motif):
                 if letter >= 0:
+                    self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
                     self.weight[kernel, letter, offset] = _RESIDUE / scale
                     n_residues += 1
             self.bias[kernel] = -_RESIDUE * (n_residues - _LACKING)

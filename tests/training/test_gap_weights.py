@@ -265,14 +265,14 @@ def test_a_match_counts_in_a_second_feature_by_its_residue(tmp_path: Path) -> No
 
 
 def test_attention_is_that_of_the_motif_alone(tmp_path: Path) -> None:
-    weighed = weigh("SF.N", {"M": 1.0, "A": 0.1})
+    equal, weighed = weigh("SF.N", {}), weigh("SF.N", {"M": 1.0, "A": 0.1})
     plain, others = (tmp_path / name for name in ("plain", "weighed"))
     for folder in (plain, others):
         folder.mkdir()
     logits = [
         network.attend(collator.take(1, slice(None)))[1]
         for network, collator in (
-            start_with_weights(plain, 8, [motif("SF.N")]),
+            start_with_weights(plain, 8, [equal]),
             start_with_weights(others, 8, [weighed]),
         )
     ]
