@@ -16,7 +16,6 @@ from deeprc import ranks
 from deeprc.config import Config
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
@@ -26,7 +25,7 @@ from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
 from deeprc.training.motif_start import find_start_motifs
-from deeprc.training.search_targets import make_target
+from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
@@ -105,12 +104,9 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
 
     The true labels count as one of the permutations.
     """
-    slices = output_slices(tasks)
-    index = next(i for i, part in enumerate(slices) if motif.output < part.stop)
-    every = make_target(fold, tasks[index], slices[index], fold.labels[:, index])
-    if every.n_donors < 2:
+    target, _ = make_target_of_output(fold, tasks, motif.output)
+    if target.n_donors < 2:
         return 1.0
-    target = every.take([motif.output - slices[index].start])
     labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
     weights, share = target.weigh(), _compute_motif_share(motif, target.dataset)
     r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(labels, weights)

@@ -20,7 +20,6 @@ from scipy.stats import chi2
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.outputs import output_slices
 from deeprc.progress import open_step
 from deeprc.rank_calls import compute_parts, divide_repertoires
 from deeprc.tasks import Task
@@ -28,7 +27,7 @@ from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY
 from deeprc.training.kmer_frequencies import Codes, iterate_blocks
-from deeprc.training.search_targets import find_known, make_target
+from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
 
@@ -72,13 +71,9 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     if not gaps:
         return list(motifs)
     counts, left_out = _count_letters(fold.dataset, motifs, gaps)
-    slices = output_slices(tasks)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
-        task = next(i for i, part in enumerate(slices) if motifs[m].output < part.stop)
-        known = find_known(fold, fold.labels[:, task])
-        every = make_target(fold, tasks[task], slices[task], fold.labels[:, task])
-        target = every.take([motifs[m].output - slices[task].start])
+        target, known = make_target_of_output(fold, tasks, motifs[m].output)
         sizes = target.dataset.n_sequences - left_out[known, m]
         found = None
         if sizes.any():

@@ -19,7 +19,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
 from deeprc.training.permutations import permute_labels
 
-__all__ = ["SearchTarget", "find_known", "iterate_targets", "make_target"]
+__all__ = ["SearchTarget", "iterate_targets", "make_target", "make_target_of_output"]
 
 Floats = NDArray[np.float64]
 
@@ -67,9 +67,21 @@ class SearchTarget:
         return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
-def find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
+def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
     """Return the rows of the repertoires with a known label, (B,), that are not empty: those of `make_target`, (n,)."""
     return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
+
+
+def make_target_of_output(fold: Fold, tasks: Sequence[Task], output: int) -> tuple[SearchTarget, NDArray[np.int64]]:
+    """Return one output, by its index among those of all tasks, with its known labels, and its rows in the fold, (n,).
+
+    Other parameters are those of `iterate_targets`.
+    """
+    slices = output_slices(tasks)
+    index = next(i for i, part in enumerate(slices) if output < part.stop)
+    column = fold.labels[:, index]
+    every = make_target(fold, tasks[index], slices[index], column)
+    return every.take([output - slices[index].start]), _find_known(fold, column)
 
 
 def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> SearchTarget:
@@ -82,7 +94,7 @@ def make_target(fold: Fold, task: Task, outputs: slice, column: Floats) -> Searc
     task, outputs, column
         Task, slice of its outputs among those of all tasks, and its labels, (B,), NaN if missing.
     """
-    known = find_known(fold, column)
+    known = _find_known(fold, column)
     part = fold.take(known)
     values = _output_columns(task, column[known])
     return SearchTarget(part.dataset, part.index_donors(), values, list(range(outputs.start, outputs.stop)))

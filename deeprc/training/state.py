@@ -65,8 +65,7 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     for motif in (validate(seed, EnrichedMotif, f"{where}: seeds") for seed in state.seeds):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
             raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")
-        if motif.gap_weights and [len(each) in (0, N_AMINO_ACIDS) for each in motif.gap_weights] != [True] * len(
-            motif.gaps
-        ):
+        sizes = [len(each) for each in motif.gap_weights]
+        if sizes and (len(sizes) != len(motif.gaps) or not {0, N_AMINO_ACIDS}.issuperset(sizes)):
             raise InputError(f"{where}: seeds: expected weights of 20 residues for each gap, found {abbreviate(motif)}")
     return state
