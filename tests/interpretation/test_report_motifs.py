@@ -17,7 +17,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
-from deeprc.interpretation.report import directions, run_report
+from deeprc.interpretation.report import directions, run_report, summary
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import Direction, survey
@@ -113,6 +113,20 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     assert "Most common genes" not in labels
     assert "p" not in labels
     assert "It is not known whether it is associated with the class" in page.first
+
+
+def test_a_page_without_motifs_says_what_a_motif_must_be() -> None:
+    """A pattern of all chosen sequences is none if more than a quarter of the other sequences carry it, too."""
+    text = summary._explain_no_motif(page_without_motifs(1_030))
+    assert text == (
+        "None: no pattern is clearly more frequent among the 1,030 sequences that contribute most to it than elsewhere,"
+        " and also rare elsewhere (in at most a quarter of the sequences)."
+    )
+    assert summary._explain_no_motif(page_without_motifs(0)) == "None: no sequence contributes to it."
+
+
+def page_without_motifs(n_sequences: int) -> Any:
+    return SimpleNamespace(n_sequences=n_sequences, table=None)
 
 
 def junctions_with(pattern: str, repertoire: Repertoire) -> float:

@@ -52,7 +52,10 @@ def summarise_report(
 def _explain_no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
         return f"None: no sequence contributes to it{' by its residues' * (page.table is not None)}."
-    return f"None is more frequent among the {page.n_sequences:,} sequences that contribute most to it than elsewhere."
+    return (
+        f"None: no pattern is clearly more frequent among the {page.n_sequences:,} sequences that contribute most to it"
+        " than elsewhere, and also rare elsewhere (in at most a quarter of the sequences)."
+    )
 
 
 def _format_question(task: Task) -> str:

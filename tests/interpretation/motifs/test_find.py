@@ -19,9 +19,10 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
-from deeprc.interpretation.motifs import AttendedMotif, find_all_motifs, find_motifs, motif_table, write_meme
+from deeprc.interpretation.motifs import AttendedMotif, find, find_all_motifs, find_motifs, motif_table, write_meme
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.kernels import find_best_windows
+from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
 from deeprc.nn.network import DeepRC
@@ -110,6 +111,20 @@ def test_a_motif_with_substitutions_is_one_motif(found_in: Callable[..., list[At
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_found_in_random_sequences(tmp_path: Path, seed: int) -> None:
     assert find_motifs(a_model(), *planted([], tmp_path, seed), background=4000) == []
+
+
+@pytest.mark.parametrize(
+    ("n_with", "others_with", "is_named"),
+    [(10, 2, True), (10, 3, False), (5, 2, False), (6, 2, True)],  # odds ratios 54.6, 32.5, 3 and 4.5
+)
+def test_a_motif_is_four_times_as_frequent_and_in_a_quarter_at_most(
+    n_with: int, others_with: int, is_named: bool
+) -> None:
+    sequences = ["CWWF"] * n_with + ["CAAF"] * (10 - n_with) + ["CWWF"] * others_with + ["CAAF"] * (8 - others_with)
+    residues = np.array([AMINO_ACIDS.index(letter) for letter in "".join(sequences)], np.uint8)
+    samples = ComparedSequences(residues, np.arange(0, 73, 4), 10)
+    masks = np.full(2, 1 << AMINO_ACIDS.index("W"), np.uint32)
+    assert find._is_special(samples, masks) == is_named
 
 
 def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
