@@ -17,10 +17,10 @@ from deeprc.documents import abbreviate, parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 
-__all__ = ["load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
+__all__ = ["LOSSES", "load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
 
-FREE = ("losses.since_evaluation",)
-"""Names of vectors that may have any size."""
+LOSSES = "losses.since_evaluation"
+"""Name of the vector of losses since the last evaluation, which may have any size."""
 
 _KINDS = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
 """Names in a safetensors header of the types that networks and optimisers have."""
@@ -46,7 +46,7 @@ def load_tensors(
     expected
         Function of the state and the names of the tensors. It returns tensors with the shapes and types that the file
         must have, perhaps on the device `meta`. They are compared with the header of the file before anything else is
-        read; a vector whose name is in `FREE` may have any size. None: tensors are not checked.
+        read; the vector with the name `LOSSES` may have any size. None: tensors are not checked.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping
     for name, like in expected.items():
         part = file.get_slice(name)
         kind, shape = _KINDS[like.dtype], list(like.shape)
-        fits = len(part.get_shape()) == 1 if name in FREE else list(part.get_shape()) == shape
+        fits = len(part.get_shape()) == 1 if name == LOSSES else list(part.get_shape()) == shape
         if part.get_dtype() != kind or not fits:
             seen = f"{part.get_dtype()} of shape {abbreviate(part.get_shape())}"
             raise InputError(

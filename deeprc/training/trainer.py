@@ -37,12 +37,13 @@ from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
-from deeprc.training.checkpoint import load_tensors, optimizer_tensors, restore_optimizer, save_tensors
+from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, start_network
+from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
@@ -360,52 +361,27 @@ class Trainer:
             return
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
-        tensors = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        tensors |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
-        tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-        tensors["losses.since_evaluation"] = torch.stack(self._losses) if self._losses else torch.zeros(0)
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(self.step.optimizer).items()}
+        tensors = collect_tensors(self.network, self.step, self._best, self._losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
     def _restore(self, path: Path) -> None:
-        tensors, state = ranks.compute_once(lambda: load_tensors(path, partial(self._make_expected_tensors, path)))
+        def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
+            self._attach_readings(path, state)
+            return make_expected_tensors(self.network, self.step, names)
+
+        tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
         self._attach_readings(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
-        parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
-        for key, tensor in tensors.items():
-            part, name = key.split(".", 1)
-            # the optimiser moves its state to the device itself
-            parts[part][name] = tensor if part == "optimizer" else tensor.to(self.device)
-        self.network.load_state_dict(parts["network"])
+        self._best, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
         if self.network.readings is not None:
             self.network.readings.check(str(path))
-        self.step.average.restore(parts["average"])
-        self._best = parts["best"]
-        self._losses = list(parts["losses"]["since_evaluation"])
-        restore_optimizer(self.step.optimizer, parts["optimizer"])
         logger.info("continuing after update %d", self.state.update)
 
     def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
         """Attach to the network the readings that a checkpoint describes."""
         attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
         self._make_ready()
-
-    def _make_expected_tensors(self, path: Path, state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
-        """Attach the readings that a checkpoint describes; return tensors of the shapes and types that it must have.
-
-        An optimiser has no state before its first update.
-        """
-        self._attach_readings(path, state)
-        network = self.network.state_dict()
-        expected = {f"{part}.{name}": tensor for part in ("network", "best") for name, tensor in network.items()}
-        expected |= {f"average.{name}": tensor for name, tensor in self.step.average.tensors().items()}
-        expected["losses.since_evaluation"] = torch.zeros(0)
-        for index, parameter in enumerate(self.network.parameters()):
-            if f"optimizer.{index}.step" in names:
-                like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
-                expected |= {f"optimizer.{index}.{name}": tensor for name, tensor in like.items()}
-        return expected
 
 
 def _copy_state(network: DeepRC) -> dict[str, Tensor]:

@@ -11,24 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deeprc.hopfield.segments import _attention_in_torch
+from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+attention_cuda = import_kernels("deeprc.hopfield.attention_cuda")
 
-
-def _interpret(patch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        patch.setenv("TRITON_INTERPRET", "1")
-
-
-# Triton reads the variable where a kernel is defined; its own are, when it is first imported. Test modules are imported
-# before any test runs, and so before torch, which does it lazily, has imported Triton.
-with pytest.MonkeyPatch.context() as _patch:
-    _interpret(_patch)
-    triton = pytest.importorskip("triton")
-    from deeprc.hopfield import attention_cuda
-    from deeprc.hopfield.attention_cuda import SegmentAttention
-if DEVICE == "cpu" and isinstance(triton.language.max, triton.JITFunction):
-    pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
+SegmentAttention = attention_cuda.SegmentAttention
 
 PIECE = 8
 REAL_SIZES = {name: getattr(attention_cuda, name) for name in ("_PIECE_ROWS", "_PIECES_AT_ONCE")}
@@ -37,8 +24,7 @@ REAL_SIZES = {name: getattr(attention_cuda, name) for name in ("_PIECE_ROWS", "_
 @pytest.fixture(autouse=True, scope="module")
 def _interpreter() -> Iterator[None]:
     """Choose the interpreter, and pieces so small that few rows make several, more than are combined at once."""
-    with pytest.MonkeyPatch.context() as patch:
-        _interpret(patch)
+    with use_interpreter(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_cuda, "_PIECE_ROWS", PIECE)
         patch.setattr(attention_cuda, "_PIECES_AT_ONCE", 2)
         yield
@@ -188,7 +174,7 @@ def test_inputs_need_not_be_contiguous() -> None:
     assert values.grad.sum().item() == pytest.approx(2 * 2 * 3)  # weights of one set and head sum to 1
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device")
 def test_calls_can_be_captured_in_a_graph() -> None:
     arguments = problem([5, 40, 3], 2, 32, 4, torch.float32)
     stream = torch.cuda.Stream()

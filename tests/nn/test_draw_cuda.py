@@ -14,28 +14,14 @@ from deeprc.nn.batch import Collator
 from deeprc.nn.columns import copy_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 from tests.conftest import random_sequences, write_cohort
+from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _interpret(patch: pytest.MonkeyPatch) -> None:
-    if DEVICE.type == "cpu":
-        patch.setenv("TRITON_INTERPRET", "1")
-
-
-# Triton reads the variable where a kernel is defined; see tests/nn/test_motif_convolution_cuda.py.
-with pytest.MonkeyPatch.context() as _patch:
-    _interpret(_patch)
-    triton = pytest.importorskip("triton")
-    from deeprc.nn import draw_cuda
-if DEVICE.type == "cpu" and isinstance(triton.language.max, triton.JITFunction):
-    pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
+draw_cuda = import_kernels("deeprc.nn.draw_cuda")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _interpreter() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        _interpret(patch)
+    with use_interpreter():
         yield
 
 

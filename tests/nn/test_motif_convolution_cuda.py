@@ -13,29 +13,14 @@ from torch import Tensor
 
 from deeprc.nn.motif_convolution import autograd, cpu, motif_convolution
 from deeprc.nn.sequences import SequenceBatch
+from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _interpret(patch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        patch.setenv("TRITON_INTERPRET", "1")
-
-
-# Triton reads the variable where a kernel is defined; its own are, when it is first imported. Test modules are imported
-# before any test runs, and so before torch, which does it lazily, has imported Triton.
-with pytest.MonkeyPatch.context() as _patch:
-    _interpret(_patch)
-    triton = pytest.importorskip("triton")
-    from deeprc.nn.motif_convolution import cuda
-if DEVICE == "cpu" and isinstance(triton.language.max, triton.JITFunction):
-    pytest.skip("triton was imported before its interpreter could be chosen", allow_module_level=True)
+cuda = import_kernels("deeprc.nn.motif_convolution.cuda")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _interpreter() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        _interpret(patch)
+    with use_interpreter():
         yield
 
 
@@ -192,7 +177,7 @@ def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.autograd.gradcheck(function, leaves, nondet_tol=0.0)
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a CUDA device")
 def test_calls_can_be_captured_in_a_graph() -> None:
     arguments = on_device(problem([5, 9, 2], 8, 3))
     expected, window = cuda.forward(*packed(arguments, 9), precision="float32")

@@ -1,0 +1,68 @@
+"""Tensors of a checkpoint: weights, averages, best weights, losses and the optimiser's moments, under one name each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeprc.nn.network import DeepRC
+from deeprc.training.checkpoint import LOSSES, optimizer_tensors, restore_optimizer
+from deeprc.training.step import Step
+
+__all__ = ["collect_tensors", "make_expected_tensors", "restore_tensors"]
+
+
+def collect_tensors(
+    network: DeepRC, step: Step, best: Mapping[str, Tensor], losses: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, by name.
+
+    Parameters
+    ----------
+    network, step
+        The network, and its updates with the averaged weights and the optimiser.
+    best
+        Best weights so far, by name.
+    losses
+        Losses of the updates since the last evaluation.
+    """
+    tensors = _of_networks(network, step, best)
+    tensors[LOSSES] = torch.stack([*losses]) if losses else torch.zeros(0)
+    return tensors | {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(step.optimizer).items()}
+
+
+def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -> dict[str, Tensor]:
+    """Return tensors with the shapes and types that a checkpoint with these names must have.
+
+    An optimiser has no state before its first update.
+    """
+    expected = _of_networks(network, step, network.state_dict())
+    expected[LOSSES] = torch.zeros(0)
+    for index, parameter in enumerate(network.parameters()):
+        if f"optimizer.{index}.step" in names:
+            like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            expected |= {f"optimizer.{index}.{name}": tensor for name, tensor in like.items()}
+    return expected
+
+
+def restore_tensors(
+    tensors: Mapping[str, Tensor], network: DeepRC, step: Step, device: torch.device
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Give network, averages and optimiser the tensors of a checkpoint; return the best weights and the losses."""
+    parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
+    for key, tensor in tensors.items():
+        part, name = key.split(".", 1)
+        # the optimiser moves its state to the device itself
+        parts[part][name] = tensor if part == "optimizer" else tensor.to(device)
+    network.load_state_dict(parts["network"])
+    step.average.restore(parts["average"])
+    restore_optimizer(step.optimizer, parts["optimizer"])
+    return parts["best"], list(parts["losses"][LOSSES.split(".", 1)[1]])
+
+
+def _of_networks(network: DeepRC, step: Step, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    parts = {"network": network.state_dict(), "average": step.average.tensors(), "best": best}
+    return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
