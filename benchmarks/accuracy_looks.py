@@ -17,7 +17,7 @@ from deeprc.files import write_text
 
 __all__ = ["KEPT_SEEDS", "LOOKS", "check_seeds", "record_look"]
 
-KEPT_SEEDS = range(100, 103)
+KEPT_SEEDS = range(100, 106)
 """Seeds that are used only for reports."""
 
 LOOKS = Path(__file__).with_name("looks.tsv")

@@ -152,7 +152,7 @@ class NestedPlan:
             validation = self.validation_of[fold] == 0
         split = Split(*map(np.flatnonzero, (rest & ~validation, validation, test)))
         donors = np.arange(len(self.dataset)) if self.groups is None else self.groups
-        source, metadata = str(self.dataset.container.path), self.dataset.metadata
+        source, metadata = f"{self.dataset.container.path}: fold {fold}", self.dataset.metadata
         seed = (self.seed, fold)
         return adjust_split(split, metadata, [self.task], self.adjust_for, donors, seed=seed, source=source)
 

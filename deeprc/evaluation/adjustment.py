@@ -32,6 +32,7 @@ from deeprc.tasks import Task
 __all__ = ["check_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
 
 _MAX_VALUES = 20  # a column of numbers with more different values is no category
+_DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
 
 Floats = NDArray[np.float64]
@@ -120,28 +121,31 @@ def choose_comparable(
     found, start = {}, 0
     for name, rows in sides.items():
         part = slice(start, start + len(rows))
-        kept = rows[_sample_units(unit_of[part], share[part], strata[rows], rng)]
-        _check_kept(kept, rows, strata, columns, min_kept[name], f"{source}: {name}")
+        for _ in range(_DRAWS):
+            kept = rows[_sample_units(unit_of[part], share[part], strata[rows], rng)]
+            n_fewest = _count_fewest(kept, rows, strata, min_kept[name])
+            if n_fewest is None:
+                break
+        else:
+            raise InputError(
+                f"{source}: {name}: about {share[part].sum():,.0f} of {len(rows):,} repertoires can be compared with "
+                f"others of equal {', '.join(columns)}; in one class {n_fewest} are left, expected at least "
+                f"{min_kept[name]}. Give fewer columns or folds, or leave out whole values instead "
+                "(`folds=leave-one-out:COLUMN`); if each value has one class only, it cannot be told from the target"
+            )
         found[name], start = kept, start + len(rows)
     return found
 
 
-def _check_kept(
-    kept: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    strata: NDArray[np.int64],
-    columns: Sequence[str],
-    min_kept: int,
-    where: str,
-) -> None:
-    """Raise InputError if too few repertoires of a class are kept in one part of the split."""
+def _count_fewest(
+    kept: NDArray[np.int64], rows: NDArray[np.int64], strata: NDArray[np.int64], min_kept: int
+) -> int | None:
+    """Return how many repertoires of a class are kept if these are too few; None if enough of every class are kept."""
     for each, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
         n = int((strata[kept] == each).sum())
         if n < min(min_kept, size):
-            raise InputError(
-                f"{where}: {len(kept):,} of {len(rows):,} repertoires can be compared with others of equal "
-                f"{', '.join(columns)}, {n} of them in one class; this cohort cannot tell `adjust_for` from the target"
-            )
+            return n
+    return None
 
 
 def make_adjustment_cautions(

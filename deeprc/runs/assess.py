@@ -128,7 +128,8 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     performance = replace(performance, predictions=add_shift_columns(performance.predictions, shift))
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
-    cautions = run_cautions(performance, controls, metadata=dataset.metadata)
+    within = _measure_within_strata(predictor, dataset, performance)
+    cautions = run_cautions(performance, controls, metadata=dataset.metadata, within=within)
     if any(each.measures for each in controls):
         cautions += warn_of_left_out_columns(columns)
     cautions += [
@@ -138,7 +139,6 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     ]
     judged = performance.rows(performance.held_out)
     variation = share_variation(found, judged, predictor.model.tasks)
-    within = _measure_within_strata(predictor, dataset, performance)
     cautions += _strata_cautions(within, performance)
     return Assessment(performance, controls, cautions, variation, within)
 

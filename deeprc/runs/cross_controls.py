@@ -67,7 +67,7 @@ def judge_folds(
     for each in controls:
         metrics[each.contrast.target]["controls"] = each.to_list()
     left_out = warn_of_left_out_columns(columns) if any(each.measures for each in controls) else []
-    return metrics, [*control_cautions(controls), *left_out, *_within_cautions(within, metrics, adjust_for)]
+    return metrics, [*control_cautions(controls, within), *left_out, *_within_cautions(within, metrics, adjust_for)]
 
 
 def measure_within(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import index_split_parts, people_cautions, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split
+from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import is_few
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
@@ -20,7 +21,13 @@ __all__ = ["control_cautions", "run_cautions"]
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
 
-def run_cautions(performance: Performance, controls: Sequence[Controls], *, metadata: pd.DataFrame) -> list[Caution]:
+def run_cautions(
+    performance: Performance,
+    controls: Sequence[Controls],
+    *,
+    metadata: pd.DataFrame,
+    within: Mapping[str, Sequence[StratifiedAuc]] | None = None,
+) -> list[Caution]:
     """Return the warnings about the performance of a run, most important first.
 
     Parameters
@@ -29,12 +36,14 @@ def run_cautions(performance: Performance, controls: Sequence[Controls], *, meta
         Performance of the run, and its controls.
     metadata
         Metadata sheet of the cohort, one row per repertoire.
+    within
+        AUCs within the values of columns, by target.
     """
     return [
         *_warn_of_no_held_out(performance),
         *_warn_of_chance(performance),
         *_warn_of_shared_subjects(metadata, performance),
-        *control_cautions(controls),
+        *control_cautions(controls, within or {}),
         *_warn_of_few_repertoires(performance),
         *_warn_of_overfitting(performance),
     ]
@@ -148,19 +157,35 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     return {**found, **{each.target: "regression" for each in performance.numbers}}
 
 
-def control_cautions(controls: Sequence[Controls]) -> Iterator[Caution]:
-    """Yield a warning for each control that is not worse than the network, and a note if there is none."""
+def control_cautions(controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]) -> Iterator[Caution]:
+    """Yield a warning for each control that is not worse than the network, and a note if there is none.
+
+    If the control reads columns of the sheet, the warning also says for which of them the network is better than chance
+    within their values (`within`, by target): then sequences add something to that column.
+    """
     for each in controls:
         if each.is_of_class:
             continue
         for entry in each.to_list():
             if entry["relation"] != "worse":
                 text = each.sentence(entry["control"])
+                if entry["control"] == "sheet":
+                    text += _describe_auc_within(within.get(each.contrast.target, []))
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
         if each.comparison.empty:
             names = ", ".join(SHORT.values())
             text = f"Controls ({names}) are not compared with the network. {each.reasons[0]}"
             yield Caution("note", text, "controls", "no-control")
+
+
+def _describe_auc_within(strata: Sequence[StratifiedAuc]) -> str:
+    """Return sentences about the columns within whose values the AUC is above chance, or ""."""
+    return "".join(
+        f" But among repertoires with the same {each.column!r}, the AUC of the network is {each.auc:.3f} "
+        f"({each.low:.3f} to {each.high:.3f}): there the sequences tell the classes."
+        for each in strata
+        if each.low > 0.5
+    )
 
 
 def _warn_of_few_repertoires(performance: Performance) -> Iterator[Caution]:

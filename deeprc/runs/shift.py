@@ -166,7 +166,9 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     """Compare repertoires with the training repertoires of one or several models.
 
     Only repertoires that are in no model's training or validation fold are compared. If several models predict
-    together, the distance of a repertoire is the largest over the models.
+    together, the distance of a repertoire is the median over the models, the upper one if their number is even. So a
+    repertoire is beyond the level if it is for at least half of the models. The largest distance would exceed 1 more
+    often than in 5% of the repertoires.
 
     Parameters
     ----------
@@ -184,17 +186,21 @@ def measure_shift(summaries: Sequence[TrainingSummary], dataset: RepertoireDatas
     copies: list[Copy | None] = [None] * len(dataset)
     otherwise: dict[str, None] = {}
     asked = dataset[rows]
+    compared = []
     for summary in _select_different(summaries) if len(rows) else []:
         if summary.reference is not None:
             own, told, read = _compare(summary.reference, asked)
             otherwise |= dict.fromkeys(read)
-            for row, value, reason in zip(rows.tolist(), own.tolist(), told, strict=True):
-                if not distance[row] >= value:
-                    distance[row], reasons[row] = value, reason
+            compared.append((own, told))
         for row, copy in zip(rows.tolist(), _find_copies(summary, asked, splits, rows), strict=True):
             known = copies[row]
             if copy is not None and (known is None or copy.overlap > known.overlap):
                 copies[row] = copy
+    if compared:
+        middle = np.argsort([own for own, _ in compared], axis=0, kind="stable")[len(compared) // 2]
+        for place, (row, model) in enumerate(zip(rows.tolist(), middle.tolist(), strict=True)):
+            own, told = compared[model]
+            distance[row], reasons[row] = own[place], told[place]
     n_donors = min([each.reference.n_donors for each in summaries if each.reference is not None], default=0)
     unknown = sum(each.reference is None for each in summaries)
     return Shift(

@@ -102,8 +102,22 @@ def test_which_are_left_out_follows_from_the_seed() -> None:
 
 def test_a_column_that_says_the_label_is_refused() -> None:
     sheet, label = make_sheet(share=1.0)
-    with pytest.raises(InputError, match=r"0 of 400 repertoires can be compared .* cannot tell `adjust_for` from"):
+    with pytest.raises(InputError, match=r"about 0 of 400 repertoires can be compared .* in one class 0 are left"):
         choose(sheet, label, "site")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_classes_stay_in_every_part_of_a_small_cohort(seed: int) -> None:
+    """60 donors of two repertoires each and a batch with V = 0.67: of the 12 donors of a fold, about four are kept."""
+    status, is_batch_b = np.repeat(["sick", "well"], 30), np.repeat([True, False, True, False], [25, 5, 5, 25])
+    sheet = pd.DataFrame({"donor": np.arange(60), "status": status, "batch": np.where(is_batch_b, "b", "a")})
+    sheet = sheet.loc[np.repeat(np.arange(60), 2)].reset_index(drop=True)
+    tasks = parse_tasks(["status=sick"], sheet, source="a test")
+    for fold in range(5):
+        options = SplitOptions(fold=fold, group_by="donor", adjust_for=("batch",))
+        split = make_split(sheet, tasks, options, seed=seed)
+        for rows, fewest in ((split.train, 5), (split.validation, 1)):
+            assert sheet["status"].iloc[rows].value_counts().reindex(["sick", "well"], fill_value=0).min() >= fewest
 
 
 def test_a_split_has_its_test_side_unchanged() -> None:

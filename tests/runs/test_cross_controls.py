@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -22,6 +25,7 @@ from deeprc.runs.cross_controls import _within_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
+from deeprc.runs.run_cautions import control_cautions
 from tests.toys.site_cohorts import draw_sites
 
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
@@ -113,6 +117,24 @@ def test_controls_are_fitted_on_the_other_folds(at_random: CrossValidation, coho
     assert controls["sheet"]["columns"] == ["site"]
     told = [each.details.get("control") for each in at_random.cautions if each.name == "control-not-worse"]
     assert {"v-genes", "sheet"} <= set(told)
+
+
+def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> None:
+    """A batch may tell the classes as well as the network does, and the network may tell them within each batch."""
+    found: Any = SimpleNamespace(
+        contrast=SimpleNamespace(target="status"),
+        comparison=pd.DataFrame({"method": ["sheet"]}),
+        is_of_class=False,
+        sentence=lambda name: f"Sentence about {name}.",
+        to_list=lambda: [{"control": name, "relation": "equal"} for name in ("size", "sheet")],
+    )
+    within = {"status": [StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)]}
+    assert [each.text for each in control_cautions([found], within)] == [
+        "Sentence about size.",
+        "Sentence about sheet. But among repertoires with the same 'batch', the AUC of the network is 0.990 (0.870 to "
+        "1.000): there the sequences tell the classes.",
+    ]
+    assert [each.text for each in control_cautions([found], {})] == ["Sentence about size.", "Sentence about sheet."]
 
 
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:

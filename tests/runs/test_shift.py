@@ -182,16 +182,21 @@ def test_an_old_run_predicts_and_says_that_shift_is_unknown(
     assert logged(caplog, lambda: old.predict(training[[0]]))[0]["split"].tolist() == [run.split_of(training[[0]])[0]]
 
 
-def test_runs_together_are_as_far_as_the_one_that_knows_a_repertoire_least(
-    run: Run, training: RepertoireDataset, tmp_path: Path
-) -> None:
-    deep = draw_cohort(tmp_path / "deep.h5", 60, seed=5, recipe=Recipe(depth=4000))
-    other = train(deep, tmp_path / "deep")
+def test_runs_together_are_as_far_as_the_median_one(run: Run, training: RepertoireDataset, tmp_path: Path) -> None:
+    """Of two runs, as the one that knows a repertoire less; of three, at least two must find it unusual."""
+    deep, usual = (
+        draw_cohort(tmp_path / f"{depth}.h5", 60, seed=5, recipe=Recipe(depth=depth)) for depth in (4000, 380)
+    )
+    others = [train(deep, tmp_path / "deep"), train(usual, tmp_path / "usual")]
     new = draw_cohort(tmp_path / "new.h5", 5, seed=6, name="new")
-    alone = [each.predict(new)["shift"].to_numpy() for each in (run, other)]
-    together = load_ensemble([run.path, other.path], device="cpu").predict(new)
-    assert together["shift"].tolist() == np.maximum(*alone).tolist()
-    assert together["shift_reason"].str.startswith("depth ").all()
+    alone = np.array([each.predict(new)["shift"] for each in (run, *others)])
+    two = load_ensemble([run.path, others[0].path], device="cpu").predict(new)
+    assert two["shift"].tolist() == alone[:2].max(axis=0).tolist()
+    assert two["shift_reason"].str.startswith("depth ").all()
+    three = load_ensemble([run.path, *(each.path for each in others)], device="cpu").predict(new)
+    assert three["shift"].tolist() == np.median(alone, axis=0).tolist()
+    assert (alone.max(axis=0) > 1).all()
+    assert not three["shift_reason"].fillna("").str.startswith("depth ").any()
 
 
 def test_runs_of_one_test_fold_have_one_summary(run: Run, training: RepertoireDataset, tmp_path: Path) -> None:
