@@ -173,8 +173,8 @@ def _report_similar(
         f"{'1 group' if len(groups) == 1 else f'{len(groups):,} groups'} of repertoires {whose}"
         f"share{'s' * (len(groups) == 1)} far more than chance, {n:,} repertoires in {len(pairs):,} "
         f"pair{'s' * (len(pairs) != 1)}, {' and '.join(texts)}",
-        "if they are of one subject, say so in a subject column of the sheet and train with `group_by`; if not, look "
-        "for swapped samples or for contamination of one by the other",
+        "if they are of one subject, say so in a subject column of the sheet (`write_subjects` of a check makes "
+        "one) and train with `group_by`; if not, look for swapped samples or for contamination of one by the other",
         profiles,
         figures,
     )

@@ -47,6 +47,7 @@ _N_BOOTSTRAPS = 400
 _MIN_VARIANCE = 1e-6
 _MULTIPLES = (2, 4, 8)  # multiples of the cohort at which the law is shown
 _QUANTILES = (0.025, 0.975)
+_MANY = 1e7  # with more repertoires than this, an AUC counts as never reached
 
 Floats = NDArray[np.float64]
 
@@ -129,25 +130,33 @@ class LearningCurve:
         if self.law.loss < 1e-3:
             lines.append("  The AUC does not rise with the number of repertoires")
         smallest = float(self.table["n_cohort"].min())
-        needed, low, high = (_count(n, smallest) for n in self.n_needed)
-        limits = (
-            "" if min(self.n_needed) >= smallest else f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
-        )
-        lines.append(
-            f"  AUC {self.target_auc:g} needs {needed} repertoires (95% interval {low} to {high}{limits}), "
-            "if the curve goes on like this"
-        )
+        lines.append(f"  {self._describe_need(smallest)}, if the curve goes on like this")
         if self.n_permutations:
             what = f"p = {self.p_value:.3g}, {self.n_permutations:,} permutations of the labels between donors"
             lines.append(f"  Does it find anything? {what}")
         return lines
 
+    def _describe_need(self, smallest: float) -> str:
+        """Return what AUC needs how many repertoires, with the interval; `smallest` is the smallest measured number."""
+        needed, low, high = self.n_needed
+        if not _is_reached(low):
+            return f"AUC {self.target_auc:g} is not reached with any number of repertoires"
+        to = f"to {_count(high, smallest)}" if _is_reached(high) else "upwards, or never"
+        limits = f"95% interval {_count(low, smallest)} {to}"
+        if low < smallest:
+            limits += f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
+        if not _is_reached(needed):
+            return f"AUC {self.target_auc:g} is not reached with any number of repertoires ({limits})"
+        return f"AUC {self.target_auc:g} needs {_count(needed, smallest)} repertoires ({limits})"
+
+
+def _is_reached(n: float) -> bool:
+    return bool(n <= _MANY)
+
 
 def _count(n: float, smallest: float) -> str:
     """Return a number of repertoires as text; numbers below the smallest measured one are not given."""
-    if n < smallest:
-        return f"fewer than {np.ceil(smallest):,.0f}"
-    return "no number of" if np.isinf(n) or n > 1e7 else f"{np.ceil(n):,.0f}"
+    return f"fewer than {np.ceil(smallest):,.0f}" if n < smallest else f"{np.ceil(n):,.0f}"
 
 
 class _Tested(NamedTuple):

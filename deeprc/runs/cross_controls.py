@@ -6,6 +6,7 @@ Letters: B repertoires.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,16 @@ def measure_within(
             ]
             within = auc_within(name, strata, label, score, donors[rows])
             if within is not None:
-                found.setdefault(task.name, []).append(within)
+                n_values = _count_values_of_both_classes(values, place, label)
+                found.setdefault(task.name, []).append(replace(within, n_strata=n_values))
     return found
+
+
+def _count_values_of_both_classes(values: pd.Series, place: NDArray[np.str_], label: NDArray[np.float64]) -> int:
+    """Return the number of values that both classes have in a test fold."""
+    table = pd.DataFrame({"value": values.to_numpy(), "place": place, "label": label})
+    n_classes = table.groupby(["value", "place"])["label"].nunique()
+    return int(n_classes[n_classes == 2].index.get_level_values("value").nunique())
 
 
 def _within_cautions(

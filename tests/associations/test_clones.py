@@ -192,6 +192,23 @@ def test_no_row_is_a_table_too(tmp_path: Path) -> None:
     assert volcano_figure(found.table, ["0", "1"]).axes
 
 
+def test_a_volcano_plot_has_both_axes_of_the_same_test() -> None:
+    table = pd.DataFrame(
+        {"class": "ill", "odds_ratio": [8.0, 1.0], "p_value": [0.1, 1.0], "q_value": [0.2, 1.0]}
+    ).assign(odds_ratio_stratified=[2.0, np.inf], p_value_stratified=[0.01, 0.001])
+    for columns, ratios, powers, kind in (
+        (["odds_ratio", "p_value"], [8.0, 1.0], [1.0, 0.0], ""),
+        (list(table.columns[1:3]) + list(table.columns[4:]), [2.0, 2.0**1.15], [2.0, 3.0], "stratified "),
+    ):
+        (axis,) = volcano_figure(table[["class", "q_value", *columns]], ["healthy", "ill"]).axes
+        places = np.concatenate([np.asarray(each.get_offsets()) for each in axis.collections])
+        places = places[np.argsort(places[:, 1] * (1 if kind else -1))]
+        np.testing.assert_allclose(2 ** places[:, 0], ratios)
+        np.testing.assert_allclose(places[:, 1], powers, atol=1e-12)
+        assert axis.get_xlabel() == f"{kind}odds ratio (healthy on the left, ill on the right)"
+        assert axis.get_ylabel() == f"-log10 of the {kind}p-value"
+
+
 def test_a_model_gives_generation_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for righor: a table of probabilities by junction and genes."""
     segments = [SimpleNamespace(name=name) for name in ("TRBV7-9*01", "TRBV7-9*02", "TRBV7-2*01", "TRBV70*01")]

@@ -163,7 +163,8 @@ def test_page_runs_its_own_script_only(source: str, page: Page) -> None:
 def test_numbers_are_those_of_evaluate(page: Page, trained: Run, motif_cohort: RepertoireDataset) -> None:
     metrics = trained.evaluate(motif_cohort)
     rows = {row[0]: row for row in page.rows["metrics-1"][1:]}
-    for side, name in (("train", "training"), ("validation", "validation"), ("test", "test")):
+    chosen_by = "validation (used for choosing)"
+    for side, name in (("train", "training"), ("validation", chosen_by), ("test", "test")):
         found = metrics[side]["status=case"]
         limits = found.get("auc_ci")  # the model has seen the others
         assert (limits is None) == (side != "test")
@@ -171,7 +172,7 @@ def test_numbers_are_those_of_evaluate(page: Page, trained: Run, motif_cohort: R
         assert rows[name][1:4] == [str(found["n"]), f"{found['auc']:.3f}", interval]
         names = ("brier", "brier_base_rate", "calibration_error", "loss", "loss_base_rate")
         assert rows[name][-5:] == [f"{found[measure]:.3f}" for measure in names]
-    assert list(rows) == ["test", "validation", "training"]  # the one that counts comes first
+    assert list(rows) == ["test", chosen_by, "training"]  # the one that counts comes first
     assert page.rows["sizes"][1:] == [
         [name, str(sum(splits)), f"{sequences:,}", *map(str, splits), "0"]
         for name, splits, sequences in _sizes(trained, motif_cohort)
@@ -212,7 +213,7 @@ def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohor
 def test_first_motif_is_the_implanted_one(page: Page) -> None:
     assert "First motif for case" in page.words
     assert page.rows["motifs-1"][1][0] == "WWHW"
-    assert "WWHW, in " in page.words
+    assert "WWHW. In repertoires that the network has not seen" in page.words
 
 
 def test_there_is_a_way_to_make_it_again(page: Page, trained: Run, path: Path) -> None:

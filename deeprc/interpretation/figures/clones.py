@@ -27,7 +27,8 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
 
     With two classes, clones of the second class are on the right and those of the first on the left. Clones with a
     q-value of at most 5% have the colour of their class; q-values by permutations are used if the table has them.
-    Infinite odds ratios, of clones that no other donor carries, are triangles at the edge.
+    Infinite odds ratios, of clones that no other donor carries, are triangles at the edge. If the table is stratified,
+    odds ratios and p-values are those of the stratified test.
 
     Parameters
     ----------
@@ -39,13 +40,13 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
     figure, axis = make_panel(4.2, 3.4)
-    ratios = np.log2(np.maximum(table["odds_ratio"].to_numpy(np.float64), 1.0))
+    stratified = "_stratified" if "p_value_stratified" in table else ""
+    ratios = np.log2(np.maximum(table[f"odds_ratio{stratified}"].to_numpy(np.float64), 1.0))
     is_infinite = np.isinf(ratios)
     edge = _BEYOND * max(ratios[~is_infinite].max(initial=0.0), 1.0)
     sign = np.where((table["class"] == classes[0]) & (len(classes) == 2), -1.0, 1.0)
     x = sign * np.where(is_infinite, edge, ratios)
-    name = "p_value_stratified" if "p_value_stratified" in table else "p_value"
-    y = -np.log10(np.maximum(table[name].to_numpy(np.float64), _SMALLEST))
+    y = -np.log10(np.maximum(table[f"p_value{stratified}"].to_numpy(np.float64), _SMALLEST))
     is_found = (table["q_permutation" if "q_permutation" in table else "q_value"] <= _LEVEL).to_numpy(bool)
     entries = {}
     groups = [("a larger false discovery rate", ~is_found, MUTED)]
@@ -56,11 +57,14 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
         for marker, shown in (("^", chosen & is_infinite), ("o", chosen & ~is_infinite)):
             points = axis.scatter(x[shown], y[shown], s=10, marker=marker, color=colour, linewidths=0, alpha=0.7)
         entries[escape_legend_text(label)] = points
+    if is_infinite.any():
+        entries["infinite odds ratio"] = axis.scatter([], [], s=10, marker="^", color=INK)
     axis.axvline(0, color=INK, linewidth=0.6)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{2 ** abs(value):.3g}"))
-    two = f"odds ratio ({classes[0]} on the left, {classes[1]} on the right)" if len(classes) == 2 else "odds ratio"
-    axis.set_xlabel(two)
-    axis.set_ylabel("-log10 of the p-value")
+    kind = "stratified " if stratified else ""
+    sides = f" ({classes[0]} on the left, {classes[1]} on the right)" if len(classes) == 2 else ""
+    axis.set_xlabel(f"{kind}odds ratio{sides}")
+    axis.set_ylabel(f"-log10 of the {kind}p-value")
     axis.set_ylim(bottom=0)
     draw_legend_below(axis, entries)
     return figure

@@ -71,7 +71,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
     columns += [Column(heading, note=MEASURE_NOTES[name]) for name, heading in MEASURES.items()]
     rows = []
     for split, found in _list_splits(performance, task):
-        cells = [make_text_cell(SPLIT_NAMES[split]), make_number_cell(found["n"], ",d")]
+        cells = [make_text_cell(_name_split(split)), make_number_cell(found["n"], ",d")]
         for each in contrasts:
             auc = each.auc(performance.rows(split))
             cells.append(make_number_cell(auc and auc.value))
@@ -97,7 +97,7 @@ def _make_regression_table(performance: Performance, task: Task, place: int) -> 
     ]
     rows = [
         [
-            make_text_cell(SPLIT_NAMES[split]),
+            make_text_cell(_name_split(split)),
             make_number_cell(found["n"], ",d"),
             *_make_interval_cells(found, "r2", ".3f"),
             *_make_interval_cells(found, "spearman", ".3f"),
@@ -136,6 +136,11 @@ def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     return Table("within", "The AUC among repertoires with the same value of a column", columns, rows) if rows else None
 
 
+def _name_split(split: str) -> str:
+    """Return the name of a part of the split; that of the validation fold says that its figures are no result."""
+    return SPLIT_NAMES[split] + " (used for choosing)" * (split == "validation")
+
+
 def _list_splits(performance: Performance, task: Task) -> list[tuple[str, Mapping[str, Any]]]:
     found = [(split, performance.metrics.get(split, {}).get(task.name, {})) for split in _ORDER]
     return [(split, metrics) for split, metrics in found if metrics.get("n")]
@@ -147,7 +152,7 @@ def control_table(controls: Controls, place: int) -> Table:
     by = (
         "by the jackknife of log(1 - r²)"
         if scoring.kind == "regression"
-        else "from the class sizes (Newcombe's method 5)"
+        else "from the class sizes (Newcombe's method 5), and wider if donors have several repertoires"
     )
     columns = [
         Column("Model", False),
