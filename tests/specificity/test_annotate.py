@@ -13,7 +13,10 @@ from scipy.stats import binom
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.emerson2017 import read_associated_sequences
+from deeprc.datasets.options import ReadingOptions
+from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.errors import InputError
 from deeprc.specificity import annotate_sequences, read_database
 from deeprc.specificity.annotate import compute_upper_tail
@@ -181,3 +184,28 @@ def test_clones_associated_with_cmv_are_known_for_cmv(real_data: Path) -> None:
     exact = found.table[found.table["specificity_match"] == "exact, same V"]
     assert len(exact) == 16
     assert "NLVPMVATV" in exact.set_index("junction_aa").loc["CASSLAPGATNEKLFF", "epitope"]
+
+
+def test_they_are_enriched_for_cmv_against_real_repertoires(real_data: Path, tmp_path: Path) -> None:
+    """18 of the 164 clones are known for CMV; among clones with their V genes and lengths less than one would be."""
+    folder = real_data / "covidtcrs"
+    sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"
+    preprocess([folder], sheet, tmp_path / "tcells.h5", options=ReadingOptions(allow_missing=True))
+    table = read_associated_sequences(real_data / "emerson2017" / "ng.3822-S3.xlsx")[["junction_aa", "v_call"]]
+    database = read_database(real_data / "vdjdb" / "vdjdb_human_trb.tsv.gz")
+    organisms = annotate_sequences(table, database, cohort=open_dataset(tmp_path / "tcells.h5")).organisms
+    cmv = organisms.iloc[0]
+    assert (cmv["antigen_organism"], cmv["n_exact"], cmv["n_tested"]) == ("CMV", 18, 164)
+    assert cmv["expected_exact"] < 1
+    assert cmv["q_exact"] < 1e-15
+    assert (organisms["q_exact"].iloc[1:] > 0.05).all()
+
+
+def test_random_sequences_with_a_motif_are_enriched_for_nothing(real_data: Path) -> None:
+    cohort, _ = load_recipe("quickstart", ("n_repertoires=60", "sizes.mean=400"))
+    dataset = SimulatedDataset(cohort)
+    witnesses = [text for i in range(60) for text in dataset[i].sequences.decode() if "LDRW" in text]
+    database = read_database(real_data / "vdjdb" / "vdjdb_human_trb.tsv.gz")
+    found = annotate_sequences(pd.DataFrame({"junction_aa": witnesses[:100]}), database, cohort=dataset).organisms
+    assert len(witnesses) > 100
+    assert (found[["q_exact", "q_within_one"]] > 0.05).all(axis=None)
