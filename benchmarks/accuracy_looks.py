@@ -15,10 +15,13 @@ from deeprc import __version__
 from deeprc.errors import InputError
 from deeprc.files import write_text
 
-__all__ = ["KEPT_SEEDS", "LOOKS", "check_seeds", "record_look"]
+__all__ = ["KEPT_SEEDS", "LOOKS", "NAMES_OF_KEPT", "check_seeds", "record_look"]
 
 KEPT_SEEDS = range(100, 106)
 """Seeds that are used only for reports."""
+
+NAMES_OF_KEPT = f"{KEPT_SEEDS[0]} to {KEPT_SEEDS[-1]}"
+"""These seeds, in words."""
 
 LOOKS = Path(__file__).with_name("looks.tsv")
 """File with the list of looks: `date`, `version`, `cohorts`, `seeds`, `methods`, `options`, `reason`."""
@@ -35,11 +38,10 @@ def check_seeds(seeds: Sequence[int], reason: str | None) -> None:
         If this is not so.
     """
     kept = [seed for seed in seeds if seed in KEPT_SEEDS]
-    names = f"{KEPT_SEEDS[0]} to {KEPT_SEEDS[-1]}"
     if kept and not (reason and reason.strip()):
-        raise InputError(f"--seeds {kept[0]}: {names} are kept for reports; say with --look for which one")
+        raise InputError(f"--seeds {kept[0]}: {NAMES_OF_KEPT} are kept for reports; say with --look for which one")
     if reason is not None and not kept:
-        raise InputError(f"--look {reason!r}: expected some of the seeds {names}, which are kept for reports")
+        raise InputError(f"--look {reason!r}: expected some of the seeds {NAMES_OF_KEPT}, which are kept for reports")
 
 
 def record_look(

@@ -123,28 +123,30 @@ def choose_comparable(
         part = slice(start, start + len(rows))
         for _ in range(_DRAWS):
             kept = rows[_sample_units(unit_of[part], share[part], strata[rows], rng)]
-            n_fewest = _count_fewest(kept, rows, strata, min_kept[name])
-            if n_fewest is None:
+            missing = _find_missing(kept, rows, strata, min_kept[name])
+            if missing is None:
                 break
         else:
+            n_kept, n_required = missing
             raise InputError(
                 f"{source}: {name}: about {share[part].sum():,.0f} of {len(rows):,} repertoires can be compared with "
-                f"others of equal {', '.join(columns)}; in one class {n_fewest} are left, expected at least "
-                f"{min_kept[name]}. Give fewer columns or folds, or leave out whole values instead "
-                "(`folds=leave-one-out:COLUMN`); if each value has one class only, it cannot be told from the target"
+                f"others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
+                f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
+                "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be told from the "
+                "target"
             )
         found[name], start = kept, start + len(rows)
     return found
 
 
-def _count_fewest(
+def _find_missing(
     kept: NDArray[np.int64], rows: NDArray[np.int64], strata: NDArray[np.int64], min_kept: int
-) -> int | None:
-    """Return how many repertoires of a class are kept if these are too few; None if enough of every class are kept."""
+) -> tuple[int, int] | None:
+    """Return how many repertoires of a class are kept and how many must be, if they are too few; otherwise None."""
     for each, size in zip(*np.unique(strata[rows], return_counts=True), strict=True):
-        n = int((strata[kept] == each).sum())
-        if n < min(min_kept, size):
-            return n
+        n, required = int((strata[kept] == each).sum()), min(min_kept, int(size))
+        if n < required:
+            return n, required
     return None
 
 

@@ -137,17 +137,20 @@ class LearningCurve:
         return lines
 
     def _describe_need(self, smallest: float) -> str:
-        """Return what AUC needs how many repertoires, with the interval; `smallest` is the smallest measured number."""
+        """Return a sentence with the number of repertoires that the AUC needs, and its 95% interval.
+
+        Numbers below `smallest`, the smallest that was measured, are not given.
+        """
         needed, low, high = self.n_needed
-        if not _is_reached(low):
-            return f"AUC {self.target_auc:g} is not reached with any number of repertoires"
-        to = f"to {_count(high, smallest)}" if _is_reached(high) else "upwards, or never"
-        limits = f"95% interval {_count(low, smallest)} {to}"
-        if low < smallest:
+        limits = "not reached"
+        if _is_reached(low):
+            first, last = _count(low, smallest), _count(high, smallest)
+            limits = first if first == last else f"{first} to {last}"
+            limits = limits if _is_reached(high) else f"from {first} upwards, or never"
+        if min(self.n_needed) < smallest:
             limits += f"; {np.ceil(smallest):,.0f} is the smallest that was measured"
-        if not _is_reached(needed):
-            return f"AUC {self.target_auc:g} is not reached with any number of repertoires ({limits})"
-        return f"AUC {self.target_auc:g} needs {_count(needed, smallest)} repertoires ({limits})"
+        how = f"needs {_count(needed, smallest)}" if _is_reached(needed) else "is not reached with any number of"
+        return f"AUC {self.target_auc:g} {how} repertoires (95% interval {limits})"
 
 
 def _is_reached(n: float) -> bool:
@@ -156,7 +159,9 @@ def _is_reached(n: float) -> bool:
 
 def _count(n: float, smallest: float) -> str:
     """Return a number of repertoires as text; numbers below the smallest measured one are not given."""
-    return f"fewer than {np.ceil(smallest):,.0f}" if n < smallest else f"{np.ceil(n):,.0f}"
+    if n < smallest:
+        return f"fewer than {np.ceil(smallest):,.0f}"
+    return f"{np.ceil(n):,.0f}" if _is_reached(n) else "never"
 
 
 class _Tested(NamedTuple):

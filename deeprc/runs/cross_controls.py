@@ -101,16 +101,18 @@ def measure_within(
             ]
             within = auc_within(name, strata, label, score, donors[rows])
             if within is not None:
-                n_values = _count_values_of_both_classes(values, place, label)
-                found.setdefault(task.name, []).append(replace(within, n_strata=n_values))
+                n, n_values = _count_compared(rows, values, place, label)
+                found.setdefault(task.name, []).append(replace(within, n=n, n_strata=n_values))
     return found
 
 
-def _count_values_of_both_classes(values: pd.Series, place: NDArray[np.str_], label: NDArray[np.float64]) -> int:
-    """Return the number of values that both classes have in a test fold."""
-    table = pd.DataFrame({"value": values.to_numpy(), "place": place, "label": label})
-    n_classes = table.groupby(["value", "place"])["label"].nunique()
-    return int(n_classes[n_classes == 2].index.get_level_values("value").nunique())
+def _count_compared(
+    rows: NDArray[np.int64], values: pd.Series, place: NDArray[np.str_], label: NDArray[np.float64]
+) -> tuple[int, int]:
+    """Return the numbers of different repertoires, and of values, that are compared with the other class in a fold."""
+    table = pd.DataFrame({"row": rows, "value": values.to_numpy(), "place": place, "label": label})
+    compared = table[table.groupby(["value", "place"])["label"].transform("nunique") == 2].dropna(subset="label")
+    return int(compared["row"].nunique()), int(compared["value"].nunique())
 
 
 def _within_cautions(

@@ -160,8 +160,8 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
 def control_cautions(controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if there is none.
 
-    If the control reads columns of the sheet, the warning also says for which of them the network is better than chance
-    within their values (`within`, by target): then sequences add something to that column.
+    If the control reads columns of the sheet, and the network is better than chance within the values of each of them
+    (`within`, by target), the warning also says so: then none of them alone explains what the network tells.
     """
     for each in controls:
         if each.is_of_class:
@@ -170,7 +170,7 @@ def control_cautions(controls: Sequence[Controls], within: Mapping[str, Sequence
             if entry["relation"] != "worse":
                 text = each.sentence(entry["control"])
                 if entry["control"] == "sheet":
-                    text += _describe_auc_within(within.get(each.contrast.target, []))
+                    text += _describe_auc_within(within.get(each.contrast.target, []), each.columns)
                 yield Caution("warning", text, "controls", "control-not-worse", entry)
         if each.comparison.empty:
             names = ", ".join(SHORT.values())
@@ -178,13 +178,15 @@ def control_cautions(controls: Sequence[Controls], within: Mapping[str, Sequence
             yield Caution("note", text, "controls", "no-control")
 
 
-def _describe_auc_within(strata: Sequence[StratifiedAuc]) -> str:
-    """Return sentences about the columns within whose values the AUC is above chance, or ""."""
-    return "".join(
-        f" But among repertoires with the same {each.column!r}, the AUC of the network is {each.auc:.3f} "
-        f"({each.low:.3f} to {each.high:.3f}): there the sequences tell the classes."
-        for each in strata
-        if each.low > 0.5
+def _describe_auc_within(strata: Sequence[StratifiedAuc], columns: Sequence[str]) -> str:
+    """Return a sentence if the AUC within the values of each column is known and above chance, otherwise ""."""
+    if {each.column for each in strata} != set(columns) or not all(each.low > 0.5 for each in strata):
+        return ""
+    told = ", ".join(f"{each.column!r} ({each.auc:.3f}, {each.low:.3f} to {each.high:.3f})" for each in strata)
+    alone = "it alone does not explain" if len(strata) == 1 else "none of them alone explains"
+    return (
+        f" But the network also tells the classes among repertoires with the same value of {told}: {alone} what the "
+        "network has learned."
     )
 
 

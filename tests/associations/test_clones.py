@@ -198,13 +198,21 @@ def test_a_volcano_plot_has_both_axes_of_the_same_test() -> None:
     ).assign(odds_ratio_stratified=[2.0, np.inf], p_value_stratified=[0.01, 0.001])
     for columns, ratios, powers, kind in (
         (["odds_ratio", "p_value"], [8.0, 1.0], [1.0, 0.0], ""),
-        (list(table.columns[1:3]) + list(table.columns[4:]), [2.0, 2.0**1.15], [2.0, 3.0], "stratified "),
+        (
+            ["odds_ratio", "p_value", "odds_ratio_stratified", "p_value_stratified"],
+            [2.0, 2.0**1.15],
+            [2.0, 3.0],
+            "stratified ",
+        ),
     ):
         (axis,) = volcano_figure(table[["class", "q_value", *columns]], ["healthy", "ill"]).axes
         places = np.concatenate([np.asarray(each.get_offsets()) for each in axis.collections])
         places = places[np.argsort(places[:, 1] * (1 if kind else -1))]
         np.testing.assert_allclose(2 ** places[:, 0], ratios)
         np.testing.assert_allclose(places[:, 1], powers, atol=1e-12)
+        legend = axis.get_legend() or axis.figure.legends[0]
+        labels = [text.get_text() for text in legend.get_texts()]
+        assert ("infinite odds ratio" in labels) == bool(kind)  # the only infinite one is stratified
         assert axis.get_xlabel() == f"{kind}odds ratio (healthy on the left, ill on the right)"
         assert axis.get_ylabel() == f"-log10 of the {kind}p-value"
 

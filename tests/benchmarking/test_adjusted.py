@@ -84,6 +84,13 @@ def test_a_benchmark_continues_with_the_same_columns_only(cohort: RepertoireData
         benchmark(cohort, options=BenchmarkOptions(folds=3), resume=True, **given)  # type: ignore[arg-type]
 
 
+def test_a_benchmark_that_cannot_be_adjusted_writes_nothing(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    options = BenchmarkOptions(folds=3, adjust_for=("status",))
+    with pytest.raises(InputError, match="is the target"):
+        benchmark(cohort, target="status=sick", methods=["diversity"], output=tmp_path / "b", options=options)
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_path: Path) -> None:
     place, folder = str(cohort.container.path), str(tmp_path / "run")
     given = [place, *SETTINGS, "seeded_start=0", "--target", "status=sick", "--device", "cpu", "--output", folder]

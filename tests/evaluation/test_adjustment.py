@@ -102,7 +102,7 @@ def test_which_are_left_out_follows_from_the_seed() -> None:
 
 def test_a_column_that_says_the_label_is_refused() -> None:
     sheet, label = make_sheet(share=1.0)
-    with pytest.raises(InputError, match=r"about 0 of 400 repertoires can be compared .* in one class 0 are left"):
+    with pytest.raises(InputError, match=r"about 0 of 400 .* each class 5 must be left, but .* left 0 in one\. Give"):
         choose(sheet, label, "site")
 
 

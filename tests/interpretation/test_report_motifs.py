@@ -119,8 +119,8 @@ def test_a_page_without_motifs_says_what_a_motif_must_be() -> None:
     """A pattern of all chosen sequences is none if more than a quarter of the other sequences carry it, too."""
     text = summary._explain_no_motif(page_without_motifs(1_030))
     assert text == (
-        "None: no pattern is clearly more frequent among the 1,030 sequences that contribute most to it than elsewhere,"
-        " and also rare elsewhere (in at most a quarter of the sequences)."
+        "None. A motif must be clearly more frequent among the 1,030 sequences that contribute most to it than "
+        "elsewhere, and at most a quarter of the others may carry it. No pattern is like this."
     )
     assert summary._explain_no_motif(page_without_motifs(0)) == "None: no sequence contributes to it."
 

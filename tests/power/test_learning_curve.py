@@ -143,12 +143,17 @@ def test_below_the_smallest_number_nothing_is_said() -> None:
     labels = [tick.get_text() for tick in learning_curve_figure([flat]).axes[0].get_xticklabels()]
     assert labels == ["25", "80"]
     (line,) = [line for line in replace(flat, n_needed=(40.0, 30.0, np.inf)).to_lines() if "needs" in line]
-    assert "needs 40 repertoires (95% interval 30 upwards, or never), if" in line
-    for needed, told in (
-        ((np.inf, 30.0, np.inf), "is not reached with any number of repertoires (95% interval 30 upwards, or never)"),
-        ((np.inf, np.inf, np.inf), "is not reached with any number of repertoires"),
+    never, below = "is not reached with any number of repertoires", "; 25 is the smallest that was measured"
+    for numbers, told in (
+        ((40.0, 30.0, np.inf), "needs 40 repertoires (95% interval from 30 upwards, or never)"),
+        ((np.inf, 30.0, np.inf), f"{never} (95% interval from 30 upwards, or never)"),
+        ((np.inf, 10.0, np.inf), f"{never} (95% interval from fewer than 25 upwards, or never{below})"),
+        ((np.inf, np.inf, np.inf), f"{never} (95% interval not reached)"),
+        ((40.0, np.inf, np.inf), "needs 40 repertoires (95% interval not reached)"),
+        ((10.0, 10.0, 10.0), f"needs fewer than 25 repertoires (95% interval fewer than 25{below})"),
+        ((40.0, 30.0, 60.0), "needs 40 repertoires (95% interval 30 to 60)"),
     ):
-        assert f"  AUC 0.9 {told}, if the curve goes on like this" in replace(flat, n_needed=needed).to_lines()
+        assert f"  AUC 0.9 {told}, if the curve goes on like this" in replace(flat, n_needed=numbers).to_lines()
 
 
 def test_without_an_interval_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,18 +124,23 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
     """A batch may tell the classes as well as the network does, and the network may tell them within each batch."""
     found: Any = SimpleNamespace(
         contrast=SimpleNamespace(target="status"),
+        columns=["batch"],
         comparison=pd.DataFrame({"method": ["sheet"]}),
         is_of_class=False,
         sentence=lambda name: f"Sentence about {name}.",
         to_list=lambda: [{"control": name, "relation": "equal"} for name in ("size", "sheet")],
     )
-    within = {"status": [StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)]}
-    assert [each.text for each in control_cautions([found], within)] == [
+    batch, sex = StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)
+    explained = ["Sentence about size.", "Sentence about sheet."]
+    assert [each.text for each in control_cautions([found], {"status": [batch]})] == [
         "Sentence about size.",
-        "Sentence about sheet. But among repertoires with the same 'batch', the AUC of the network is 0.990 (0.870 to "
-        "1.000): there the sequences tell the classes.",
+        "Sentence about sheet. But the network also tells the classes among repertoires with the same value of 'batch' "
+        "(0.990, 0.870 to 1.000): it alone does not explain what the network has learned.",
     ]
-    assert [each.text for each in control_cautions([found], {})] == ["Sentence about size.", "Sentence about sheet."]
+    assert [each.text for each in control_cautions([found], {})] == explained
+    found.columns = ["batch", "sex"]  # one of them may be what the network has learned
+    assert [each.text for each in control_cautions([found], {"status": [batch]})] == explained
+    assert [each.text for each in control_cautions([found], {"status": [batch, sex]})] == explained
 
 
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:

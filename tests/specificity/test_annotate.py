@@ -208,4 +208,5 @@ def test_random_sequences_with_a_motif_are_enriched_for_nothing(real_data: Path)
     database = read_database(real_data / "vdjdb" / "vdjdb_human_trb.tsv.gz")
     found = annotate_sequences(pd.DataFrame({"junction_aa": witnesses[:100]}), database, cohort=dataset).organisms
     assert len(witnesses) > 100
+    assert len(found) > 0  # some match by chance
     assert (found[["q_exact", "q_within_one"]] > 0.05).all(axis=None)

@@ -43,7 +43,7 @@ def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     stratified = "_stratified" if "p_value_stratified" in table else ""
     ratios = np.log2(np.maximum(table[f"odds_ratio{stratified}"].to_numpy(np.float64), 1.0))
     is_infinite = np.isinf(ratios)
-    edge = _BEYOND * max(ratios[~is_infinite].max(initial=0.0), 1.0)
+    edge = _BEYOND * max(ratios[np.isfinite(ratios)].max(initial=0.0), 1.0)
     sign = np.where((table["class"] == classes[0]) & (len(classes) == 2), -1.0, 1.0)
     x = sign * np.where(is_infinite, edge, ratios)
     y = -np.log10(np.maximum(table[f"p_value{stratified}"].to_numpy(np.float64), _SMALLEST))

@@ -241,13 +241,14 @@ def _heading(tasks: Sequence[Task], direction: Direction) -> str:
 
 def _describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], direction: Direction) -> str:
     """Return the test in new donors first, because the network chose the sequences in which the motif is enriched."""
+    chosen = _format_percent(motif.n_attended_with, motif.n_attended)
+    others = _format_percent(motif.n_background_with, motif.n_background)
     enrichment = (
-        f" It is in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that contribute most "
-        f"({_format_percent(motif.n_attended_with, motif.n_attended)}), and in {motif.n_background_with:,} of "
-        f"{motif.n_background:,} others ({_format_percent(motif.n_background_with, motif.n_background)})."
+        f" It is in {motif.n_attended_with:,} of the {motif.n_attended:,} different sequences that contribute most to "
+        f"{direction.name} ({chosen}), and in {motif.n_background_with:,} of {motif.n_background:,} others ({others})."
     )
     tested = _describe_donor_test(motif, direction)
-    return f"{motif.pattern}.{tested}{enrichment}{gene_sentence(genes, motif.n_attended_with)}"
+    return f"{motif.pattern}:{tested}{enrichment}{gene_sentence(genes, motif.n_attended_with)}"
 
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:

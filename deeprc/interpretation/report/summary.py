@@ -53,8 +53,8 @@ def _explain_no_motif(page: DirectionPage) -> str:
     if page.n_sequences == 0:
         return f"None: no sequence contributes to it{' by its residues' * (page.table is not None)}."
     return (
-        f"None: no pattern is clearly more frequent among the {page.n_sequences:,} sequences that contribute most to it"
-        " than elsewhere, and also rare elsewhere (in at most a quarter of the sequences)."
+        f"None. A motif must be clearly more frequent among the {page.n_sequences:,} sequences that contribute most to "
+        "it than elsewhere, and at most a quarter of the others may carry it. No pattern is like this."
     )
 
 
