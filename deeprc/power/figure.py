@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deeprc.drawing import COLOURS, MARKERS, MUTED, require_matplotlib
-from deeprc.power.learning_curve import LearningCurve
+from deeprc.power.curve import LearningCurve
 from deeprc.power.planning import SimulatedStudy
 
 if TYPE_CHECKING:

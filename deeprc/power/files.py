@@ -12,8 +12,8 @@ import pandas as pd
 from deeprc.drawing import SCREEN_DPI, save_figure
 from deeprc.errors import InputError
 from deeprc.files import check_new_folder, write_text
+from deeprc.power.curve import LearningCurve
 from deeprc.power.figure import learning_curve_figure, study_figure
-from deeprc.power.learning_curve import LearningCurve
 from deeprc.power.planning import SimulatedStudy
 
 __all__ = ["check_power_folder", "jobs_folder", "write_curves", "write_study"]
