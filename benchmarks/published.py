@@ -78,12 +78,12 @@ class _Network(nn.Module):
 def make_published_update(
     dataset: RepertoireDataset, labels: Tensor, n_kernels: int, device: torch.device
 ) -> Callable[[], object]:
-    """Return a function that makes an update with 4 repertoires x 10,000 sequences.
+    """Return a function that makes an update with 4 repertoires x 10,000 sequences, or as many as all repertoires have.
 
     Parameters
     ----------
     dataset
-        Repertoires of at least 10,000 sequences, which have at most 30 residues.
+        Repertoires, whose sequences have at most 30 residues.
     labels
         Labels of the repertoires, 0 or 1, (number of repertoires,) float32.
     n_kernels
@@ -94,10 +94,11 @@ def make_published_update(
     torch.manual_seed(0)
     network = _Network(n_kernels).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-4, weight_decay=0)
-    batches = _draw_batches(dataset, labels)
+    n_sequences = min(_SEQUENCES, int(dataset.n_sequences.min()))
+    batches = _draw_batches(dataset, labels, n_sequences)
     if device.type == "cuda":
         batches = cycle([tuple(each.to(device) for each in batch) for batch in islice(batches, _BATCHES_ON_CUDA)])
-    sizes = [_SEQUENCES] * _REPERTOIRES
+    sizes = [n_sequences] * _REPERTOIRES
 
     def update() -> None:
         residues, lengths, answers = next(batches)
@@ -111,20 +112,22 @@ def make_published_update(
     return update
 
 
-def _draw_batches(dataset: RepertoireDataset, labels: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _draw_batches(dataset: RepertoireDataset, labels: Tensor, n_sequences: int) -> Iterator[tuple[Tensor, ...]]:
     """Yield batches without end: residues, (N, L), lengths, (N,), and labels, (B,)."""
     generator = np.random.default_rng(0)
     while True:
         chosen = generator.choice(len(dataset), _REPERTOIRES, replace=False)
-        drawn = [_draw(dataset, at, generator) for at in chosen.tolist()]
+        drawn = [_draw(dataset, at, n_sequences, generator) for at in chosen.tolist()]
         residues, lengths = (torch.cat(parts) for parts in zip(*drawn, strict=True))
         yield residues[:, : int(lengths.max())], lengths, labels[chosen]
 
 
-def _draw(dataset: RepertoireDataset, position: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _draw(
+    dataset: RepertoireDataset, position: int, n_sequences: int, generator: np.random.Generator
+) -> tuple[Tensor, Tensor]:
     """Return drawn sequences of a repertoire, (N, _MAX_LENGTH) with zeros after the ends, and their lengths, (N,)."""
     repertoire = dataset[position]
-    rows = generator.choice(len(repertoire), _SEQUENCES, replace=False)
+    rows = generator.choice(len(repertoire), n_sequences, replace=False)
     starts, ends = repertoire.offsets[rows], repertoire.offsets[rows + 1]
     lengths = np.asarray(ends - starts, np.int64)
     at = np.arange(_MAX_LENGTH)
