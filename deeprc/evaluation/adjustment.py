@@ -127,6 +127,7 @@ def choose_comparable(
             if missing is None:
                 break
         else:
+            assert missing is not None
             n_kept, n_required = missing
             raise InputError(
                 f"{source}: {name}: about {share[part].sum():,.0f} of {len(rows):,} repertoires can be compared with "
