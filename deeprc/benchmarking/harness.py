@@ -103,6 +103,7 @@ def benchmark(
     content = digest_cohort(dataset)
     parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
     plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)
+    # divides all folds, which may fail, before anything is written
     adjusted = make_adjustment_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits])
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
     asked |= {"left_out": parse_left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}

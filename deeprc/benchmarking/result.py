@@ -136,11 +136,10 @@ class BenchmarkResult:
             for method in self.methods:
                 own = self.predictions[self.predictions["method"] == method.name]
                 names = own["repertoire_id"].tolist()
-                pairs = [(fold, value_of.get(name)) for fold, name in zip(own["fold"], names, strict=True)]
-                known = [None if pd.isna(value) else f"{fold} {value}" for fold, value in pairs]
+                values = [value_of.get(name) for name in names]
                 donors = None if self.donors is None else np.array([self.donors[name] for name in names], np.int64)
                 label, score = own["label"].to_numpy(float), own["score"].to_numpy(float)
-                found = auc_within(column, known, label, score, donors)
+                found = auc_within(column, values, label, score, donors, folds=own["fold"].tolist())
                 if found is not None:
                     told.append(f"{method.label} {found.auc:.3f} ({auc_of[method.name]:.3f} over all)")
                     details[method.name] = found.to_dict()

@@ -126,8 +126,7 @@ def choose_comparable(
             missing = _find_missing(kept, rows, strata, min_kept[name])
             if missing is None:
                 break
-        else:
-            assert missing is not None
+        if missing is not None:
             n_kept, n_required = missing
             raise InputError(
                 f"{source}: {name}: about {share[part].sum():,.0f} of {len(rows):,} repertoires can be compared with "

@@ -38,7 +38,7 @@ class StratifiedAuc:
     auc, low, high
         AUC over all pairs of a positive and a negative repertoire with the same value, and its 95% interval.
     n, n_strata
-        Number of repertoires whose value has both classes, and number of such values.
+        Number of repertoires whose value has both classes (in their fold), and number of such values.
     """
 
     column: str
@@ -78,6 +78,9 @@ def auc_within(
     label: NDArray[np.float64],
     score: NDArray[np.float64],
     donors: NDArray[np.int64] | None = None,
+    *,
+    folds: Sequence[object] | None = None,
+    repertoires: NDArray[np.int64] | None = None,
 ) -> StratifiedAuc | None:
     """Return the AUC over all pairs of repertoires with the same value; None if no value has both classes.
 
@@ -91,8 +94,15 @@ def auc_within(
         Label of each repertoire (1, 0 or NaN), and its score, (B,) each.
     donors
         Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
+    folds
+        Test fold of each score, (B,): only scores of one fold are compared. None: all are compared.
+    repertoires
+        Index of the repertoire of each score, (B,), if one has several scores; each counts once in `n`.
     """
-    codes = np.where(np.isnan(label), -1, pd.factorize(np.asarray(values, object))[0])
+    value_of = pd.factorize(np.asarray(values, object))[0]
+    fold_of = np.zeros_like(value_of) if folds is None else pd.factorize(np.asarray(folds, object))[0]
+    codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
+    codes = np.where(np.isnan(label) | (value_of < 0), -1, codes)
     rows = [np.flatnonzero(codes == code) for code in range(int(codes.max(initial=-1)) + 1)]
     rows = [each for each in rows if len(np.unique(label[each])) == 2]
     if not rows:
@@ -104,4 +114,6 @@ def auc_within(
     auc = float(weights @ auc_influences(labels, scores)[0])
     factor = 1.0 if donors is None else measure_design_effect(labels, scores, [donors[each] for each in rows])
     low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
-    return StratifiedAuc(column, auc, low, high, int(sizes.sum()), len(rows))
+    compared = np.concatenate(rows)
+    n = len(compared if repertoires is None else np.unique(repertoires[compared]))
+    return StratifiedAuc(column, auc, low, high, n, len(np.unique(value_of[compared])))

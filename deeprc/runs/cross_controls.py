@@ -6,7 +6,6 @@ Letters: B repertoires.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ def measure_within(
         The metadata, and the index of the donor of each repertoire of the cohort.
     """
     rows = np.concatenate([each.rows for each in folds])
-    place = np.repeat([f"{each.repeat} {each.fold}" for each in folds], [len(each.rows) for each in folds])
+    place = [f"{each.repeat} {each.fold}" for each in folds for _ in each.rows]
     found: dict[str, list[StratifiedAuc]] = {}
     for index, task in enumerate(folds[0].tasks):
         if task.kind != "binary":
@@ -95,24 +94,11 @@ def measure_within(
         column = output_slices(folds[0].tasks)[index].start
         score = np.concatenate([each.log_odds()[:, column] for each in folds])
         for name in find_strata_columns(metadata, task):
-            values = metadata[name].iloc[rows]
-            strata = [
-                None if pd.isna(value) else f"{where} {value}" for where, value in zip(place, values, strict=True)
-            ]
-            within = auc_within(name, strata, label, score, donors[rows])
+            values = metadata[name].iloc[rows].tolist()
+            within = auc_within(name, values, label, score, donors[rows], folds=place, repertoires=rows)
             if within is not None:
-                n, n_values = _count_compared(rows, values, place, label)
-                found.setdefault(task.name, []).append(replace(within, n=n, n_strata=n_values))
+                found.setdefault(task.name, []).append(within)
     return found
-
-
-def _count_compared(
-    rows: NDArray[np.int64], values: pd.Series, place: NDArray[np.str_], label: NDArray[np.float64]
-) -> tuple[int, int]:
-    """Return the numbers of different repertoires, and of values, that are compared with the other class in a fold."""
-    table = pd.DataFrame({"row": rows, "value": values.to_numpy(), "place": place, "label": label})
-    compared = table[table.groupby(["value", "place"])["label"].transform("nunique") == 2].dropna(subset="label")
-    return int(compared["row"].nunique()), int(compared["value"].nunique())
 
 
 def _within_cautions(

@@ -17,7 +17,7 @@ from deeprc.documents import abbreviate, parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
 
-__all__ = ["LOSSES", "load_tensors", "optimizer_tensors", "restore_optimizer", "save_tensors"]
+__all__ = ["LOSSES", "load_tensors", "save_tensors"]
 
 LOSSES = "losses.since_evaluation"
 """Name of the vector of losses since the last evaluation, which may have any size."""
@@ -97,20 +97,3 @@ def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping
             raise InputError(
                 f"{path}: does not fit config.yaml: {name}: expected {kind} of shape {shape}, found {seen}"
             )
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of the optimiser as tensors with the names `<index of the parameter>.<name>`."""
-    states = optimizer.state_dict()["state"]
-    return {
-        f"{number}.{name}": torch.as_tensor(value) for number, state in states.items() for name, value in state.items()
-    }
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Set the state of the optimiser to tensors that `optimizer_tensors` returned."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

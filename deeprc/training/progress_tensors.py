@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deeprc.nn.network import DeepRC
-from deeprc.training.checkpoint import LOSSES, optimizer_tensors, restore_optimizer
+from deeprc.training.checkpoint import LOSSES
 from deeprc.training.step import Step
 
 __all__ = ["collect_tensors", "make_expected_tensors", "restore_tensors"]
@@ -31,7 +31,7 @@ def collect_tensors(
     """
     tensors = _of_networks(network, step, best)
     tensors[LOSSES] = torch.stack([*losses]) if losses else torch.zeros(0)
-    return tensors | {f"optimizer.{name}": tensor for name, tensor in optimizer_tensors(step.optimizer).items()}
+    return tensors | {f"optimizer.{name}": tensor for name, tensor in _optimizer_tensors(step.optimizer).items()}
 
 
 def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -> dict[str, Tensor]:
@@ -59,10 +59,27 @@ def restore_tensors(
         parts[part][name] = tensor if part == "optimizer" else tensor.to(device)
     network.load_state_dict(parts["network"])
     step.average.restore(parts["average"])
-    restore_optimizer(step.optimizer, parts["optimizer"])
-    return parts["best"], list(parts["losses"][LOSSES.split(".", 1)[1]])
+    _restore_optimizer(step.optimizer, parts["optimizer"])
+    return parts["best"], [*tensors[LOSSES].to(device)]
 
 
 def _of_networks(network: DeepRC, step: Step, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
     parts = {"network": network.state_dict(), "average": step.average.tensors(), "best": best}
     return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of the optimiser as tensors with the names `<index of the parameter>.<name>`."""
+    states = optimizer.state_dict()["state"]
+    return {
+        f"{number}.{name}": torch.as_tensor(value) for number, state in states.items() for name, value in state.items()
+    }
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Set the state of the optimiser to tensors that `_optimizer_tensors` returned."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, name = key.split(".", 1)
+        state.setdefault(int(number), {})[name] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -79,3 +79,18 @@ def test_strata_are_categories_that_are_neither_ids_nor_the_target() -> None:
     )
     (task,) = parse_tasks(["status=sick"], sheet, source="a test")
     assert find_strata_columns(sheet, task) == ["batch", "plate"]
+
+
+def test_only_scores_of_one_fold_are_compared() -> None:
+    """Two repeats of two repertoires of each batch: `n` counts repertoires and `n_strata` batches, not folds."""
+    values, label = ["a", "a", "b", "b", None] * 2, np.array([1.0, 0.0, 1.0, 0.0, 1.0] * 2)
+    folds, repertoires = [0] * 5 + [1] * 5, np.array([*range(5)] * 2)
+    score = np.array([2.0, 1.0, 1.0, 2.0, 9.0, 12.0, 11.0, 12.0, 11.0, 9.0])  # three of four pairs are in order
+    found = auc_within("batch", values, label, score, folds=folds, repertoires=repertoires)
+    assert found is not None
+    assert (found.auc, found.n, found.n_strata) == (0.75, 4, 2)
+    strata = [None if value is None else f"{fold} {value}" for fold, value in zip(folds, values, strict=True)]
+    same = auc_within("batch", strata, label, score)
+    assert same is not None
+    assert (same.auc, same.low, same.high) == (found.auc, found.low, found.high)
+    assert (same.n, same.n_strata) == (8, 4)
