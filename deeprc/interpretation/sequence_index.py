@@ -79,6 +79,12 @@ class SequenceIndex:
         """Return some of the sequences, by their positions among the n."""
         return SequenceIndex(self.positions[chosen], self.rows[chosen])
 
+    def drop_repeats(self) -> tuple[SequenceIndex, NDArray[np.int64]]:
+        """Return each different sequence once, and the position of each of the n sequences among these, (n,)."""
+        pairs = np.stack([self.positions, self.rows], axis=1)
+        different, place = np.unique(pairs, axis=0, return_inverse=True)
+        return SequenceIndex(different[:, 0], different[:, 1]), place.ravel()
+
     def group_by_repertoire(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """Yield the position of each repertoire that occurs, with the positions of its sequences among the n."""
         for position in np.unique(self.positions).tolist():

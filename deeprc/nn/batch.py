@@ -218,7 +218,7 @@ class Collator:
         sizes = np.array([len(each) for each in rows], np.int64)
         owner = torch.from_numpy(np.repeat(np.arange(len(rows)), sizes)).to(self.device)
         within = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
-        where = torch.tensor(list(positions), device=self.device)
+        where = torch.tensor(list(positions), dtype=torch.int64, device=self.device)
         offsets = torch.from_numpy(compute_offsets(sizes)).to(self.device)
         return self._make_batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
 

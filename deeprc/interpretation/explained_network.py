@@ -1,0 +1,213 @@
+"""A network as a function of one sequence, with all other sequences of its repertoire fixed, and its attributions.
+
+See `deeprc.interpretation.attributions`. Letters: N sequences of one repertoire, n chosen ones of any repertoires, L
+positions of the longest, H heads, D kernels (or LSTM units), G units of a gene's embedding, S = D + 2 G dimensions of
+the representation, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc.interpretation.integrated_gradients import average_gradient
+from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.contributions import linearise_outputs
+from deeprc.nn.features import N_AMINO_ACIDS
+from deeprc.nn.inference import Inference
+from deeprc.nn.motif_convolution.reference import dense_features
+
+__all__ = ["ExplainedNetwork", "Of", "Question", "Shares", "Surroundings", "join_surroundings"]
+
+Of = Literal["contribution", "output"]
+
+
+class Question(NamedTuple):
+    """The quantity that is divided: an output of a network, see `attribute`, times `scale` plus `shift`."""
+
+    output: int
+    of: Of
+    steps: int
+    scale: float
+    shift: float
+
+
+class Shares(NamedTuple):
+    """Attributions of n sequences: residues (n, L), kernels (n, D) and change (n,), see `Attributions`."""
+
+    residues: NDArray[np.float64]
+    kernels: NDArray[np.float64]
+    change: NDArray[np.float64]
+
+
+class Surroundings(NamedTuple):
+    """What the quantity depends on besides each of n sequences, float64 on the network's device.
+
+    Attributes
+    ----------
+    level
+        Logarithm of the summed exponentials of the logits of the other sequences, (n, H).
+    vectors
+        For contributions, the gradient of the output by the average of each head, (n, H, S). For the output, the
+        average of the representations of the other sequences with the attention of each head, (n, H, S); 0 if there is
+        no other sequence.
+    offset
+        For contributions, the part of a response that does not depend on the sequence, (n,); otherwise 0.
+    """
+
+    level: Tensor
+    vectors: Tensor
+    offset: Tensor
+
+    def take(self, rows: slice) -> Surroundings:
+        """Return those of some of the sequences."""
+        return Surroundings(*(each[rows] for each in self))
+
+
+def join_surroundings(parts: Sequence[Surroundings]) -> Surroundings:
+    """Return the surroundings of several groups of sequences, one after the other."""
+    return Surroundings(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+class ExplainedNetwork:
+    """The network in float64, as a function of one sequence, with its integrated gradients.
+
+    The first steps from features to the representation, the convolution, are linear. So a straight line of features is
+    a straight line of convolved windows. The integral follows the latter line, so the convolution is computed only at
+    both ends, and the mean gradient is propagated back through it.
+
+    Parameters
+    ----------
+    inference
+        The network and the dataset.
+    frequencies
+        Frequencies of the amino acids in an average residue, (20,).
+    question
+        The quantity that is divided.
+    """
+
+    def __init__(self, inference: Inference, frequencies: Tensor, question: Question) -> None:
+        self.inference, self.question = inference, question
+        self.frequencies = frequencies.to(inference.device)  # (20,)
+        self._exact = deepcopy(inference.network).double().requires_grad_(False)
+        self._exact.embedding.train()  # cuDNN's LSTM has gradients only in this mode; no encoder depends on the mode
+
+    def surround(
+        self, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_], pooled: Tensor, logits: Tensor
+    ) -> Surroundings:
+        """Return the surroundings of the sequences at the rows `chosen`, (n,), of one repertoire.
+
+        Parameters
+        ----------
+        position, chosen
+            Position of the repertoire in the dataset, and rows of its different sequences, (n,), all of them kept.
+        kept
+            Whether the top fraction keeps each sequence, (N,).
+        pooled, logits
+            Average of each head over the repertoire, (H, S), and logits of all sequences, (N, H), on the CPU.
+        """
+        rest = kept.copy()
+        rest[chosen] = False
+        logits = logits.double().to(self.inference.device)
+        own = logits[torch.from_numpy(chosen)]
+        level = _sum_levels(logits[torch.from_numpy(rest)], own)
+        if self.question.of == "output":
+            average = self._average_others(position, chosen, np.flatnonzero(rest), own, level)
+            return Surroundings(level, average, level.new_zeros(len(chosen)))
+        output, _, _, scale, shift = self.question
+        gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
+        vectors = (scale * gradient[output]).to(level).expand(len(chosen), -1, -1)
+        return Surroundings(
+            level, vectors, (scale * offset[output] + shift / len(pooled)).to(level).expand(len(chosen))
+        )
+
+    @torch.no_grad()
+    def _average_others(
+        self, position: int, chosen: NDArray[np.int64], rest: NDArray[np.int64], own: Tensor, level: Tensor
+    ) -> Tensor:
+        """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
+
+        To subtract one sequence from the sum of all would leave only noise if it has nearly all the attention. So the
+        sum over the sequences at the rows `rest` is added to those over the chosen ones before and after it.
+        """
+        network = self.inference.network
+        highest = torch.maximum(own, level).amax(dim=0)  # (H,)
+        total = own.new_zeros((own.shape[1], network.n_values))  # (H, S)
+        for batch in self.inference.batches(position, rest):
+            values, logits = (result.double() for result in network.attend(batch))
+            total += torch.exp(logits - highest).T @ values
+        values = torch.cat([network.attend(batch)[0] for batch in self.inference.batches(position, chosen)]).double()
+        totals = total + _sum_all_others(torch.exp(own - highest)[:, :, None] * values[:, None])  # (n, H, S)
+        return totals / torch.exp(level - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+
+    def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> Shares:
+        """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
+        lengths = batch.sequences.lengths
+        features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
+        baseline = self._make_baseline(features.detach())
+        encoder = self._exact.embedding
+        windows, baseline_windows = encoder.linear_part(features), encoder.linear_part(baseline)
+        genes = self._exact.embed_genes(batch).double()  # (n, 2 G)
+        fixed = (genes, *surroundings)
+        with torch.no_grad():
+            values, baseline_values = (encoder.encode(w, lengths) for w in (windows, baseline_windows))
+            change = self._explain_sequences(values, *fixed) - self._explain_sequences(baseline_values, *fixed)
+
+        gradient = average_gradient(
+            lambda windows, lengths, *fixed: self._explain_sequences(encoder.encode(windows, lengths), *fixed),
+            baseline_windows.detach(),
+            windows.detach(),
+            (lengths, *fixed),
+            steps=self.question.steps,
+        )
+        (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
+        residues = (gradient * (features.detach() - baseline)).sum(dim=2)
+        mean = average_gradient(
+            self._explain_sequences, baseline_values, values, fixed, steps=self.question.steps
+        )  # (n, D)
+        kernels = mean * (values - baseline_values)
+        return Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
+
+    def _make_baseline(self, features: Tensor) -> Tensor:
+        """Return the features of the baseline, (n, L, 23), with an average residue at every position."""
+        one_hot, positional = features[:, :, :N_AMINO_ACIDS], features[:, :, N_AMINO_ACIDS:]
+        return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
+
+    def _explain_sequences(
+        self, values: Tensor, genes: Tensor, level: Tensor, vectors: Tensor, offset: Tensor
+    ) -> Tensor:
+        """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""
+        values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
+        logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
+        attention = torch.sigmoid(logits - level)  # (n, H)
+        if self.question.of == "contribution":
+            responses = (vectors @ values[:, :, None])[:, :, 0] + offset[:, None]  # (n, H, S) @ (n, S, 1)
+            return (attention * responses).sum(dim=1)
+        pooled = vectors + attention[:, :, None] * (values[:, None] - vectors)  # (n, H, S)
+        outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
+        return self.question.scale * outputs[:, self.question.output]
+
+
+def _sum_levels(rest: Tensor, chosen: Tensor) -> Tensor:
+    """Return the level of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
+
+    The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H).
+    """
+    none = torch.full_like(chosen[:1], -torch.inf)
+    before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
+    after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
+    return torch.stack([torch.logsumexp(rest, dim=0).expand_as(chosen), before, after]).logsumexp(dim=0)
+
+
+def _sum_all_others(terms: Tensor) -> Tensor:
+    """Return the sum of all other terms for each of n terms, (n, ...)."""
+    none = torch.zeros_like(terms[:1])
+    before = torch.cat([none, terms[:-1].cumsum(dim=0)])
+    after = torch.cat([none, terms[1:].flip(0).cumsum(dim=0)]).flip(0)
+    return before + after
