@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.simulation.motif import GAP, WILDCARD, Motif
 
 __all__ = ["Matches", "match_motifs"]
+
+_BLOCK = 4096  # largest number of sequences that a thread searches at a time
 
 
 class Matches(NamedTuple):
@@ -47,7 +48,8 @@ def match_motifs(
     codes[codes == WILDCARD] = GAP
     found = Matches(np.zeros(len(lengths), np.bool_), np.zeros(len(lengths), np.uint8))
     sizes = np.array([len(variant) for variant in variants], np.int64)
-    _find(residues, compute_offsets(lengths), codes, sizes, (codes != GAP).sum(axis=1), int(inside), *found)
+    offsets, n_letters = compute_offsets(lengths), (codes != GAP).sum(axis=1)
+    run_in_blocks(_find, len(lengths), _BLOCK, residues, offsets, codes, sizes, n_letters, int(inside), *found)
     return found
 
 
@@ -60,8 +62,10 @@ def _list_complete_forms(motif: Motif) -> list[tuple[int, ...]]:
     return [variant.codes for variant, each in zip(motif.variants, kept, strict=True) if len(each) == complete]
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _find(
+    first: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     codes: NDArray[np.uint8],
@@ -71,7 +75,7 @@ def _find(
     whole: NDArray[np.bool_],
     overlap: NDArray[np.uint8],
 ) -> None:
-    for n in numba.prange(len(whole)):
+    for n in range(first, stop):
         for variant in range(len(sizes)):
             size = sizes[variant]
             for start in range(offsets[n] + margin, offsets[n + 1] - margin - size + 1):

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.counters import draw_word
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 
 __all__ = ["SequencePool", "shuffle_rows"]
 
+_BLOCK = 65536  # largest number of rows that a thread computes at a time
 _ROUNDS = 6
 
 
@@ -69,18 +69,18 @@ def shuffle_rows(key: int, rows: NDArray[np.int64], n: int) -> NDArray[np.int64]
     Rows of n and more belong to other orders of the same numbers.
     """
     found = np.empty(len(rows), np.int64)
-    _shuffle(np.uint64(key), rows, n, found)
+    run_in_blocks(_shuffle, len(rows), _BLOCK, np.uint64(key), rows, n, found)
     return found
 
 
-@njit(parallel=True, nogil=True)
-def _shuffle(key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]) -> None:
-    """Permute the numbers below n with a Feistel network over an even number of bits, repeated until one is hit."""
+@njit(nogil=True)
+def _shuffle(first: int, stop: int, key: int, rows: NDArray[np.int64], n: int, found: NDArray[np.int64]) -> None:
+    """Permute numbers below n with a Feistel network over an even number of bits, repeated until one is hit."""
     half = 1
     while (uint64(1) << uint64(2 * half)) < uint64(n):
         half += 1
     mask = (uint64(1) << uint64(half)) - uint64(1)
-    for i in numba.prange(len(rows)):
+    for i in range(first, stop):
         own = draw_word(key, rows[i] // n)
         place = uint64(rows[i] % n)
         while True:

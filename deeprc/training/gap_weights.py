@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
@@ -26,7 +25,7 @@ from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY
-from deeprc.training.kmer_frequencies import Codes, iterate_blocks
+from deeprc.training.kmer_frequencies import Codes, iterate_blocks, run_by_repertoire
 from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
@@ -177,7 +176,8 @@ def _count_part(
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
         for block in iterate_blocks(dataset, step):
             own_counts, own_left_out = counts[block.rows], left_out[block.rows]
-            _tally(block.residues, block.offsets, block.bounds, tables, own_counts, own_left_out)
+            arguments = block.residues, block.offsets, block.bounds, tables, own_counts, own_left_out
+            run_by_repertoire(_tally, len(own_counts), *arguments)
     return counts, left_out
 
 
@@ -195,12 +195,19 @@ class _Motifs(NamedTuple):
     gaps: Codes
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _tally(
-    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, motifs: _Motifs, counts: Codes, left_out: Codes
+    first: int,
+    stop: int,
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    motifs: _Motifs,
+    counts: Codes,
+    left_out: Codes,
 ) -> None:
-    """Add what `_count_letters` counts in the repertoires of a block to `counts`, (rows, G, 20), and `left_out`."""
-    for b in numba.prange(len(bounds) - 1):
+    """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `left_out`."""
+    for b in range(first, stop):
         explained = np.zeros(len(motifs.spans), np.bool_)
         for s in range(bounds[b], bounds[b + 1]):
             explained[:] = False

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc import ranks
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
 from deeprc.training.kmer_frequencies import (
@@ -30,6 +29,7 @@ __all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 
 Floats = NDArray[np.float64]
 
+_COLUMNS = 4096  # largest number of columns whose sums a thread computes at a time
 _CONSTANT = 1e-12  # a column with a smaller length is constant
 # bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about twice that
 _MEMORY_OF_MACHINE = 400_000_000
@@ -172,9 +172,9 @@ class _Sums:
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
-            _add_sparse_products(*frequencies, targets, self.products)
+            run_in_blocks(_add_sparse_products, len(self.products), 1, *frequencies, targets, self.products)
         else:
-            _add_moments(frequencies, weights, self.total, self.squares)
+            run_in_blocks(_add_moments, frequencies.shape[1], _COLUMNS, frequencies, weights, self.total, self.squares)
             added = np.matmul(targets, frequencies, out=scratch[: self.products.size].reshape(self.products.shape))
             np.add(self.products, added, out=self.products)
 
@@ -194,16 +194,16 @@ class _Sums:
         return KmerStatistics(index, self.products, self.total / weight, np.where(varies, variation, 0) / weight)
 
 
-@njit(parallel=True, nogil=True)
-def _add_moments(rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats) -> None:
-    """Add the weighted sum and sum of squares of each column of `rows`."""
-    size = rows.shape[1]
-    for block in numba.prange((size + 4095) // 4096):
-        for i in range(len(rows)):
-            for j in range(block * 4096, min(size, (block + 1) * 4096)):
-                value = np.float64(rows[i, j])
-                total[j] += weights[i] * value
-                squares[j] += weights[i] * value**2
+@njit(nogil=True)
+def _add_moments(
+    first: int, stop: int, rows: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
+) -> None:
+    """Add the weighted sum and sum of squares of some columns of `rows`."""
+    for i in range(len(rows)):
+        for j in range(first, stop):
+            value = np.float64(rows[i, j])
+            total[j] += weights[i] * value
+            squares[j] += weights[i] * value**2
 
 
 @njit(nogil=True)
@@ -217,16 +217,18 @@ def _add_sparse_moments(
         squares[kmers[i]] += weights[rows[i]] * value**2
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _add_sparse_products(
+    first: int,
+    stop: int,
     kmers: Codes,
     rows: Codes,
     frequencies: NDArray[np.float32],
     targets: NDArray[np.float32],
     products: NDArray[np.float32],
 ) -> None:
-    """Add the products of `SparseFrequencies` with the targets of their rows."""
-    for column in numba.prange(len(products)):
+    """Add the products of `SparseFrequencies` with some targets of their rows."""
+    for column in range(first, stop):
         i = 0
         while i < len(kmers):
             kmer = kmers[i]

@@ -5,15 +5,14 @@ Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
@@ -29,6 +28,7 @@ __all__ = [
     "count_kmers_of",
     "iterate_blocks",
     "iterate_frequencies",
+    "run_by_repertoire",
 ]
 
 Codes = NDArray[np.int64]
@@ -37,6 +37,7 @@ Flags = NDArray[np.bool_]
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
 _MAX_SEQUENCES = 4_000_000  # largest number in a block, if it has several repertoires
+_MIN_PARTS = 16  # smallest number of parts into which a block with many repertoires is divided
 _SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
@@ -109,6 +110,11 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
         first = rows.stop
 
 
+def run_by_repertoire(function: Callable[..., None], n_repertoires: int, *arguments: Any) -> None:
+    """Call `function(first, stop, *arguments)` for some of the repertoires of a block at a time, on all cores."""
+    run_in_blocks(function, n_repertoires, -(-n_repertoires // _MIN_PARTS), *arguments)
+
+
 def iterate_frequencies(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], step: Step, left_out: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
@@ -148,7 +154,7 @@ def iterate_frequencies(
                 yield rows, index, SparseFrequencies(kmer, row, value)
             else:
                 counted = memory[: n_rows * size].reshape(n_rows, size)
-                _count(residues, offsets, bounds, tuple(kmer_offsets), without, counted)
+                run_by_repertoire(_count, n_rows, residues, offsets, bounds, tuple(kmer_offsets), without, counted)
                 yield rows, index, counted
 
 
@@ -168,8 +174,10 @@ def _encode_cells(
     return cells[:n]
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _count(
+    first: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: Codes,
     bounds: Codes,
@@ -177,9 +185,9 @@ def _count(
     left_out: Flags,
     frequencies: NDArray[np.float32],
 ) -> None:
-    """Write the frequencies of the k-mers of each repertoire, (rows, M), without the ignored sequences."""
+    """Write the frequencies of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
     span = kmer_offsets[-1] + 1
-    for b in numba.prange(len(frequencies)):
+    for b in range(first, stop):
         row = frequencies[b]
         row[:] = 0
         n = 0

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +19,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
-from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
+from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks, run_by_repertoire
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
@@ -151,9 +150,9 @@ def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, Packe
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             some = holding[starts[rows.start] : starts[rows.stop]]
             for kmer_offsets, table in kmers.tables():
-                _count_kmers(
-                    residues, offsets, bounds, kmer_offsets, table, _mark_beginnings(table), counts[rows], some
-                )
+                begins = _mark_beginnings(table)
+                arguments = residues, offsets, bounds, kmer_offsets, table, begins, counts[rows], some
+                run_by_repertoire(_count_kmers, len(bounds) - 1, *arguments)
     return counts, PackedFlags(holding)
 
 
@@ -189,7 +188,8 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
             for kmer_offsets, table in kmers.tables():
                 found = counts[rows][:, table[table >= 0]].sum(axis=1)
                 ends = first + compute_offsets(found)
-                _find(residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which)
+                arguments = residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which
+                run_by_repertoire(_find, len(bounds) - 1, *arguments)
                 part = slice(first, int(ends[-1]))
                 sequence[part] += starts[rows.start]
                 repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
@@ -208,8 +208,9 @@ def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireData
     starts = compute_offsets(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
-        for rows, residues, offsets, _ in iterate_blocks(dataset, step):
-            _mark(residues, offsets, kmer_offsets, code, carrying[starts[rows.start] : starts[rows.stop]])
+        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
+            some = carrying[starts[rows.start] : starts[rows.stop]]
+            run_by_repertoire(_mark, len(bounds) - 1, residues, offsets, bounds, kmer_offsets, code, some)
     return PackedFlags(carrying)
 
 
@@ -232,8 +233,10 @@ def _mark_beginnings(table: NDArray[np.int32]) -> Flags:
     return np.asarray(begins | (begins.mean() > _MAX_BEGINNINGS))
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _count_kmers(
+    first: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: Codes,
     bounds: Codes,
@@ -243,8 +246,8 @@ def _count_kmers(
     counts: Codes,
     holding: Flags,
 ) -> None:
-    """Add the counts of each k-mer of a table in each repertoire, (rows, n); flag the sequences that have one."""
-    for b in numba.prange(len(bounds) - 1):
+    """Add the counts of each k-mer of a table in some repertoires, (rows, n); flag the sequences that have one."""
+    for b in range(first, stop):
         for s in range(bounds[b], bounds[b + 1]):
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
                 if begins[encode_kmer(residues, start, kmer_offsets[:2])]:
@@ -254,8 +257,10 @@ def _count_kmers(
                         holding[s] = True
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _find(
+    first: int,
+    stop: int,
     residues: NDArray[np.uint8],
     offsets: Codes,
     sequences: Codes,
@@ -266,11 +271,11 @@ def _find(
     sequence: Codes,
     which: NDArray[np.int32],
 ) -> None:
-    """Write the sequence and the k-mer of each occurrence, (m,) each; those of repertoire b begin at ends[b].
+    """Write the sequence and the k-mer of each occurrence, (m,) each, in some repertoires; those of b begin at ends[b].
 
     Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
     """
-    for b in numba.prange(len(bounds) - 1):
+    for b in range(first, stop):
         n = ends[b]
         for s in sequences[bounds[b] : bounds[b + 1]]:
             for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
@@ -280,12 +285,19 @@ def _find(
                     n += 1
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _mark(
-    residues: NDArray[np.uint8], offsets: Codes, kmer_offsets: tuple[int, ...], code: int, carrying: Flags
+    first: int,
+    stop: int,
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    kmer_offsets: tuple[int, ...],
+    code: int,
+    carrying: Flags,
 ) -> None:
-    """Set the flag of each sequence that has a k-mer."""
-    for s in numba.prange(len(carrying)):
+    """Set the flag of each sequence of some repertoires that has a k-mer."""
+    for s in range(bounds[first], bounds[stop]):
         for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
             if encode_kmer(residues, start, kmer_offsets) == code:
                 carrying[s] = True
