@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from deeprc.datasets.airr_fields import add_required_fields
+from deeprc.datasets.airr_fields import add_required_fields, format_tsv
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import infer_locus
 from deeprc.datasets.sequences import Sequences
@@ -80,7 +81,7 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
             table = _make_airr_table(cohort, name, *cohort.draw(number))
             packed = io.BytesIO()
             with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as file:
-                file.write(table.to_csv(sep="\t", index=False, lineterminator="\n").encode())
+                file.write(format_tsv(table, has_header=True))
             (partial / "repertoires" / f"{name}.tsv.gz").write_bytes(packed.getvalue())
             if progress is not None:
                 progress(number + 1, cohort.n_repertoires)
@@ -107,18 +108,25 @@ def check_airr_folder(folder: Path) -> None:
     check_new_folder(folder)
 
 
-def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pd.DataFrame:
+def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Implants) -> pa.Table:
     n = len(table)
-    columns: dict[str, Any] = {"sequence_id": [f"{name}.{row + 1}" for row in range(n)], "productive": "T"}
-    columns |= {column: calls.names() for column, calls in table.genes.items()}
+    columns = {"sequence_id": pa.array([f"{name}.{row + 1}" for row in range(n)]), "productive": pa.repeat("T", n)}
+    for field, calls in table.genes.items():
+        columns[field] = _look_up(calls.codes, calls.vocabulary)
     if table.j_call is not None:
-        columns["locus"] = np.array([infer_locus(gene) for gene in table.j_call.vocabulary], object)[table.j_call.codes]
-    columns["junction_aa"] = table.decode()
-    columns["duplicate_count"] = table.counts
-    signals = ["", *(signal.name for signal in cohort.signals)]
-    patterns = cohort.patterns
+        columns["locus"] = _look_up(table.j_call.codes, [infer_locus(gene) for gene in table.j_call.vocabulary])
+    columns["junction_aa"] = pa.array(table.decode(), pa.string())
+    columns["duplicate_count"] = pa.array(table.counts)
     witness = implants.signal > 0
-    columns["signal"] = np.array(signals, object)[implants.signal]
-    columns["motif"] = np.where(witness, np.array([*patterns, ""], object)[implants.motif], "")
-    columns["motif_start"] = np.where(witness, (implants.start + 1).astype(object), "")
-    return add_required_fields(pd.DataFrame(columns))
+    columns["signal"] = _look_up(implants.signal, ["", *(signal.name for signal in cohort.signals)])
+    columns["motif"] = _look_up(implants.motif, cohort.patterns, known=witness)
+    columns["motif_start"] = pa.array(implants.start + 1, mask=~witness)
+    return add_required_fields(pa.table(columns))
+
+
+def _look_up(
+    codes: NDArray[np.integer[Any]], names: Sequence[str], known: NDArray[np.bool_] | None = None
+) -> pa.StringArray:
+    """Return the name of each code, (n,); nothing where it is not `known`."""
+    places = pa.array(codes.astype(np.int64), mask=None if known is None else ~known)
+    return pa.DictionaryArray.from_arrays(places, pa.array(list(names), pa.string())).dictionary_decode()

@@ -12,10 +12,9 @@ from typing import IO, NamedTuple, cast
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
 import torch
 
-from deeprc.datasets.airr_fields import add_required_fields
+from deeprc.datasets.airr_fields import add_required_fields, format_tsv
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
@@ -145,26 +144,11 @@ class _TableWriter:
 
     def write(self, frame: pd.DataFrame) -> None:
         assert self._file is not None
-        whole = add_required_fields(frame)
-        if not self._begun:
-            self._file.write(("\t".join(whole.columns) + "\n").encode())
-            self._begun = True
-        self.n_rows += len(whole)
-        if len(whole) == 0:
-            return
-        floats = whole.select_dtypes("float64").columns
-        table = pa.Table.from_pandas(whole.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
-        try:
-            self._file.write(_format_tsv(table, "none"))
-        except pa.ArrowInvalid:  # for example, an id has a quotation mark
-            self._file.write(_format_tsv(table, "needed"))
-
-
-def _format_tsv(table: pa.Table, quoting: str) -> pa.Buffer:
-    options = arrow_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style=quoting)
-    text = pa.BufferOutputStream()
-    arrow_csv.write_csv(table, text, options)
-    return text.getvalue()
+        floats = frame.select_dtypes("float64").columns
+        table = pa.Table.from_pandas(frame.astype(dict.fromkeys(floats, np.float32)), preserve_index=False)
+        self._file.write(format_tsv(add_required_fields(table), has_header=not self._begun))
+        self._begun = True
+        self.n_rows += len(frame)
 
 
 def _summarise_heads_table(heads: pd.DataFrame) -> list[HeadSummary]:
