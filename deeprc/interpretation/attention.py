@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
+from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
 from deeprc.nn.contributions import Attended, SequenceScores, iterate_attended, mean_logit, mean_weight, score_rows
@@ -36,8 +37,6 @@ __all__ = [
     "compute_attention",
     "iterate_attention",
 ]
-
-Columns = dict[str, NDArray[Any]]
 
 HEADS_COLUMNS = ["repertoire_id", "head", "n_sequences", "metastable_size", "operating_class"]
 
@@ -350,7 +349,7 @@ def best_sequences(
     best, highest = BestRows(n), HighestScores()
     for position, one in enumerate(attention):
         keys = ranking.keys(one.scores)
-        best.offer(keys, partial(_make_frame_with_key, one, keys, position))
+        best.offer(keys, partial(_make_columns_with_key, one, keys, position))
         if held_out is not None:
             highest.offer(position, ranking.drop_silent(keys))
     table = best.table()
@@ -362,9 +361,7 @@ def best_sequences(
     return table.assign(q_value=held_out.q_values(highest, ranking.drop_silent(scores), positions))
 
 
-def _make_frame_with_key(
+def _make_columns_with_key(
     one: RepertoireAttention, keys: NDArray[np.float64], position: int, rows: NDArray[np.int64]
-) -> pd.DataFrame:
-    table = one.frame(rows)
-    table[_KEY], table[_POSITION] = keys[rows], position
-    return table
+) -> Columns:
+    return {**one.columns(rows), _KEY: keys[rows], _POSITION: np.full(len(rows), position)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -17,7 +17,8 @@ import torch
 from deeprc.datasets.airr_fields import add_required_fields, format_tsv
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
-from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, Columns, RepertoireAttention, best_sequences
+from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, RepertoireAttention, best_sequences
+from deeprc.interpretation.column_tables import Columns, concatenate_columns
 from deeprc.interpretation.false_sequences import HeldOutSequences
 from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
 
@@ -103,14 +104,10 @@ def _join_small_tables(pieces: Iterable[Columns]) -> Iterator[pd.DataFrame]:
         some.append(columns)
         n += len(columns["sequence_id"])
         if n >= PIECE or len(some) == _TABLES:
-            yield _concatenate_columns(some)
+            yield pd.DataFrame(concatenate_columns(some))
             some, n = [], 0
     if some:
-        yield _concatenate_columns(some)
-
-
-def _concatenate_columns(tables: Sequence[Columns]) -> pd.DataFrame:
-    return pd.DataFrame({name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]})
+        yield pd.DataFrame(concatenate_columns(some))
 
 
 def _collect_head_rows(

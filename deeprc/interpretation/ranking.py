@@ -16,10 +16,18 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
+from deeprc.interpretation.column_tables import Columns, concatenate_columns, take_rows
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
 
-__all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
+__all__ = [
+    "BY_ATTENTION",
+    "RANKINGS",
+    "BestRows",
+    "Ranking",
+    "WitnessRanking",
+    "witness_ranking",
+]
 
 RANKINGS = ("attention", "contribution", "response")
 """Values by which sequences can be ranked over repertoires; see `Ranking`."""
@@ -89,18 +97,18 @@ class BestRows:
     def __init__(self, max_rows: int, once: Sequence[str] = ()) -> None:
         self.max_rows, self.once = max_rows, once
         self._keys: NDArray[np.float64] = np.zeros(0)
-        self._frames: list[pd.DataFrame] = []
+        self._parts: list[Columns] = []
         self._bar = -np.inf
 
-    def offer(self, keys: NDArray[np.float64], frame_of: Callable[[NDArray[np.int64]], pd.DataFrame]) -> None:
+    def offer(self, keys: NDArray[np.float64], columns_of: Callable[[NDArray[np.int64]], Columns]) -> None:
         """Keep those of N rows that may be among the best.
 
         Parameters
         ----------
         keys
             Keys by which the rows are ranked, (N,).
-        frame_of
-            Function that makes the table of some rows from their indices, (n,).
+        columns_of
+            Function that makes the columns of some rows, the same in each call, from their indices, (n,).
         """
         rows = np.flatnonzero(keys > self._bar)
         if len(rows) > self.max_rows:
@@ -108,32 +116,32 @@ class BestRows:
         if len(rows) == 0:
             return
         self._keys = np.concatenate([self._keys, keys[rows]])
-        self._frames.append(frame_of(rows))
+        self._parts.append(columns_of(rows))
         if len(self._keys) > 2 * self.max_rows:
             self._shrink()
 
-    def join(self, other: BestRows, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
         """Keep those rows that may be among the best of a table that follows; `change` makes its rows those here."""
-        if other._frames:
+        if other._parts:
             other._shrink()
-            self.offer(other._keys, lambda rows: change(other._frames[0].iloc[rows]))
+            self.offer(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
 
     def _shrink(self) -> None:
-        best, table = np.argsort(-self._keys, kind="stable"), pd.concat(self._frames, ignore_index=True)
-        columns = [name for name in self.once if name in table]
-        if columns:
-            best = best[~table[columns].iloc[best].duplicated().to_numpy()]
+        best, joined = np.argsort(-self._keys, kind="stable"), concatenate_columns(self._parts)
+        equal_in = {name: joined[name][best] for name in self.once if name in joined}
+        if equal_in:
+            best = best[~pd.DataFrame(equal_in).duplicated().to_numpy()]
         best = best[: self.max_rows]
-        self._frames = [table.iloc[best]]
+        self._parts = [take_rows(joined, best)]
         self._keys = self._keys[best]
         if len(best) == self.max_rows:
             self._bar = float(self._keys[-1])
 
     def table(self) -> pd.DataFrame:
         """Return a table of the best rows, best first."""
-        if self._frames:
+        if self._parts:
             self._shrink()
-            return self._frames[0].reset_index(drop=True)
+            return pd.DataFrame(self._parts[0])
         return pd.DataFrame()
 
 
@@ -235,7 +243,7 @@ class _Tally:
 
     def add(self, carrier: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
         """Add the N sequences of a repertoire."""
-        self._best.offer(keys, lambda rows: pd.DataFrame({"carrier": carrier[rows]}))
+        self._best.offer(keys, lambda rows: {"carrier": carrier[rows]})
         others = np.flatnonzero(~carrier)[:: self.step]
         kept = np.concatenate([np.flatnonzero(carrier), others])
         self._keys.append(keys[kept].astype(np.float32))
@@ -245,7 +253,7 @@ class _Tally:
 
     def join(self, other: _Tally) -> None:
         """Add the sequences of another collector, whose repertoires follow."""
-        self._best.join(other._best, lambda table: table)
+        self._best.join(other._best, lambda columns: columns)
         self._keys += other._keys
         self._carriers += other._carriers
         self._n += other._n

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.categorical import extend_vocabulary
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.attention import RepertoireAttention
+from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.directions import Direction, list_directions
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows, Ranking, WitnessRanking, witness_step
@@ -188,10 +189,10 @@ class _Best:
     def join(self, other: _Best, start: int, splits: Sequence[str] | None) -> None:
         """Add the best sequences of another collector; see `SurveyCollector.join`."""
 
-        def moved(table: pd.DataFrame) -> pd.DataFrame:
-            positions = table[POSITION] + start
-            place = {} if splits is None else {"split": [splits[position] for position in positions]}
-            return table.assign(**place, **{POSITION: positions})
+        def moved(columns: Columns) -> Columns:
+            positions = columns[POSITION] + start
+            place = {} if splits is None else {"split": np.array(splits, object)[positions]}
+            return {**columns, **place, POSITION: positions}
 
         for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
             own.join(of_other, moved)
@@ -209,19 +210,17 @@ class _Best:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A function that makes the table of some sequences of a repertoire for one direction, with their indices."""
+    """A function that makes the columns of some sequences of a repertoire for one direction, with their indices."""
 
     attention: RepertoireAttention
     direction: Direction
     position: int
     split: str | None
 
-    def __call__(self, rows: NDArray[np.int64]) -> pd.DataFrame:
-        found = self.attention.frame(rows, self.direction.output)
-        if self.split is not None:
-            found["split"] = self.split
-        found[POSITION], found[ROW] = self.position, self.attention.rows[rows]
-        return found
+    def __call__(self, rows: NDArray[np.int64]) -> Columns:
+        split = {} if self.split is None else {"split": np.full(len(rows), self.split, object)}
+        place = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
+        return {**self.attention.columns(rows, self.direction.output), **split, **place}
 
 
 def _curve(one: RepertoireAttention) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import ranking
 from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
+from deeprc.interpretation.column_tables import Columns, take_rows
 from deeprc.interpretation.ranking import BestRows, Ranking, witness_ranking
 from deeprc.runs.run import Run
 
@@ -20,9 +21,10 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
     rng = np.random.default_rng(most)
     keys = rng.integers(0, 200, 1000).astype(np.float64)  # with ties
     whole = pd.DataFrame({"row": np.arange(1000), "key": keys})
+    columns: Columns = {str(name): whole[name].to_numpy() for name in whole}
     best = BestRows(most)
     for rows in np.array_split(np.arange(1000), n_parts):
-        best.offer(keys[rows], lambda chosen, rows=rows: whole.iloc[rows[chosen]])
+        best.offer(keys[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False, kind="stable").head(most)
     assert best.table()["row"].tolist() == expected["row"].tolist()
 
@@ -31,16 +33,17 @@ def test_the_best_rows_of_parts_are_those_of_the_whole(most: int, n_parts: int) 
 def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
     rng = np.random.default_rng(0)
     whole = pd.DataFrame({"name": rng.integers(0, 60, 1000), "key": rng.random(1000)})
+    columns: Columns = {str(name): whole[name].to_numpy() for name in whole}
     best = BestRows(40, once=("name", "absent"))
     for rows in np.array_split(np.arange(1000), n_parts):
-        best.offer(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: whole.iloc[rows[chosen]])
+        best.offer(whole["key"].to_numpy()[rows], lambda chosen, rows=rows: take_rows(columns, rows[chosen]))
     expected = whole.sort_values("key", ascending=False).drop_duplicates("name").head(40)
     pd.testing.assert_frame_equal(best.table(), expected.reset_index(drop=True))
 
 
 def test_best_rows_without_any() -> None:
     best = BestRows(3)
-    best.offer(np.full(4, -np.inf), lambda rows: pd.DataFrame({"row": rows}))
+    best.offer(np.full(4, -np.inf), lambda rows: {"row": rows})
     assert best.table().empty
 
 

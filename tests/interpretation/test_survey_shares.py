@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import load_recipe
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
+from deeprc.interpretation.column_tables import take_rows
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows
 from deeprc.interpretation.report import write_any_report
@@ -145,12 +147,12 @@ def test_highest_scores_that_are_joined_are_those_of_all() -> None:
 def test_best_rows_that_are_joined_count_a_clone_once() -> None:
     def best(keys: list[float], names: list[str]) -> BestRows:
         found = BestRows(2, once=("name",))
-        table = pd.DataFrame({"name": names, "key": keys})
-        found.offer(np.array(keys), lambda rows: table.iloc[rows])
+        columns = {"name": np.array(names), "key": np.array(keys)}
+        found.offer(columns["key"], partial(take_rows, columns))
         return found
 
     joined = best([5.0, 1.0], ["a", "b"])
-    joined.join(best([3.0, 5.0, 4.0], ["c", "a", "c"]), lambda table: table.assign(key=table["key"] + 100))
+    joined.join(best([3.0, 5.0, 4.0], ["c", "a", "c"]), lambda columns: {**columns, "key": columns["key"] + 100})
     assert joined.table().to_dict("list") == {"name": ["a", "c"], "key": [5.0, 104.0]}
 
 
