@@ -34,25 +34,24 @@ from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
 from deeprc.locks import is_same_file, take_lock
 from deeprc.nn.contributions import OutputParts
-from deeprc.outputs import output_names, output_slices
+from deeprc.outputs import output_slices
 from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
 from deeprc.runs.clones_table import clones_table
 from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
+from deeprc.runs.seeds_table import make_seeds_table
 from deeprc.shift.summary import TrainingSummary, summarise_training, write_summary
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
-from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.gap_weights import describe_gaps
 from deeprc.training.hidden_counts import make_residues_visible
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 
-__all__ = ["describe_end", "hash_cohort", "resume_run", "seeds_table", "train_run"]
+__all__ = ["describe_end", "hash_cohort", "resume_run", "train_run"]
 
 Progress = Callable[[TrainingState, Tensor], None]
 
@@ -333,7 +332,7 @@ def _fit(
 ) -> TrainedModel:
     """Train and return the model; write history, seeds and clones during the training and at its end."""
     trainer.start()
-    _write_table(folder / "seeds.tsv", seeds_table(trainer.start_motifs, settings.tasks))
+    _write_table(folder / "seeds.tsv", make_seeds_table(trainer.start_motifs, settings.tasks))
     _write_table(folder / "clones.tsv", clones_table(TrainedModel(settings.tasks, trainer.network, settings.config)))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
@@ -370,21 +369,6 @@ def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     else:
         why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
     return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
-
-
-def seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
-    """Return the motifs from which kernels started, as the table `seeds.tsv` of a run.
-
-    The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
-    frequency in a training repertoire with the label; p_value, corrected for all searched motifs; best_residues at
-    gaps, see `describe_gaps`.
-    """
-    names = output_names(tasks)
-    rows = [
-        (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
-        for k, seed in enumerate(seeds, 1)
-    ]
-    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value", "best_residues"])
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:

@@ -1,0 +1,29 @@
+"""The table `seeds.tsv` of a run: the motifs from which kernels started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from deeprc.outputs import output_names
+from deeprc.tasks import Task
+from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.gap_weights import describe_gaps
+
+__all__ = ["make_seeds_table"]
+
+
+def make_seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> pd.DataFrame:
+    """Return the motifs from which kernels started, a row each.
+
+    The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
+    frequency in a training repertoire with the label; p_value, corrected for all searched motifs; best_residues at
+    gaps, see `describe_gaps`.
+    """
+    names = output_names(tasks)
+    rows = [
+        (k, seed.pattern, names[seed.output], seed.correlation, seed.p_value, describe_gaps(seed))
+        for k, seed in enumerate(seeds, 1)
+    ]
+    return pd.DataFrame(rows, columns=["kernel", "motif", "output", "correlation", "p_value", "best_residues"])
