@@ -17,7 +17,7 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
-from deeprc.interpretation.report import directions, run_report, summary
+from deeprc.interpretation.report import directions, motif_parts, run_report, summary
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
 from deeprc.interpretation.survey import Direction, survey
@@ -143,12 +143,12 @@ def motif_with(p_donors: float, q_donors: float) -> Any:
 def test_the_verdict_needs_the_test() -> None:
     """A rate that is twice as high is no evidence by itself."""
     direction = Direction("ill", "ill", 0, 1, "status=ill")
-    assert directions._describe_donor_test(motif_with(0.2, 0.3), direction) == (
+    assert motif_parts._describe_donor_test(motif_with(0.2, 0.3), direction) == (
         " In repertoires that the network has not seen, so many of a donor's sequences carry it: 1.000% on average in "
         "well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it cannot be "
         "shown to be associated with the class, although the network uses it."
     )
-    told = directions._describe_donor_test(motif_with(1e-5, 0.05), direction)
+    told = motif_parts._describe_donor_test(motif_with(1e-5, 0.05), direction)
     assert told.endswith("(p < 0.001, false discovery rate 0.050). So it is associated with the class.")
 
 
