@@ -25,7 +25,7 @@ from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY
-from deeprc.training.kmer_frequencies import Codes, iterate_blocks, run_by_repertoire
+from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks, run_by_repertoire
 from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
@@ -170,7 +170,9 @@ def _count_part(
     of_motif, offset = np.array(gaps).T
     bounds = np.searchsorted(of_motif, np.arange(len(motifs) + 1))
     spans, groups = np.array([len(motif) for motif in motifs]), np.unique(outputs, return_inverse=True)[1]
-    tables = _Motifs(letters, spans, groups, bounds, offset.copy())
+    by_first = np.argsort(letters[:, 0], kind="stable")
+    first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
+    tables = _Motifs(letters, spans, groups, bounds, offset.copy(), by_first, first_bounds)
     counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
     left_out = np.zeros((len(dataset), len(motifs)), np.int64)
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
@@ -185,7 +187,8 @@ class _Motifs(NamedTuple):
     """Motifs as arrays.
 
     Motif m has the letters letters[m, : spans[m]], and the gaps bounds[m] to bounds[m + 1] - 1, whose offsets are in
-    `gaps`, (G,). Motifs with the same number in `groups`, (M,), are of one output.
+    `gaps`, (G,). Motifs with the same number in `groups`, (M,), are of one output. The motifs that begin with letter l
+    are by_first[first_bounds[l] : first_bounds[l + 1]].
     """
 
     letters: Codes
@@ -193,6 +196,8 @@ class _Motifs(NamedTuple):
     groups: Codes
     bounds: Codes
     gaps: Codes
+    by_first: Codes
+    first_bounds: Codes
 
 
 @njit(nogil=True)
@@ -207,19 +212,36 @@ def _tally(
     left_out: Codes,
 ) -> None:
     """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `left_out`."""
+    n = len(motifs.spans)
+    found, explained = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for b in range(first, stop):
-        explained = np.zeros(len(motifs.spans), np.bool_)
         for s in range(bounds[b], bounds[b + 1]):
+            if not _find_motifs(residues, offsets[s], offsets[s + 1], motifs, found):
+                continue
             explained[:] = False
-            for m in range(len(motifs.spans)):
+            for m in range(n):
                 if explained[motifs.groups[m]]:
                     left_out[b, m] += 1
-                    continue
-                for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
-                    if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
-                        explained[motifs.groups[m]] = True
-                        for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
-                            counts[b, g, residues[start + motifs.gaps[g]]] += 1
+                elif found[m]:
+                    explained[motifs.groups[m]] = True
+                    for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
+                        if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
+                            for g in range(motifs.bounds[m], motifs.bounds[m + 1]):
+                                counts[b, g, residues[start + motifs.gaps[g]]] += 1
+            found[:] = False
+
+
+@njit(nogil=True)
+def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Motifs, found: Flags) -> bool:
+    """Flag the motifs that occur in the sequence from `start` to `stop`, (M,); return whether there is one."""
+    has_any = False
+    for at in range(start, stop):
+        letter = residues[at]
+        for i in range(motifs.first_bounds[letter], motifs.first_bounds[letter + 1]):
+            m = motifs.by_first[i]
+            if at + motifs.spans[m] <= stop and _matches(residues, at, motifs.letters[m], motifs.spans[m]):
+                found[m] = has_any = True
+    return has_any
 
 
 @njit(nogil=True)

@@ -5,12 +5,13 @@ Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit
@@ -23,9 +24,11 @@ from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, itera
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
+_Numbers = NDArray[np.uint64]
+
 _N_LETTERS = len(AMINO_ACIDS)
+_N_PAIRS = _N_LETTERS**2
 _MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
-_MAX_BEGINNINGS = 0.1  # if a larger share of the 400 pairs of residues begin a k-mer, first pairs are not checked
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,58 @@ class _Kmers:
     pattern: Codes
     code: Codes
 
-    def tables(self) -> Iterator[tuple[tuple[int, ...], NDArray[np.int32]]]:
-        """Yield the offsets of each used pattern, and for each code the index of the k-mer or -1, (M,)."""
-        for index in np.unique(self.pattern[self.pattern >= 0]):
-            table = np.full(count_kmers_of(self.patterns[index]), -1, np.int32)
-            table[self.code[self.pattern == index]] = np.flatnonzero(self.pattern == index)
-            yield tuple(self.patterns[index]), table
+    def tables(self) -> _Tables:
+        """Return the k-mers as tables, in which compiled code looks them up."""
+        used = np.unique(self.pattern[self.pattern >= 0])
+        patterns = [self.patterns[index] for index in used]
+        sizes = np.array([len(kmer_offsets) for kmer_offsets in patterns], np.int64)
+        offsets = np.zeros((len(used), sizes.max(initial=2)), np.int64)
+        for row, kmer_offsets in zip(offsets, patterns, strict=True):
+            row[:] = [*kmer_offsets, *[kmer_offsets[-1]] * (len(row) - len(kmer_offsets))]
+        starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in patterns], np.int64))
+        which = np.full(starts[-1], -1, np.int32)
+        gaps, gap_of = np.unique(offsets[:, 1], return_inverse=True)
+        begins = np.zeros((len(gaps), _N_PAIRS, len(used)), np.bool_)
+        for row, index in enumerate(used):
+            own = self.pattern == index
+            which[starts[row] + self.code[own]] = np.flatnonzero(own)
+            begins[gap_of[row], self.code[own] // _N_LETTERS ** (sizes[row] - 2), row] = True
+        bounds = compute_offsets(begins.sum(axis=2, dtype=np.int64).ravel())
+        numbers = (each.astype(np.uint64) for each in (offsets, sizes, starts, gaps, bounds, np.nonzero(begins)[2]))
+        return _Tables(which, *numbers)
+
+
+class _Tables(NamedTuple):
+    """The given k-mers of P patterns with at least two residues, for compiled code.
+
+    Only few pairs of residues begin a given k-mer. So the first two residues are looked up once for all patterns that
+    have the same gap between them. Numbers are unsigned, see `deeprc.datasets.kmers.encode_kmer`.
+
+    Attributes
+    ----------
+    which
+        Index of the k-mer for each code of each pattern, or -1, end to end.
+    offsets
+        Offsets of the residues of each pattern, (P, most residues); the last one is repeated.
+    sizes
+        Number of residues of each pattern, (P,).
+    starts
+        Start of each pattern in `which`, (P + 1,).
+    gaps
+        Different distances of the first two residues, (A,), ascending.
+    bounds
+        Bounds in `beginning` for each gap and each of the 400 pairs, (A * 400 + 1,).
+    beginning
+        Patterns that have a k-mer that begins with the pair, end to end.
+    """
+
+    which: NDArray[np.int32]
+    offsets: _Numbers
+    sizes: _Numbers
+    starts: _Numbers
+    gaps: _Numbers
+    bounds: _Numbers
+    beginning: _Numbers
 
 
 class _Searched(NamedTuple):
@@ -146,13 +195,13 @@ def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, Packe
     counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
     starts = compute_offsets(dataset.n_sequences)
     holding = np.zeros(int(starts[-1]), np.bool_)
+    tables = kmers.tables()
+    nothing = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            some = holding[starts[rows.start] : starts[rows.stop]]
-            for kmer_offsets, table in kmers.tables():
-                begins = _mark_beginnings(table)
-                arguments = residues, offsets, bounds, kmer_offsets, table, begins, counts[rows], some
-                run_by_repertoire(_count_kmers, len(bounds) - 1, *arguments)
+            block = residues, offsets, np.arange(len(offsets) - 1), bounds
+            counted = counts[rows], holding[starts[rows.start] : starts[rows.stop]]
+            run_by_repertoire(_search, len(bounds) - 1, block, tables, True, counted, nothing)
     return counts, PackedFlags(holding)
 
 
@@ -177,23 +226,20 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
     """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
     dataset, counts, holding = searched.dataset, searched.counts, searched.holding.flags
     starts = compute_offsets(dataset.n_sequences)
-    n = int(counts.sum())
-    repertoire, which = np.empty((2, n), np.int32)
-    sequence = np.empty(n, np.int64)
-    first = 0
+    found = counts.sum(axis=1)  # (B,)
+    repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), found)
+    sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
+    ends = compute_offsets(found)
+    tables = kmers.tables()
+    nothing = np.empty((0, 0), np.int64), np.empty(0, np.bool_)
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
-            bounds_of_some = np.searchsorted(sequences, bounds)
-            for kmer_offsets, table in kmers.tables():
-                found = counts[rows][:, table[table >= 0]].sum(axis=1)
-                ends = first + compute_offsets(found)
-                arguments = residues, offsets, sequences, bounds_of_some, kmer_offsets, table, ends, sequence, which
-                run_by_repertoire(_find, len(bounds) - 1, *arguments)
-                part = slice(first, int(ends[-1]))
-                sequence[part] += starts[rows.start]
-                repertoire[part] = np.repeat(np.arange(rows.start, rows.stop), found)
-                first = part.stop
+            part = slice(ends[rows.start], ends[rows.stop])
+            block = residues, offsets, sequences, np.searchsorted(sequences, bounds)
+            found_here = ends[rows.start : rows.stop] - part.start, sequence[part], which[part]
+            run_by_repertoire(_search, len(bounds) - 1, block, tables, False, nothing, found_here)
+            sequence[part] += starts[rows.start]
     return repertoire, sequence, which
 
 
@@ -224,65 +270,66 @@ def _fit(counts: Codes, room: int) -> Flags:
     return fitting
 
 
-def _mark_beginnings(table: NDArray[np.int32]) -> Flags:
-    """Return whether a k-mer of a table begins with each pair of residues, (400,); all True if many pairs do.
-
-    To check the first pair is faster if few pairs begin a k-mer.
-    """
-    begins = (table.reshape(_N_LETTERS**2, -1) >= 0).any(axis=1)
-    return np.asarray(begins | (begins.mean() > _MAX_BEGINNINGS))
-
-
 @njit(nogil=True)
-def _count_kmers(
+def _search(
     first: int,
     stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Codes,
-    bounds: Codes,
-    kmer_offsets: tuple[int, ...],
-    table: NDArray[np.int32],
-    begins: Flags,
-    counts: Codes,
-    holding: Flags,
+    block: tuple[NDArray[np.uint8], Codes, Codes, Codes],
+    kmers: _Tables,
+    counting: bool,
+    counted: tuple[Codes, Flags],
+    found: tuple[Codes, Codes, NDArray[np.int32]],
 ) -> None:
-    """Add the counts of each k-mer of a table in some repertoires, (rows, n); flag the sequences that have one."""
-    for b in range(first, stop):
-        for s in range(bounds[b], bounds[b + 1]):
-            for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                if begins[encode_kmer(residues, start, kmer_offsets[:2])]:
-                    which = table[encode_kmer(residues, start, kmer_offsets)]
-                    if which >= 0:
-                        counts[b, which] += 1
-                        holding[s] = True
+    """Count the k-mers in some repertoires, or write their occurrences.
 
+    Loops are not divided into functions, because to give arrays to a function for each residue would take most of the
+    time.
 
-@njit(nogil=True)
-def _find(
-    first: int,
-    stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Codes,
-    sequences: Codes,
-    bounds: Codes,
-    kmer_offsets: tuple[int, ...],
-    table: NDArray[np.int32],
-    ends: Codes,
-    sequence: Codes,
-    which: NDArray[np.int32],
-) -> None:
-    """Write the sequence and the k-mer of each occurrence, (m,) each, in some repertoires; those of b begin at ends[b].
-
-    Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
+    Parameters
+    ----------
+    first, stop
+        Bounds of the repertoires.
+    block
+        Residues and offsets of the sequences of all repertoires, the sequences that are searched, and for each
+        repertoire its bounds in these.
+    kmers
+        The k-mers.
+    counting, counted
+        If `counting`, the numbers of occurrences in each repertoire, (rows, n), to which is added; and a flag of each
+        sequence, which is set if it has any.
+    found
+        Otherwise the place of the first occurrence in each repertoire, (rows,), and the sequence and the k-mer of each
+        occurrence, (m,) each, which are written.
     """
+    residues, offsets, sequences, bounds = block
+    which, places, sizes, starts, gaps, ranges, beginning = kmers
+    counts, holding = counted
+    places_of, sequence_of, kmer_of = found
     for b in range(first, stop):
-        n = ends[b]
+        n = uint64(0 if counting else places_of[b])
         for s in sequences[bounds[b] : bounds[b + 1]]:
-            for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                found = table[encode_kmer(residues, start, kmer_offsets)]
-                if found >= 0:
-                    sequence[n], which[n] = s, found
-                    n += 1
+            end = uint64(offsets[s + 1])
+            for at in range(uint64(offsets[s]), end):
+                row = uint64(residues[at]) * uint64(_N_LETTERS)
+                for gap in range(uint64(len(gaps))):
+                    second = at + gaps[gap]
+                    if second >= end:
+                        break
+                    pair = row + residues[second]
+                    key = gap * uint64(_N_PAIRS) + pair
+                    for i in range(ranges[key], ranges[key + uint64(1)]):
+                        pattern = beginning[i]
+                        if at + places[pattern, -1] < end:
+                            code = pair
+                            for j in range(uint64(2), sizes[pattern]):
+                                code = code * uint64(_N_LETTERS) + residues[at + places[pattern, j]]
+                            kmer = which[starts[pattern] + code]
+                            if kmer >= 0 and counting:
+                                counts[b, kmer] += 1
+                                holding[s] = True
+                            elif kmer >= 0:
+                                sequence_of[n], kmer_of[n] = s, kmer
+                                n += uint64(1)
 
 
 @njit(nogil=True)
