@@ -158,3 +158,25 @@ def test_steps_end_when_all_sequences_were_read(
         ("search for motifs: sequences with a motif", n, n),
     ]
     assert len(recorder.told) > 3 * 2 + 6
+
+
+def test_occurrences_of_several_patterns_that_begin_alike(cohort: RepertoireDataset) -> None:
+    """Two, three and four residues, some with the same first two, and up to the last residue of a sequence."""
+    texts = ["WH", "WHW", "WHH", "WH.H", "WHWA", "W.W", "W.WA", "W..H", "H.H.W", "AWWF"]
+    offsets = [tuple(i for i, letter in enumerate(text) if letter != ".") for text in texts]
+    patterns = sorted(set(offsets))
+    letters = [[AMINO_ACIDS.index(letter) for letter in text.replace(".", "")] for text in texts]
+    code = np.array([sum(a * 20 ** (len(each) - 1 - i) for i, a in enumerate(each)) for each in letters])
+    found = find_occurrences(cohort, patterns, np.array([patterns.index(each) for each in offsets]), code)
+    sequences = [text for repertoire in cohort for text in repertoire.sequences.decode()]
+    expected = [
+        (s, k)
+        for s, sequence in enumerate(sequences)
+        for k, text in enumerate(texts)
+        for at in range(len(sequence) - len(text) + 1)
+        if all(m in (".", letter) for m, letter in zip(text, sequence[at:], strict=False))
+    ]
+    assert sorted(zip(found.sequence.tolist(), found.which.tolist(), strict=True)) == expected
+    assert len({k for _, k in expected}) >= 8
+    owner = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
+    np.testing.assert_array_equal(found.repertoire, owner[found.sequence])
