@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from deeprc.datasets.airr_fields import add_required_fields, format_tsv
+from deeprc.datasets.airr_tables import add_required_fields, format_tsv
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.genes import infer_locus
 from deeprc.datasets.sequences import Sequences
@@ -127,6 +127,6 @@ def _make_airr_table(cohort: Cohort, name: str, table: Sequences, implants: Impl
 def _look_up(
     codes: NDArray[np.integer[Any]], names: Sequence[str], known: NDArray[np.bool_] | None = None
 ) -> pa.StringArray:
-    """Return the name of each code, (n,); nothing where it is not `known`."""
-    places = pa.array(codes.astype(np.int64), mask=None if known is None else ~known)
-    return pa.DictionaryArray.from_arrays(places, pa.array(list(names), pa.string())).dictionary_decode()
+    """Return the name of each code, (n,); null where `known` is False."""
+    indices = pa.array(codes.astype(np.int64), mask=None if known is None else ~known)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(names), pa.string())).dictionary_decode()

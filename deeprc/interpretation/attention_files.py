@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from deeprc.datasets.airr_fields import add_required_fields, format_tsv
+from deeprc.datasets.airr_tables import add_required_fields, format_tsv
 from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, RepertoireAttention, best_sequences

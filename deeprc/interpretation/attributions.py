@@ -12,7 +12,8 @@ logits. Two quantities can be divided among its residues:
 The part through the reading `composition` is divided exactly, and added (`attribute_composition`). A stored clone
 counts as a whole, so the part through the reading `clones` is not included.
 
-A repertoire is read once for all its chosen sequences; for the output, or with a top fraction, twice.
+A repertoire is read once for all its chosen sequences, and once more for the output. With a top fraction, the sequences
+that it keeps are read again each time.
 
 Integrated gradients (Sundararajan, Taly and Yan 2017) are averages of the gradient of the output along the straight
 line from a baseline to the sequence. The baseline is the same sequence with an average residue at each position: its
@@ -198,31 +199,31 @@ def _attribute_with(explained: ExplainedNetwork, index: SequenceIndex, advance: 
     inference = explained.inference
     repertoires = list(index.group_by_repertoire())
     order = np.concatenate([np.zeros(0, np.int64), *(at for _, at in repertoires)])
-    lengths = _take(inference, index, repertoires).sequences.lengths.cpu().numpy()
+    lengths = _make_batch(inference, index, repertoires).sequences.lengths.cpu().numpy()
     inside = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
     inside[order] = np.arange(inside.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
     whole = Shares(np.where(inside, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
     size = max(1, _AT_A_TIME // max(1, explained.question.steps * inside.shape[1] * D))
-    for group in _group(_find_surroundings(explained, index, repertoires, advance), size):
+    for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
         at = np.concatenate([each.at for each in group])
-        batch = _take(inference, index, [(each.position, each.at) for each in group])
+        batch = _make_batch(inference, index, [(each.position, each.at) for each in group])
         part = explained(batch, join_surroundings([each.surroundings for each in group]))
         whole.residues[at, : part.residues.shape[1]] += part.residues  # NaN stays beyond the end
         whole.kernels[at], whole.change[at] = part.kernels, part.change
     return whole
 
 
-def _take(
+def _make_batch(
     inference: Inference, index: SequenceIndex, repertoires: Sequence[tuple[int, NDArray[np.int64]]]
 ) -> RepertoireBatch:
-    """Return the batch of some of the n sequences, by their positions among the n in each repertoire."""
+    """Return the batch of some of the n sequences: repertoires, each with the indices of its sequences among the n."""
     rows = [index.rows[at] for _, at in repertoires]
     return inference.collator.take_together([i for i, _ in repertoires], rows).to(inference.device)
 
 
 class _Placed(NamedTuple):
-    """Sequences of one repertoire, by their positions among the n, (m,), and their surroundings."""
+    """Sequences of one repertoire of the dataset, by their indices among the n, (m,), and their surroundings."""
 
     position: int
     at: NDArray[np.int64]
@@ -247,7 +248,7 @@ def _find_surroundings(
         advance(len(at))
 
 
-def _group(placed: Iterable[_Placed], size: int) -> Iterator[list[_Placed]]:
+def _group_by_size(placed: Iterable[_Placed], size: int) -> Iterator[list[_Placed]]:
     """Yield lists with at most `size` sequences together."""
     group: list[_Placed] = []
     n = 0

@@ -24,4 +24,5 @@ def take_rows(columns: Columns, rows: NDArray[np.int64]) -> Columns:
 
 def concatenate_columns(tables: Sequence[Columns]) -> Columns:
     """Join tables with the same columns, at least one."""
+    assert all(columns.keys() == tables[0].keys() for columns in tables)
     return {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}

@@ -27,6 +27,8 @@ __all__ = ["ExplainedNetwork", "Of", "Question", "Shares", "Surroundings", "join
 
 Of = Literal["contribution", "output"]
 
+_AT_A_TIME = 2**20  # sequences whose logits are converted to float64 at a time
+
 
 class Question(NamedTuple):
     """The quantity that is divided: an output of a network, see `attribute`, times `scale` plus `shift`."""
@@ -52,7 +54,7 @@ class Surroundings(NamedTuple):
     Attributes
     ----------
     level
-        Logarithm of the summed exponentials of the logits of the other sequences, (n, H).
+        Logarithm of the summed exponentials of the logits of the other sequences, (n, H); -inf if there is none.
     vectors
         For contributions, the gradient of the output by the average of each head, (n, H, S). For the output, the
         average of the representations of the other sequences with the attention of each head, (n, H, S); 0 if there is
@@ -114,11 +116,10 @@ class ExplainedNetwork:
         """
         rest = kept.copy()
         rest[chosen] = False
-        logits = logits.double().to(self.inference.device)
-        own = logits[torch.from_numpy(chosen)]
-        level = _sum_levels(logits[torch.from_numpy(rest)], own)
+        own = logits[torch.from_numpy(chosen)].double()
+        level = _sum_levels(logits[torch.from_numpy(rest)], own).to(self.inference.device)
         if self.question.of == "output":
-            average = self._average_others(position, chosen, np.flatnonzero(rest), own, level)
+            average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(level), level)
             return Surroundings(level, average, level.new_zeros(len(chosen)))
         output, _, _, scale, shift = self.question
         gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
@@ -134,17 +135,37 @@ class ExplainedNetwork:
         """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
 
         To subtract one sequence from the sum of all would leave only noise if it has nearly all the attention. So the
-        sum over the sequences at the rows `rest` is added to those over the chosen ones before and after it.
+        sum over the sequences at the rows `rest` is added to those over the chosen ones before and after it. Beside the
+        sequence with the highest logit of a head, all others may vanish, so its average is computed alone.
         """
+        average, level_of_rest = self._average_heads(position, rest)
         network = self.inference.network
-        highest = torch.maximum(own, level).amax(dim=0)  # (H,)
-        total = own.new_zeros((own.shape[1], network.n_values))  # (H, S)
-        for batch in self.inference.batches(position, rest):
-            values, logits = (result.double() for result in network.attend(batch))
-            total += torch.exp(logits - highest).T @ values
         values = torch.cat([network.attend(batch)[0] for batch in self.inference.batches(position, chosen)]).double()
-        totals = total + _sum_all_others(torch.exp(own - highest)[:, :, None] * values[:, None])  # (n, H, S)
-        return totals / torch.exp(level - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+        highest = torch.maximum(own, level).amax(dim=0)  # (H,)
+        weighted = torch.exp(own - highest)[:, :, None] * values[:, None]  # (n, H, S)
+        totals = torch.exp(level_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
+        averages = totals / torch.exp(level - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+        for head, top in enumerate(own.argmax(dim=0).tolist()):
+            if torch.isfinite(level[top, head]):
+                weights = torch.exp(own[:, head] - level[top, head])  # (n,)
+                weights[top] = 0
+                of_rest = torch.exp(level_of_rest[head] - level[top, head]) * average[head]
+                averages[top, head] = of_rest + weights @ values
+        return averages
+
+    def _average_heads(self, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the average of each head over some sequences, (H, S), and their level, (H,)."""
+        network = self.inference.network
+        level = torch.full(
+            (len(network.pooling.queries),), -torch.inf, dtype=torch.float64, device=self.inference.device
+        )
+        average = level.new_zeros((len(level), network.n_values))
+        for batch in self.inference.batches(position, rows):
+            values, logits = (result.double() for result in network.attend(batch))
+            together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
+            average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values
+            level = together
+        return average, level
 
     def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> Shares:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
@@ -197,12 +218,14 @@ class ExplainedNetwork:
 def _sum_levels(rest: Tensor, chosen: Tensor) -> Tensor:
     """Return the level of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
-    The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H).
+    The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.
     """
     none = torch.full_like(chosen[:1], -torch.inf)
     before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
     after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
-    return torch.stack([torch.logsumexp(rest, dim=0).expand_as(chosen), before, after]).logsumexp(dim=0)
+    parts = [part.double().logsumexp(dim=0) for part in rest.split(_AT_A_TIME)] or [none[0]]
+    of_rest = torch.stack(parts).logsumexp(dim=0)
+    return torch.stack([of_rest.expand_as(chosen), before, after]).logsumexp(dim=0)
 
 
 def _sum_all_others(terms: Tensor) -> Tensor:

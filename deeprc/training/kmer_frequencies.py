@@ -37,7 +37,7 @@ Flags = NDArray[np.bool_]
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
 _MAX_SEQUENCES = 4_000_000  # largest number in a block, if it has several repertoires
-_MIN_PARTS = 16  # smallest number of parts into which a block with many repertoires is divided
+_MIN_PARTS = 16  # smallest number of parts into which a block is divided, if it has so many repertoires
 _SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
@@ -112,7 +112,7 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
 
 def run_by_repertoire(function: Callable[..., None], n_repertoires: int, *arguments: Any) -> None:
     """Call `function(first, stop, *arguments)` for some of the repertoires of a block at a time, on all cores."""
-    run_in_blocks(function, n_repertoires, -(-n_repertoires // _MIN_PARTS), *arguments)
+    run_in_blocks(function, n_repertoires, max(1, n_repertoires // _MIN_PARTS), *arguments)
 
 
 def iterate_frequencies(

@@ -1,12 +1,13 @@
 """Search for the sequences in which given gapped k-mers occur; several ranks divide the repertoires among them.
 
-Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (one tuple of offsets).
+Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (one tuple of offsets), P patterns with a
+given k-mer, K residues of the longest, A distances between the first two residues.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
@@ -28,6 +29,7 @@ _Numbers = NDArray[np.uint64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_PAIRS = _N_LETTERS**2
+_BLOCK = 65536  # largest number of sequences that a thread searches for one k-mer at a time
 _MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
 
 
@@ -98,11 +100,15 @@ def find_occurrences(
     max_occurrences
         Largest number of occurrences of all k-mers together; None is ten million.
     """
+    if len(code) == 0:
+        return Occurrences.none()
     kmers = _Kmers(patterns, pattern, code)
     parts = divide_repertoires(dataset)
     found = compute_parts(partial(_count_part, kmers), parts)
     total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(code), np.int64))
     looked_for = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    if not total[looked_for].any():
+        return replace(Occurrences.none(), looked_for=looked_for)
     for counts, _ in found:
         counts[:, ~looked_for] = 0
     searched = [_Searched(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
@@ -118,7 +124,7 @@ class _Kmers:
     pattern: Codes
     code: Codes
 
-    def tables(self) -> _Tables:
+    def make_tables(self) -> _Tables:
         """Return the k-mers as tables, in which compiled code looks them up."""
         used = np.unique(self.pattern[self.pattern >= 0])
         patterns = [self.patterns[index] for index in used]
@@ -140,7 +146,7 @@ class _Kmers:
 
 
 class _Tables(NamedTuple):
-    """The given k-mers of P patterns with at least two residues, for compiled code.
+    """The given k-mers, whose patterns have at least two residues, for compiled code.
 
     Only few pairs of residues begin a given k-mer. So the first two residues are looked up once for all patterns that
     have the same gap between them. Numbers are unsigned, see `deeprc.datasets.kmers.encode_kmer`.
@@ -150,13 +156,13 @@ class _Tables(NamedTuple):
     which
         Index of the k-mer for each code of each pattern, or -1, end to end.
     offsets
-        Offsets of the residues of each pattern, (P, most residues); the last one is repeated.
+        Offsets of the residues of each pattern, (P, K); the last one is repeated.
     sizes
         Number of residues of each pattern, (P,).
     starts
         Start of each pattern in `which`, (P + 1,).
     gaps
-        Different distances of the first two residues, (A,), ascending.
+        Distances between the first two residues, (A,), ascending.
     bounds
         Bounds in `beginning` for each gap and each of the 400 pairs, (A * 400 + 1,).
     beginning
@@ -195,13 +201,11 @@ def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, Packe
     counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
     starts = compute_offsets(dataset.n_sequences)
     holding = np.zeros(int(starts[-1]), np.bool_)
-    tables = kmers.tables()
-    nothing = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32)
+    tables = kmers.make_tables()
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            block = residues, offsets, np.arange(len(offsets) - 1), bounds
-            counted = counts[rows], holding[starts[rows.start] : starts[rows.stop]]
-            run_by_repertoire(_search, len(bounds) - 1, block, tables, True, counted, nothing)
+            some = holding[starts[rows.start] : starts[rows.stop]]
+            run_by_repertoire(_count, len(bounds) - 1, residues, offsets, bounds, tables, counts[rows], some)
     return counts, PackedFlags(holding)
 
 
@@ -229,16 +233,15 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
     found = counts.sum(axis=1)  # (B,)
     repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), found)
     sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
-    ends = compute_offsets(found)
-    tables = kmers.tables()
-    nothing = np.empty((0, 0), np.int64), np.empty(0, np.bool_)
+    firsts = compute_offsets(found)
+    tables = kmers.make_tables()
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
-            part = slice(ends[rows.start], ends[rows.stop])
-            block = residues, offsets, sequences, np.searchsorted(sequences, bounds)
-            found_here = ends[rows.start : rows.stop] - part.start, sequence[part], which[part]
-            run_by_repertoire(_search, len(bounds) - 1, block, tables, False, nothing, found_here)
+            part = slice(firsts[rows.start], firsts[rows.stop])
+            given = residues, offsets, sequences, np.searchsorted(sequences, bounds), tables
+            places = firsts[rows.start : rows.stop] - part.start
+            run_by_repertoire(_find, len(bounds) - 1, *given, places, sequence[part], which[part])
             sequence[part] += starts[rows.start]
     return repertoire, sequence, which
 
@@ -254,9 +257,9 @@ def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireData
     starts = compute_offsets(dataset.n_sequences)
     carrying = np.zeros(int(starts[-1]), np.bool_)
     with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
-        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
+        for rows, residues, offsets, _ in iterate_blocks(dataset, step):
             some = carrying[starts[rows.start] : starts[rows.stop]]
-            run_by_repertoire(_mark, len(bounds) - 1, residues, offsets, bounds, kmer_offsets, code, some)
+            run_in_blocks(_mark, len(some), _BLOCK, residues, offsets, kmer_offsets, code, some)
     return PackedFlags(carrying)
 
 
@@ -271,65 +274,89 @@ def _fit(counts: Codes, room: int) -> Flags:
 
 
 @njit(nogil=True)
-def _search(
+def _count(
     first: int,
     stop: int,
-    block: tuple[NDArray[np.uint8], Codes, Codes, Codes],
-    kmers: _Tables,
-    counting: bool,
-    counted: tuple[Codes, Flags],
-    found: tuple[Codes, Codes, NDArray[np.int32]],
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    bounds: Codes,
+    tables: _Tables,
+    counts: Codes,
+    holding: Flags,
 ) -> None:
-    """Count the k-mers in some repertoires, or write their occurrences.
-
-    Loops are not divided into functions, because to give arrays to a function for each residue would take most of the
-    time.
-
-    Parameters
-    ----------
-    first, stop
-        Bounds of the repertoires.
-    block
-        Residues and offsets of the sequences of all repertoires, the sequences that are searched, and for each
-        repertoire its bounds in these.
-    kmers
-        The k-mers.
-    counting, counted
-        If `counting`, the numbers of occurrences in each repertoire, (rows, n), to which is added; and a flag of each
-        sequence, which is set if it has any.
-    found
-        Otherwise the place of the first occurrence in each repertoire, (rows,), and the sequence and the k-mer of each
-        occurrence, (m,) each, which are written.
-    """
-    residues, offsets, sequences, bounds = block
-    which, places, sizes, starts, gaps, ranges, beginning = kmers
-    counts, holding = counted
-    places_of, sequence_of, kmer_of = found
+    """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
+    found = np.empty(0, np.int32)
     for b in range(first, stop):
-        n = uint64(0 if counting else places_of[b])
+        for s in range(bounds[b], bounds[b + 1]):
+            found = _make_room(found, offsets[s + 1] - offsets[s], tables)
+            n_found = _look_up(residues, offsets[s], offsets[s + 1], tables, found)
+            for i in range(n_found):
+                counts[b, found[i]] += 1
+            holding[s] = n_found > 0
+
+
+@njit(nogil=True)
+def _find(
+    first: int,
+    stop: int,
+    residues: NDArray[np.uint8],
+    offsets: Codes,
+    sequences: Codes,
+    bounds: Codes,
+    tables: _Tables,
+    firsts: Codes,
+    sequence: Codes,
+    which: NDArray[np.int32],
+) -> None:
+    """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from firsts[b] on.
+
+    Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
+    """
+    found = np.empty(0, np.int32)
+    for b in range(first, stop):
+        place = firsts[b]
         for s in sequences[bounds[b] : bounds[b + 1]]:
-            end = uint64(offsets[s + 1])
-            for at in range(uint64(offsets[s]), end):
-                row = uint64(residues[at]) * uint64(_N_LETTERS)
-                for gap in range(uint64(len(gaps))):
-                    second = at + gaps[gap]
-                    if second >= end:
-                        break
-                    pair = row + residues[second]
-                    key = gap * uint64(_N_PAIRS) + pair
-                    for i in range(ranges[key], ranges[key + uint64(1)]):
-                        pattern = beginning[i]
-                        if at + places[pattern, -1] < end:
-                            code = pair
-                            for j in range(uint64(2), sizes[pattern]):
-                                code = code * uint64(_N_LETTERS) + residues[at + places[pattern, j]]
-                            kmer = which[starts[pattern] + code]
-                            if kmer >= 0 and counting:
-                                counts[b, kmer] += 1
-                                holding[s] = True
-                            elif kmer >= 0:
-                                sequence_of[n], kmer_of[n] = s, kmer
-                                n += uint64(1)
+            found = _make_room(found, offsets[s + 1] - offsets[s], tables)
+            n_found = _look_up(residues, offsets[s], offsets[s + 1], tables, found)
+            for i in range(n_found):
+                sequence[place], which[place] = s, found[i]
+                place += 1
+
+
+@njit(nogil=True)
+def _make_room(found: NDArray[np.int32], length: int, tables: _Tables) -> NDArray[np.int32]:
+    """Return an array with room for all k-mers of a sequence of this length: the given one, if it is long enough."""
+    needed = length * len(tables.sizes)
+    return found if len(found) >= needed else np.empty(needed, np.int32)
+
+
+@njit(nogil=True)
+def _look_up(residues: NDArray[np.uint8], start: int, stop: int, tables: _Tables, found: NDArray[np.int32]) -> int:
+    """Write the k-mers in the sequence from `start` to `stop`; return their number.
+
+    It is called once for a sequence, and not for a residue, because to give arrays to a function takes time.
+    """
+    which, offsets, sizes, starts, gaps, bounds, beginning = tables
+    n_found, end = uint64(0), uint64(stop)
+    for at in range(uint64(start), end):
+        row = uint64(residues[at]) * uint64(_N_LETTERS)
+        for gap in range(uint64(len(gaps))):
+            second = at + gaps[gap]
+            if second >= end:
+                break
+            pair = row + residues[second]
+            key = gap * uint64(_N_PAIRS) + pair
+            for i in range(bounds[key], bounds[key + uint64(1)]):
+                pattern = beginning[i]
+                if at + offsets[pattern, -1] < end:
+                    code = pair
+                    for j in range(uint64(2), sizes[pattern]):
+                        code = code * uint64(_N_LETTERS) + residues[at + offsets[pattern, j]]
+                    kmer = which[starts[pattern] + code]
+                    if kmer >= 0:
+                        found[n_found] = kmer
+                        n_found += uint64(1)
+    return n_found
 
 
 @njit(nogil=True)
@@ -338,13 +365,12 @@ def _mark(
     stop: int,
     residues: NDArray[np.uint8],
     offsets: Codes,
-    bounds: Codes,
     kmer_offsets: tuple[int, ...],
     code: int,
     carrying: Flags,
 ) -> None:
-    """Set the flag of each sequence of some repertoires that has a k-mer."""
-    for s in range(bounds[first], bounds[stop]):
+    """Set the flag of each of some sequences that has a k-mer."""
+    for s in range(first, stop):
         for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
             if encode_kmer(residues, start, kmer_offsets) == code:
                 carrying[s] = True

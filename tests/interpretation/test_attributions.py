@@ -16,7 +16,8 @@ from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation import attributions
-from deeprc.interpretation.attributions import Attributions, Of, attribute
+from deeprc.interpretation.attributions import Attributions, attribute
+from deeprc.interpretation.explained_network import Of
 from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.interpretation.residue_counts import residue_frequencies
 from deeprc.nn.sampling import select_top_rows
@@ -193,20 +194,20 @@ def test_kernels_of_uniform_attention_and_a_linear_output(
     np.testing.assert_allclose(found.kernels, expected.numpy(), rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["two heads", "lstm"])
+@pytest.mark.parametrize(("name", "of"), [("two heads", "contribution"), ("two heads", "output"), ("lstm", "output")])
 def test_a_row_is_its_own(
-    name: str, stirred: Callable[[str], Run], cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
+    name: str, of: Of, stirred: Callable[[str], Run], cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither other rows, nor their order, nor a row's repetition, nor the size of pieces matters."""
     run = stirred(name)
     sequences = chosen(cohort, {2: [0, 7, 30], 9: [4, 5], 0: [1]})
-    whole = attribute(run.model, cohort, sequences, steps=8)
+    whole = attribute(run.model, cohort, sequences, of=of, steps=8)
     rows = [5, 1, 4, 1, 0]
     frame = sequences.iloc[rows].assign(junction_aa="others are not looked at")
-    close(attribute(run.model, cohort, frame, steps=8), whole, rows)
-    close(attribute(run.model, cohort, sequences.iloc[[4]], steps=8), whole, [4])
+    close(attribute(run.model, cohort, frame, of=of, steps=8), whole, rows)
+    close(attribute(run.model, cohort, sequences.iloc[[4]], of=of, steps=8), whole, [4])
     monkeypatch.setattr(attributions, "_AT_A_TIME", 1)
-    close(attribute(run.model, cohort, sequences, steps=8), whole, list(range(6)))
+    close(attribute(run.model, cohort, sequences, of=of, steps=8), whole, list(range(6)))
 
 
 def test_a_dataset_may_be_a_part(trained: Run, motif_cohort: RepertoireDataset) -> None:
@@ -231,6 +232,23 @@ def test_one_sequence_with_all_the_attention(
     assert np.isfinite(found.kernels).all()
     expected = [asked_of_the_network(run, cohort, 1, row)[0] for row in (top, 0, 1)]
     np.testing.assert_allclose(found.change[:3], expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_beside_one_sequence_all_others_vanish(
+    sign: int, run_factory: Callable[..., Run], cohort: RepertoireDataset
+) -> None:
+    """The weights of the others are 0 in float64 beside it, but not beside the residues that replace it."""
+    run = run_factory(cohort, "n_updates=1", "n_kernels=4", stir=0.2)
+    with torch.no_grad():
+        logits = np.sort(sign * run.model.score_sequences(cohort, 1).logits[:, 0])
+        run.model.network.pooling.queries.mul_(sign * 1500 / (logits[-1] - logits[-2]))
+    top = int(np.argmax(run.model.score_sequences(cohort, 1).logits[:, 0]))
+    others = [row for row in (0, 1) if row != top]
+    for rows in ([top], [top, *others]):
+        found = attribute(run.model, cohort, chosen(cohort, {1: rows}), of="output", background=ONLY_A)
+        expected = [asked_of_the_network(run, cohort, 1, row)[0] for row in rows]
+        np.testing.assert_allclose(found.change, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_only_sequence_of_a_repertoire(

@@ -22,7 +22,10 @@ def add_required_fields(table: pa.Table) -> pa.Table:
 
 
 def format_tsv(table: pa.Table, *, has_header: bool) -> pa.Buffer:
-    """Return a table as tab-separated text; values are in quotation marks only if one of them needs it."""
+    """Return a table as tab-separated text; a null is empty.
+
+    If any text has a quotation mark, a tab or a line break, all texts of the table are in quotation marks.
+    """
     head = ("\t".join(table.column_names) + "\n").encode() if has_header else b""
     try:
         return _format(table, head, "none")
