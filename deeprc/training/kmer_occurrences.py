@@ -356,7 +356,7 @@ def _look_up(residues: NDArray[np.uint8], start: int, stop: int, tables: _Tables
                     if kmer >= 0:
                         found[n_found] = kmer
                         n_found += uint64(1)
-    return n_found
+    return int(n_found)
 
 
 @njit(nogil=True)
