@@ -301,16 +301,33 @@ def test_resume_takes_no_other_option(
     assert "--resume continues a run as it was started" in err
 
 
+_READS_FOR_EVER = """
+import pathlib, time
+from deeprc.cli import main
+from deeprc.datasets import preprocessing
+
+def read(_):
+    pathlib.Path("reading").touch()
+    time.sleep(600)
+
+preprocessing.read_file = read
+main()
+"""
+
+
 def test_a_terminated_preprocess_leaves_nothing(tmp_path: Path) -> None:
-    lines = "CASSLGQGNTEAFF\t1\n" * 2_000_000
-    (tmp_path / "a.tsv").write_text("amino_acid\ttemplates\n" + lines)
+    """It is terminated while it reads the first file."""
+    (tmp_path / "a.tsv").write_text("amino_acid\ttemplates\nCASSLGQGNTEAFF\t1\n")
     (tmp_path / "sheet.tsv").write_text("repertoire_id\na\n")
     before = sorted(tmp_path.iterdir())
     command = ["preprocess", str(tmp_path / "a.tsv"), "--metadata", str(tmp_path / "sheet.tsv"), "--jobs", "1"]
-    process = subprocess.Popen([sys.executable, "-m", "deeprc", *command, "-o", str(tmp_path / "o.h5")])
-    while sorted(tmp_path.iterdir()) == before:
+    command += ["-o", str(tmp_path / "o.h5")]
+    process = subprocess.Popen([sys.executable, "-c", _READS_FOR_EVER, *command], cwd=tmp_path)
+    while not (tmp_path / "reading").exists():
         assert process.poll() is None
         time.sleep(0.005)
+    (tmp_path / "reading").unlink()
+    assert sorted(tmp_path.iterdir()) != before
     process.terminate()
     assert process.wait() == 128 + signal.SIGTERM
     assert sorted(tmp_path.iterdir()) == before
