@@ -340,6 +340,23 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "InputError" in done.stderr
 
 
+_TRAINS_FOR_EVER = """
+import time
+from deeprc.cli import main
+from deeprc.training.trainer import Trainer
+
+update = Trainer._update
+
+def update_or_wait(trainer, batches, number):
+    if number == 90:
+        time.sleep(600)
+    return update(trainer, batches, number)
+
+Trainer._update = update_or_wait
+main()
+"""
+
+
 def test_a_killed_run_resumes_to_the_same_numbers(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -347,11 +364,11 @@ def test_a_killed_run_resumes_to_the_same_numbers(
     settings = ["n_updates=160", "evaluate_every=20", "patience=null", "n_kernels=32", "top_fraction=1"]
     train = ["train", path, "--target", "status", "--device", "cpu", *settings]
     assert deeprc(*train, "--output", tmp_path / "whole")[0] == 0
-    command = [sys.executable, "-m", "deeprc", *train, "--output", str(tmp_path / "cut")]
+    command = [sys.executable, "-c", _TRAINS_FOR_EVER, *train, "--output", str(tmp_path / "cut")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     checkpoint = tmp_path / "cut" / "checkpoint" / "last.safetensors"
     n_updates = 0
-    while n_updates == 0:
+    while n_updates < 80:
         assert process.poll() is None
         time.sleep(0.005)
         with contextlib.suppress(InputError):  # there is none yet
@@ -359,7 +376,7 @@ def test_a_killed_run_resumes_to_the_same_numbers(
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "cut" / "metrics.json").exists()
-    assert 0 < load_tensors(checkpoint)[1]["update"] < 160
+    assert load_tensors(checkpoint)[1]["update"] == 80
     assert deeprc("train", "--resume", tmp_path / "cut")[0] == 0
     for name in ("metrics.json", "predictions.tsv"):
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
