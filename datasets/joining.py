@@ -15,7 +15,8 @@ import pandas as pd
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
-from deeprc.datasets.linked_container import open_parts, write_linked
+from deeprc.datasets.linked_container import open_parts
+from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError

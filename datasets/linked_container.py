@@ -1,34 +1,25 @@
 """A container that holds no sequences, but names the containers of the parts of its cohort, which are read in place.
 
-`deeprc join --link` writes it. It holds the metadata of all repertoires, and the path, the size and the checksum of
-each part. The parts are opened and checked as any container.
+`deeprc join --link` writes it (`linked_writer`). It holds the metadata of all repertoires, and the path, the size and
+the checksum of each part. The parts are opened and checked as any container.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import h5py
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_file import (
-    HDF5_LAYOUT,
-    HDF5Target,
-    seal_file,
-    write_metadata,
-    write_origin,
-    write_texts,
-)
 from deeprc.datasets.container_header import (
     EXPECTED,
     LINKED_VERSION,
@@ -41,12 +32,19 @@ from deeprc.datasets.container_header import (
 from deeprc.datasets.hdf5 import list_members, map_values, open_hdf5, read_text, report_damage, seal
 from deeprc.datasets.parts import Part
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
-from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
-from deeprc.files import FileStamp, allow_open_files, check_regular_file, write_atomically
-from deeprc.versions import package_version
+from deeprc.files import FileStamp, allow_open_files, check_regular_file
 
-__all__ = ["LinkedContainer", "SequencesInParts", "StoredContainer", "open_container", "open_parts", "write_linked"]
+__all__ = [
+    "MAX_PARTS",
+    "LinkedContainer",
+    "SequencesInParts",
+    "StoredContainer",
+    "is_plain",
+    "join_vocabularies",
+    "open_container",
+    "open_parts",
+]
 
 MAX_PARTS = 1000
 """Parts of a container: each takes some six memory maps, of which a process of Linux may have 65,530."""
@@ -143,7 +141,7 @@ class LinkedContainer:
         self.gene_names: dict[str, tuple[str, ...]] = {}
         self._codes: dict[str, list[NDArray[np.uint16]]] = {}  # of each part's names in `gene_names`
         for name in fields:
-            self.gene_names[name], self._codes[name] = _join_vocabularies(name, self.stores)
+            self.gene_names[name], self._codes[name] = join_vocabularies(name, self.stores)
         for store in self.stores:  # each vocabulary gets the names of the others behind its own, so no code changes
             genes = {name: _extend_names(calls, self.gene_names[name]) for name, calls in store.sequences.genes.items()}
             store.sequences = store.sequences.with_genes(genes)
@@ -260,7 +258,7 @@ def _extend_names(calls: Categorical, names: Sequence[str]) -> Categorical:
     return Categorical(calls.codes, tuple(dict.fromkeys((*calls.vocabulary, *names))))
 
 
-def _join_vocabularies(field: str, stores: Sequence[Container]) -> tuple[tuple[str, ...], list[NDArray[np.uint16]]]:
+def join_vocabularies(field: str, stores: Sequence[Container]) -> tuple[tuple[str, ...], list[NDArray[np.uint16]]]:
     """Return the names of a gene in all parts together, and the code of each part's names among them.
 
     Raises
@@ -319,7 +317,7 @@ def open_parts(paths: Sequence[Path], what: str) -> list[Container]:
     return [Container(path) for path in paths]
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
     """Return whether a path leads below a folder, and says the same on all systems: no drive and no backslash."""
     pure = PurePosixPath(name)
     if pure.as_posix() != name or PureWindowsPath(name).parts != pure.parts or pure.is_absolute():
@@ -329,79 +327,9 @@ def _is_plain(name: str) -> bool:
 
 def _locate_part(link: Path, folder: Path, name: str) -> Path:
     """Return where a part is; it must lie in the folder of the file that names it, or below, also behind links."""
-    if not _is_plain(name):
+    if not is_plain(name):
         raise InputError(f"{link}: /parts: expected a path below the folder of this file, found {quote(name)}")
     place = Path(os.path.realpath(folder / name))
     if not place.is_relative_to(folder) or place == folder:
         raise InputError(f"{link}: /parts: {quote(name)} leads out of the folder of this file")
     return place
-
-
-def write_linked(
-    path: Path,
-    parts: Sequence[Container],
-    metadata: pd.DataFrame,
-    *,
-    source: str,
-    preprocessing: Mapping[str, Any],
-    simulation: Mapping[str, Any] | None,
-) -> None:
-    """Write a container that names parts; it appears when it is complete, or not at all.
-
-    Parameters
-    ----------
-    path
-        The file to write.
-    parts
-        The parts, which must lie in the folder of the file or below.
-    metadata
-        One row per repertoire, part after part.
-    source, preprocessing, simulation
-        As in `ContainerWriter.finish`.
-
-    Raises
-    ------
-    InputError
-        If there are too many parts, or one lies elsewhere or is of version 1, which has no checksum.
-    """
-    if len(parts) > MAX_PARTS:
-        raise InputError(
-            f"expected at most {MAX_PARTS:,} parts, found {len(parts):,}; join some of them without `link`"
-        )
-    folder = Path(os.path.realpath(path)).parent
-    names = [_make_part_name(part, folder, path) for part in parts]
-    for field in GENE_FIELDS:
-        _join_vocabularies(field, parts)
-    with write_atomically(path) as aside:
-        with HDF5Target(aside, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
-            created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
-            write_origin(file, created_by, source, preprocessing, simulation, version=LINKED_VERSION)
-            write_texts(file, "repertoire_ids", [str(name) for part in parts for name in part.repertoire_ids])
-            sizes = np.concatenate([np.diff(part.repertoire_offsets) for part in parts])
-            file.create_dataset("repertoire_offsets", data=compute_offsets(sizes))
-            write_metadata(file.create_group("metadata"), metadata)
-            group = file.create_group("parts")
-            write_texts(group, "path", names)
-            write_texts(group, "checksum", [str(part.checksum) for part in parts])
-            group.create_dataset("size", data=np.array([part.stamp.size for part in parts], np.int64))
-            seal_file(file, target, aside)
-        target.check()
-
-
-def _make_part_name(part: Container, folder: Path, path: Path) -> str:
-    """Return the path of a part as the file at `path`, in `folder`, names it."""
-    if part.checksum is None:
-        raise InputError(
-            f"{part.path}: is of version {part.version}, which has no checksum; join it without `link`, or run "
-            "`deeprc preprocess` again"
-        )
-    place = Path(os.path.realpath(part.path))
-    if not place.is_relative_to(folder):
-        raise InputError(f"{part.path}: is not in the folder of {path} or below; a container names only such parts")
-    name = place.relative_to(folder).as_posix()
-    is_text = name == name.encode(errors="replace").decode() and not CONTROL_CHARACTERS.search(name)
-    if not is_text or not _is_plain(name):
-        raise InputError(
-            f"{path}: expected names of parts that all systems can read, found {quote(name)}; rename the file or folder"
-        )
-    return name

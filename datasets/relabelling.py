@@ -17,7 +17,8 @@ import pandas as pd
 
 from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_file import rewrite_metadata
-from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container, write_linked
+from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
+from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names

@@ -24,7 +24,7 @@ import torch
 from deeprc.cli import main
 from deeprc.config import load_config
 from deeprc.datasets import clones as clones_module
-from deeprc.datasets import linked_container, read_ahead
+from deeprc.datasets import linked_container, linked_writer, read_ahead
 from deeprc.datasets.cache import digest_container, digest_repertoires
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, hash_sequences, list_gene_fields
@@ -467,7 +467,7 @@ def test_what_cannot_be_linked(both, tmp_path, monkeypatch):
     ]
     with pytest.raises(InputError, match=r"b.h5: v_call: more than 65,535 different gene names with the parts before"):
         join(many, tmp_path / "more.h5", link=True)
-    monkeypatch.setattr(linked_container, "MAX_PARTS", 1)
+    monkeypatch.setattr(linked_writer, "MAX_PARTS", 1)
     with pytest.raises(InputError, match="expected at most 1 parts, found 2"):
         join([tmp_path / "two.h5", part], tmp_path / "more.h5", link=True)
     assert not (tmp_path / "more.h5").exists()
