@@ -13,7 +13,6 @@ from pathlib import Path
 
 from deeprc import __version__
 from deeprc.errors import InputError
-from deeprc.files import write_text
 
 __all__ = ["KEPT_SEEDS", "LOOKS", "NAMES_OF_KEPT", "check_seeds", "record_look"]
 
@@ -58,4 +57,7 @@ def record_look(
         reason,
     ]
     line = "\t".join(" ".join(field.split()) for field in fields)
-    write_text(LOOKS, (LOOKS.read_text(encoding="utf-8") if LOOKS.exists() else _HEADER) + line + "\n")
+    with LOOKS.open(
+        "a", encoding="utf-8"
+    ) as file:  # not read and written again, because several programs may add lines
+        file.write(("" if file.tell() else _HEADER) + line + "\n")
