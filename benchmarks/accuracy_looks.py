@@ -57,7 +57,5 @@ def record_look(
         reason,
     ]
     line = "\t".join(" ".join(field.split()) for field in fields)
-    with LOOKS.open(
-        "a", encoding="utf-8"
-    ) as file:  # not read and written again, because several programs may add lines
+    with LOOKS.open("a", encoding="utf-8") as file:  # several programs may add lines at the same time
         file.write(("" if file.tell() else _HEADER) + line + "\n")
