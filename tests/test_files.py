@@ -277,7 +277,7 @@ DOORS = {
     "datasets/container_writer.py": "writes",
     "datasets/hdf5.py": "the door of containers",
     "datasets/journal.py": "after it is locked",
-    "datasets/linked_container.py": "writes",
+    "datasets/linked_writer.py": "writes",
     "datasets/legacy_texts.py": "in a process of its own",
     "datasets/readers/original_hdf5.py": "files found by `find_files`, which are regular",
     "datasets/readers/text.py": "the door of tables",
