@@ -1,6 +1,6 @@
 """Compilation of functions: `njit` is numba's `njit` with a cache on the disk, if there is a folder for it.
 
-`run_in_blocks` shares the work of a compiled function among threads.
+`run_in_blocks` and `run_in_parts` share the work of a compiled function among threads.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["FAST", "njit", "run_in_blocks"]
+__all__ = ["FAST", "njit", "run_in_blocks", "run_in_parts"]
 
 FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 """Options of `njit` for sums whose order and rounding may be those that are fastest on a processor."""
+
+_MIN_PARTS = 16  # smallest number of parts of `run_in_parts`
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +115,11 @@ def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *argument
         return [function(start, stop, *arguments) for start, stop in blocks]
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
         return list(threads.map(lambda block: function(*block, *arguments), blocks))
+
+
+def run_in_parts(function: Callable[..., _Result], n: int, *arguments: Any) -> list[_Result]:
+    """Call `run_in_blocks` with blocks that divide n items, which may differ in work, into at least 16 parts."""
+    return run_in_blocks(function, n, max(1, n // _MIN_PARTS), *arguments)
 
 
 def _split_evenly(n: int, size: int) -> list[tuple[int, int]]:

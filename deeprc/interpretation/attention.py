@@ -79,16 +79,12 @@ class RepertoireAttention:
     @property
     def sequences(self) -> pd.DataFrame:
         """Table of the sequences, see `attention_table`."""
-        return self.frame(np.arange(len(self.rows)))
+        return pd.DataFrame(self.columns(np.arange(len(self.rows))))
 
     def pieces(self) -> Iterator[Columns]:
         """Yield the table in parts of limited size; an empty table is one part."""
         for start in range(0, max(len(self.rows), 1), PIECE):
             yield self.columns(np.arange(start, min(start + PIECE, len(self.rows))))
-
-    def frame(self, rows: NDArray[np.int64], output: int | None = None) -> pd.DataFrame:
-        """Return the columns of `columns` as a table."""
-        return pd.DataFrame(self.columns(rows, output))
 
     def columns(self, rows: NDArray[np.int64], output: int | None = None) -> Columns:
         """Return the columns of the table for some of the n sequences, by their indices among these.

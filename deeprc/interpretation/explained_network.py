@@ -27,7 +27,7 @@ __all__ = ["ExplainedNetwork", "Of", "Question", "Shares", "Surroundings", "join
 
 Of = Literal["contribution", "output"]
 
-_AT_A_TIME = 2**20  # sequences whose logits are converted to float64 at a time
+_LOGITS_AT_A_TIME = 2**20  # sequences whose logits are converted to float64 at a time
 
 
 class Question(NamedTuple):
@@ -223,7 +223,7 @@ def _sum_levels(rest: Tensor, chosen: Tensor) -> Tensor:
     none = torch.full_like(chosen[:1], -torch.inf)
     before = torch.cat([none, chosen[:-1].logcumsumexp(dim=0)])
     after = torch.cat([none, chosen[1:].flip(0).logcumsumexp(dim=0)]).flip(0)
-    parts = [part.double().logsumexp(dim=0) for part in rest.split(_AT_A_TIME)] or [none[0]]
+    parts = [part.double().logsumexp(dim=0) for part in rest.split(_LOGITS_AT_A_TIME)]
     of_rest = torch.stack(parts).logsumexp(dim=0)
     return torch.stack([of_rest.expand_as(chosen), before, after]).logsumexp(dim=0)
 

@@ -20,14 +20,7 @@ from deeprc.interpretation.column_tables import Columns, concatenate_columns, ta
 from deeprc.nn.contributions import SequenceScores
 from deeprc.training.model import Model
 
-__all__ = [
-    "BY_ATTENTION",
-    "RANKINGS",
-    "BestRows",
-    "Ranking",
-    "WitnessRanking",
-    "witness_ranking",
-]
+__all__ = ["BY_ATTENTION", "RANKINGS", "BestRows", "Ranking", "WitnessRanking", "witness_ranking"]
 
 RANKINGS = ("attention", "contribution", "response")
 """Values by which sequences can be ranked over repertoires; see `Ranking`."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
@@ -25,7 +25,7 @@ from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY
-from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks, run_by_repertoire
+from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks
 from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
@@ -179,7 +179,7 @@ def _count_part(
         for block in iterate_blocks(dataset, step):
             own_counts, own_left_out = counts[block.rows], left_out[block.rows]
             arguments = block.residues, block.offsets, block.bounds, tables, own_counts, own_left_out
-            run_by_repertoire(_tally, len(own_counts), *arguments)
+            run_in_parts(_tally, len(own_counts), *arguments)
     return counts, left_out
 
 

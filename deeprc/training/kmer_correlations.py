@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc import ranks
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit, run_in_blocks, run_in_parts
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
 from deeprc.training.kmer_frequencies import (
@@ -30,7 +30,6 @@ __all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
 Floats = NDArray[np.float64]
 
 _COLUMNS = 4096  # largest number of columns whose sums a thread computes at a time
-_MIN_PARTS = 16  # smallest number of parts into which the targets of sparse frequencies are divided
 _CONSTANT = 1e-12  # a column with a smaller length is constant
 # bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about twice that
 _MEMORY_OF_MACHINE = 400_000_000
@@ -173,8 +172,7 @@ class _Sums:
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
-            size = max(1, len(self.products) // _MIN_PARTS)
-            run_in_blocks(_add_sparse_products, len(self.products), size, *frequencies, targets, self.products)
+            run_in_parts(_add_sparse_products, len(self.products), *frequencies, targets, self.products)
         else:
             run_in_blocks(_add_moments, frequencies.shape[1], _COLUMNS, frequencies, weights, self.total, self.squares)
             added = np.matmul(targets, frequencies, out=scratch[: self.products.size].reshape(self.products.shape))

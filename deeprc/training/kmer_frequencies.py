@@ -5,14 +5,14 @@ Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
@@ -28,7 +28,6 @@ __all__ = [
     "count_kmers_of",
     "iterate_blocks",
     "iterate_frequencies",
-    "run_by_repertoire",
 ]
 
 Codes = NDArray[np.int64]
@@ -37,7 +36,6 @@ Flags = NDArray[np.bool_]
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
 _MAX_SEQUENCES = 4_000_000  # largest number in a block, if it has several repertoires
-_MIN_PARTS = 16  # smallest number of parts into which a block is divided, if it has so many repertoires
 _SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
@@ -110,11 +108,6 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
         first = rows.stop
 
 
-def run_by_repertoire(function: Callable[..., None], n_repertoires: int, *arguments: Any) -> None:
-    """Call `function(first, stop, *arguments)` for some of the repertoires of a block at a time, on all cores."""
-    run_in_blocks(function, n_repertoires, max(1, n_repertoires // _MIN_PARTS), *arguments)
-
-
 def iterate_frequencies(
     dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], step: Step, left_out: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
@@ -154,7 +147,7 @@ def iterate_frequencies(
                 yield rows, index, SparseFrequencies(kmer, row, value)
             else:
                 counted = memory[: n_rows * size].reshape(n_rows, size)
-                run_by_repertoire(_count, n_rows, residues, offsets, bounds, tuple(kmer_offsets), without, counted)
+                run_in_parts(_count, n_rows, residues, offsets, bounds, tuple(kmer_offsets), without, counted)
                 yield rows, index, counted
 
 

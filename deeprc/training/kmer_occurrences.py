@@ -15,13 +15,13 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit, run_in_blocks, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
-from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks, run_by_repertoire
+from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
 __all__ = ["Occurrences", "find_carriers", "find_occurrences"]
 
@@ -205,7 +205,7 @@ def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, Packe
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             some = holding[starts[rows.start] : starts[rows.stop]]
-            run_by_repertoire(_count, len(bounds) - 1, residues, offsets, bounds, tables, counts[rows], some)
+            run_in_parts(_count, len(bounds) - 1, residues, offsets, bounds, tables, counts[rows], some)
     return counts, PackedFlags(holding)
 
 
@@ -241,7 +241,7 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
             part = slice(firsts[rows.start], firsts[rows.stop])
             given = residues, offsets, sequences, np.searchsorted(sequences, bounds), tables
             places = firsts[rows.start : rows.stop] - part.start
-            run_by_repertoire(_find, len(bounds) - 1, *given, places, sequence[part], which[part])
+            run_in_parts(_find, len(bounds) - 1, *given, places, sequence[part], which[part])
             sequence[part] += starts[rows.start]
     return repertoire, sequence, which
 
