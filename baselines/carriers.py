@@ -12,17 +12,15 @@ Letters: B repertoires of the container, C carriers, M clones, n some of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, AssociationTest
-from deeprc.compilation import njit
-from deeprc.datasets.clones import Clones
+from deeprc.compilation import njit, open_threads
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import track
 
@@ -120,7 +118,7 @@ def find_associated_clones(
 def run_in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
     """Call `work(start, stop)` for each part of n clones, on all cores; yield the results in order."""
     bounds = list(pairwise([*range(0, n, _PART), n]))
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    with open_threads() as threads:
         found = threads.map(lambda part: work(*part), bounds)
         yield from track(found, "comparing clones with labels", len(bounds))
 

@@ -5,13 +5,16 @@ Letters: B rows (repertoires), M columns, n chosen columns.
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import combinations_with_replacement
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, issparse
 
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit, open_threads, run_in_blocks
+from deeprc.threads import limit_blas_threads
 
 __all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 
@@ -19,7 +22,7 @@ Floats = NDArray[np.float64]
 Scale = Literal["standard", "common"]
 
 _BLOCK = 16_384  # number of columns that one thread reads at a time: long runs are read fastest
-_GRAM_BLOCK = 4096
+_GRAM_BLOCK, _GRAM_ROWS = 4096, 256  # columns, and rows, whose inner products are computed at once
 _MIN_WEIGHT = 1e-300  # smallest sum of weights that is divided by
 _CONSTANT = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-10}  # standard deviation / mean of a constant column
 
@@ -86,11 +89,14 @@ class Columns:
         """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B)."""
         n_rows, n_columns = self.shape
         total = np.zeros((n_rows, n_rows))
-        for start in range(0, n_columns, _GRAM_BLOCK):
-            stop = min(start + _GRAM_BLOCK, n_columns)
-            x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
-            z = (x - self.centre[start:stop]) * self.factor[start:stop]
-            total += z @ z.T
+        with limit_blas_threads(), open_threads() as threads:
+            for start in range(0, n_columns, _GRAM_BLOCK):
+                stop = min(start + _GRAM_BLOCK, n_columns)
+                x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
+                z = (x - self.centre[start:stop]) * self.factor[start:stop]
+                list(threads.map(partial(_add_products, z, total), _list_tiles(n_rows)))
+        for rows, others in _list_tiles(n_rows):
+            total[others, rows] = total[rows, others].T
         return total * np.outer(self.weights, self.weights)
 
     def _products(self, vector: Floats) -> Floats:
@@ -113,6 +119,19 @@ class Columns:
         else:
             run_in_blocks(_dense_squares, len(total), _BLOCK, self._dense, self.centre, self.weights, total)
         return total
+
+
+def _list_tiles(n_rows: int) -> list[tuple[slice, slice]]:
+    """Return the rows and columns of the parts of a symmetric matrix, of those on its diagonal and above."""
+    n_blocks = -(-n_rows // _GRAM_ROWS)
+    blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]
+    return list(combinations_with_replacement(blocks, 2))
+
+
+def _add_products(z: Floats, total: Floats, tile: tuple[slice, slice]) -> None:
+    """Add the inner products of some rows with others, which are rows of z, to their place in the total, (B, B)."""
+    rows, others = tile
+    total[rows, others] += z[rows] @ z[others].T
 
 
 @njit(nogil=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.association import FISHER, AssociationTest
 from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, run_in_parts
 from deeprc.compilation import njit
-from deeprc.datasets.clones import Clones
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = [

@@ -24,7 +24,8 @@ import pandas as pd
 from common import report
 from torch import device
 
-from deeprc.datasets.clones import Clones, group_clones, list_gene_fields
+from deeprc.datasets.clone_groups import Clones, group_clones
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.datasets.simulation import Cohort, GermlineBackground, SequencePool, Sizes, write_container

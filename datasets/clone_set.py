@@ -6,19 +6,17 @@ Letters: J clones, N sequences, n some of either.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-import numba
 import numpy as np
 import pandas as pd
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, open_threads
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -113,7 +111,7 @@ class CloneSet:
             repertoire = dataset[index]
             return find(*tables.get_arrays_and_table(repertoire), repertoire.start, repertoire.stop)
 
-        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        with open_threads() as threads:
             found = threads.map(search_one, range(len(dataset)))
             yield from track(found, "looking for clones in repertoires", len(dataset))
 

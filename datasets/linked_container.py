@@ -38,7 +38,7 @@ from deeprc.files import FileStamp, allow_open_files, check_regular_file
 __all__ = [
     "MAX_PARTS",
     "LinkedContainer",
-    "SequencesInParts",
+    "LinkedSequences",
     "StoredContainer",
     "is_plain",
     "join_vocabularies",
@@ -192,7 +192,7 @@ class LinkedContainer:
         return together.take(back)
 
 
-class SequencesInParts:
+class LinkedSequences:
     """The sequences of a container that names parts, with the genes that count, as compiled code reads them.
 
     Parameters
@@ -205,7 +205,8 @@ class SequencesInParts:
 
     def __init__(self, container: LinkedContainer, fields: Collection[str]) -> None:
         self._container, self._fields = container, fields
-        self.bounds = [*(part.first_sequence for part in container.parts), int(container.repertoire_offsets[-1])]
+        starts = [part.first_sequence for part in container.parts]
+        self.bounds: Sequence[int] = [*starts, int(container.repertoire_offsets[-1])]
 
     def view(self, start: int, stop: int) -> SequenceArrays:
         """Return the sequences from `start` to `stop`, counted through all parts, which must lie in one of them."""

@@ -1,6 +1,6 @@
 """Compilation of functions: `njit` is numba's `njit` with a cache on the disk, if there is a folder for it.
 
-`run_in_blocks` and `run_in_parts` share the work of a compiled function among threads.
+`run_in_blocks` and `run_in_parts` share the work of a compiled function among threads; `open_threads` is for the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
 
-__all__ = ["FAST", "njit", "run_in_blocks", "run_in_parts"]
+__all__ = ["FAST", "njit", "open_threads", "run_in_blocks", "run_in_parts"]
 
 FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 """Options of `njit` for sums whose order and rounding may be those that are fastest on a processor."""
@@ -103,6 +103,11 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compile_lazily
 
 
+def open_threads() -> ThreadPoolExecutor:
+    """Return a thread for each core, to run compiled code; functions with threads of their own use one in each."""
+    return ThreadPoolExecutor(numba.get_num_threads(), initializer=numba.set_num_threads, initargs=(1,))
+
+
 def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *arguments: Any) -> list[_Result]:
     """Call `function(start, stop, *arguments)` for blocks of at most `size` of n items, on all cores.
 
@@ -113,7 +118,7 @@ def run_in_blocks(function: Callable[..., _Result], n: int, size: int, *argument
     blocks = _split_evenly(n, size)
     if len(blocks) <= 1 or numba.get_num_threads() == 1:
         return [function(start, stop, *arguments) for start, stop in blocks]
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    with open_threads() as threads:
         return list(threads.map(lambda block: function(*block, *arguments), blocks))
 
 

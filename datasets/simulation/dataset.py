@@ -5,7 +5,7 @@ Letters: B repertoires, N sequences of a repertoire, n chosen ones, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 
-__all__ = ["SimulatedDataset", "VirtualContainer"]
+__all__ = ["SimulatedDataset", "VirtualContainer", "VirtualSequences"]
 
 
 class SimulatedDataset(RepertoireDataset):
@@ -72,18 +72,49 @@ class VirtualContainer:
         Parameters
         ----------
         at
-            Indices of the sequences among those of all repertoires, (n,); those of one repertoire one after the other.
+            Indices of the sequences among those of all repertoires, (n,), in any order.
         """
         if len(at) and not 0 <= at.min() <= at.max() < self.repertoire_offsets[-1]:
             raise IndexError(f"expected sequences from 0 to {self.repertoire_offsets[-1] - 1}")
-        return Sequences.concatenate(list(self._simulate_parts(at)))
-
-    def _simulate_parts(self, at: NDArray[np.int64]) -> Iterator[Sequences]:
         numbers = np.searchsorted(self.repertoire_offsets, at, side="right") - 1
+        if (np.diff(numbers) >= 0).all():
+            return self._simulate_in_order(numbers, at)
+        order = np.argsort(numbers, kind="stable")  # each repertoire is simulated once
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return self._simulate_in_order(numbers[order], at[order]).take(back)
+
+    def _simulate_in_order(self, numbers: NDArray[np.int64], at: NDArray[np.int64]) -> Sequences:
+        return Sequences.concatenate(list(self._simulate_parts(numbers, at)))
+
+    def _simulate_parts(self, numbers: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[Sequences]:
+        """Make the sequences of each run of equal numbers of repertoires, (n,)."""
         bounds = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             number = int(numbers[start])
             yield self.cohort.draw(number, at[start:stop] - self.repertoire_offsets[number])[0]
+
+
+class VirtualSequences:
+    """The residues of a cohort that is on no disk, for `deeprc.datasets.clone_groups.group_clones`.
+
+    Parameters
+    ----------
+    container
+        The container without sequences. Each of its repertoires is a part.
+    """
+
+    def __init__(self, container: VirtualContainer) -> None:
+        self._container = container
+        self.bounds: Sequence[int] = container.repertoire_offsets.tolist()
+
+    def view(self, start: int, stop: int) -> SequenceArrays:
+        """Make the sequences from `start` to `stop`, counted through all repertoires, which must lie in one of them."""
+        return self._container.take(np.arange(start, stop)).arrays()
+
+    def take(self, rows: NDArray[np.int64]) -> SequenceArrays:
+        """Make some of the sequences, at rows (n,) counted through all repertoires."""
+        return self._container.take(rows).arrays()
 
 
 @dataclass(eq=False)

@@ -26,8 +26,9 @@ from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.associations.generation import generation_probabilities
 from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_carriers
 from deeprc.baselines.association import benjamini_hochberg, fisher_p_values
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import Clones, find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError, show_parameters
 from deeprc.targets import suggest_nearest

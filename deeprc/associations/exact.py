@@ -19,7 +19,7 @@ from scipy.special import gammaln
 
 from deeprc.baselines.carriers import MIN_CARRIERS, run_in_parts
 from deeprc.compilation import njit
-from deeprc.datasets.clones import Clones
+from deeprc.datasets.clone_groups import Clones
 
 __all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
 

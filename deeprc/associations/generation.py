@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-import numba
 import pandas as pd
 
+from deeprc.compilation import open_threads
 from deeprc.datasets.simulation.recombination import load_model
 from deeprc.progress import track
 
@@ -42,7 +41,7 @@ def generation_probabilities(clones: pd.DataFrame) -> pd.Series | None:
     model = load_model("human", chain)
     genes = [clones[name] if name in clones else pd.Series("", clones.index) for name in ("v_call", "j_call")]
     rows = list(zip(clones["junction_aa"], *genes, strict=True))
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    with open_threads() as threads:
         found = threads.map(partial(_compute_probability, model), rows)
         values = list(track(found, "generation probabilities of clones", len(rows)))
     return pd.Series(values, clones.index, dtype=float)

@@ -28,9 +28,10 @@ from deeprc.baselines.held_out_clones import (
 )
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import Clones, take_sequences
+from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.readings.clones_questions import Question
 

@@ -22,8 +22,9 @@ from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import find_associated_clones
 from deeprc.baselines.held_out_clones import count_held_out_clones
 from deeprc.baselines.public_clones import THRESHOLDS
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import Clones, count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
 from deeprc.readings.clones import CloneReading, Memory
 from deeprc.readings.clones_centres import Centres, Chosen, compute_content_order, count_centres, find_centres
 from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out

@@ -15,10 +15,8 @@ Letters: B repertoires, M 4-mers, G genes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +27,6 @@ from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.representations import compute_kmer_frequencies
 from deeprc.readings.composition import NOISE_SEQUENCES, K
-from deeprc.threads import limit_blas_threads
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
@@ -76,10 +73,8 @@ class CompositionFeatures:
         table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
         self._genes = Columns(table, scale="standard", weights=self.trust)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
-        with limit_blas_threads():  # so that results do not depend on the number of threads
-            self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
-            with ThreadPoolExecutor(min(len(self._kmers), numba.get_num_threads())) as threads:
-                parts = [_scale_to_unit_diagonal(gram) for gram in threads.map(Columns.gram, self._kmers)]
+        self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
+        parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._kmers]
         self._kmer_scales = [scale / len(parts) for scale, _ in parts]
         varying = [products for _, products in parts if products is not None]
         self.kmer_products = np.asarray(sum(varying) / len(parts)) if varying else None

@@ -11,12 +11,10 @@ Letters: B repertoires, T outputs, S settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
+from deeprc.compilation import open_threads
 from deeprc.datasets.cache import digest_repertoires
 from deeprc.outputs import output_slices
 from deeprc.progress import track
@@ -208,7 +207,7 @@ def _cross_fit_scores(problem: _Problem, products: Floats, target: Floats) -> Fl
     """Return cross-fitted scores of the repertoires for each C, (C, n), as means over repeats."""
     tasks = [(folds, fold) for folds in problem.folds for fold in range(int(folds.max()) + 1)]
     total = np.zeros((len(_CS), len(target)))
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    with open_threads() as threads:
         found = threads.map(lambda task: _score_fold(problem, products, target, *task), tasks)
         shown = track(found, "learning from composition", len(tasks))
         for (folds, fold), scores in zip(tasks, shown, strict=True):

@@ -14,7 +14,7 @@ from deeprc.associations.donors import Donors
 from deeprc.associations.exact import ClassTest, compare_carriers, stratified_p_values
 from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones import Clones
+from deeprc.datasets.clone_groups import Clones
 
 RNG = np.random.default_rng(0)
 

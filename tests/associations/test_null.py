@@ -9,7 +9,7 @@ from deeprc.associations.exact import ClassTest, compare_carriers
 from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.datasets.alphabet import compute_offsets
-from deeprc.datasets.clones import Clones
+from deeprc.datasets.clone_groups import Clones
 
 N_CLONES, N_COHORTS = 1000, 100
 

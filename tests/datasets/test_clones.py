@@ -10,15 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.datasets import clones as module
+from deeprc.datasets import clone_groups as module
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
+from deeprc.datasets.clone_groups import Clones, group_clones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
-    Clones,
     count_distinct_clones,
     find_shared_clones,
-    group_clones,
     hash_sequences,
     list_gene_fields,
     take_sequences,
@@ -30,7 +29,15 @@ from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation import Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
+from deeprc.datasets.simulation import (
+    Cohort,
+    GermlineBackground,
+    IndependentBackground,
+    SimulatedDataset,
+    Sizes,
+    write_container,
+)
+from deeprc.datasets.simulation.dataset import VirtualSequences
 from deeprc.errors import InputError
 
 V, J = ("", "TRBV1", "TRBV2"), ("TRBJ1", "TRBJ2")
@@ -119,6 +126,28 @@ def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
     expected = find_shared_clones(crowded, list_gene_fields(crowded) if genes else [])
     for name, values in vars(found).items():
         np.testing.assert_array_equal(values, getattr(expected, name))
+
+
+@pytest.mark.parametrize("mask", [0x3, 2**64 - 1])
+def test_a_cohort_on_no_disk_has_the_clones_of_its_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
+    background = IndependentBackground(4, 1.0, {"A": 1 << 14, "C": 3 << 14})  # short, of two letters: they meet often
+    cohort = Cohort(7, Sizes(40, 30, minimum=2), background)
+    write_container(cohort, tmp_path / "cohort.h5")
+    virtual, written = SimulatedDataset(cohort), open_dataset(tmp_path / "cohort.h5")
+    expected = find_shared_clones(written)
+    assert len(expected) > 10
+    monkeypatch.setattr(module, "_PIECE", 9)
+    for found in (
+        find_shared_clones(virtual[:2]),
+        group_clones(VirtualSequences(virtual.container), virtual.container.repertoire_offsets, mask=mask),
+    ):
+        for name, values in vars(found).items():
+            np.testing.assert_array_equal(values, getattr(expected, name))
+    np.testing.assert_array_equal(count_distinct_clones(virtual), count_distinct_clones(written))
+    rows = np.array([90, 3, 170, 4, 91, 90])
+    assert take_sequences(virtual, rows).decode() == take_sequences(written, rows).decode()
 
 
 def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset) -> None:

@@ -23,8 +23,7 @@ import torch
 
 from deeprc.cli import main
 from deeprc.config import load_config
-from deeprc.datasets import clones as clones_module
-from deeprc.datasets import linked_container, linked_writer, read_ahead
+from deeprc.datasets import clone_groups, linked_container, linked_writer, read_ahead
 from deeprc.datasets.cache import digest_container, digest_repertoires
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, hash_sequences, list_gene_fields
@@ -163,7 +162,7 @@ def test_digests_are_those_of_the_copy_and_known_after_it_is_opened_again(both, 
 @pytest.mark.parametrize("genes", [False, True])
 @pytest.mark.parametrize("piece", [1 << 20, 13])
 def test_shared_clones_are_those_of_the_copy(both, monkeypatch, genes, piece):
-    monkeypatch.setattr(clones_module, "_PIECE", piece)
+    monkeypatch.setattr(clone_groups, "_PIECE", piece)
     linked, copied = both
     fields = list_gene_fields(linked) if genes else []
     assert list_gene_fields(linked) == list_gene_fields(copied) == ["v_call", "j_call"]

@@ -54,7 +54,7 @@ def alone(cohort: RepertoireDataset) -> dict[str, dict[str, Tensor]]:
 def two(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which two ranks have written what they trained."""
     folder = tmp_path_factory.mktemp("two")
-    start_ranks(2, PROGRAM, cohort.container.path, folder)
+    start_ranks(2, PROGRAM, cohort.container.path, folder, "cpu")
     return folder
 
 
@@ -64,7 +64,8 @@ def three(cohort: RepertoireDataset, two: Path, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("three")
     interrupt(cohort, folder / "of one.safetensors")
     shutil.copy(two / "last.safetensors", folder / "of two.safetensors")
-    start_ranks(3, PROGRAM, cohort.container.path, folder, folder / "of one.safetensors", folder / "of two.safetensors")
+    begun = [folder / f"{name}.safetensors" for name in ("of one", "of two")]
+    start_ranks(3, PROGRAM, cohort.container.path, folder, "cpu", *begun)
     return folder
 
 
@@ -77,6 +78,15 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_two_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], two: Path, name: str) -> None:
     assert_close(load_file(two / f"{name}.safetensors"), alone[name])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_two_ranks_with_nccl_train_what_one_process_trains_on_cuda(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    alone: dict[str, dict[str, Tensor]] = {}
+    train_all(cohort, alone.__setitem__, "cuda")
+    start_ranks(2, PROGRAM, cohort.container.path, tmp_path, "cuda", machines=True)
+    for name, expected in alone.items():
+        assert_close(load_file(tmp_path / f"{name}.safetensors"), expected)
 
 
 @pytest.mark.slow

@@ -23,9 +23,16 @@ from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 
-CPU = torch.device("cpu")
 TASKS = (Task("status", "status", "binary", ("healthy", "case")), Task("age", "age", "regression", ()))
-NETWORK = {"n_kernels": 8, "kernel_size": 4, "abundance": "log1p", "n_heads": 2, "composition": False, "clones": False}
+NETWORK = {
+    "n_kernels": 8,
+    "kernel_size": 4,
+    "abundance": "log1p",
+    "n_heads": 2,
+    "composition": False,
+    "clones": False,
+    "precision": "float32",  # on CUDA, too
+}
 TRAINING = {
     "n_sequences": 62,
     "n_updates": 20,
@@ -55,14 +62,16 @@ def labels(dataset: RepertoireDataset) -> NDArray[np.float64]:
     return np.stack([(metadata["status"] == "case").to_numpy(float), age], axis=1)
 
 
-def make(dataset: RepertoireDataset, options: dict[str, Any], checkpoint: Path | None = None) -> Trainer:
+def make(
+    dataset: RepertoireDataset, options: dict[str, Any], checkpoint: Path | None = None, device: str = "cpu"
+) -> Trainer:
     """Return a training of two thirds of a cohort."""
     n = 2 * len(dataset) // 3
     folds = [Fold(dataset[rows], labels(dataset)[rows]) for rows in (np.arange(n), np.arange(n, len(dataset)))]
     network = {**NETWORK, **{name: value for name, value in options.items() if name in vars(NetworkConfig())}}
     training = {**TRAINING, **{name: value for name, value in options.items() if name in vars(TrainingConfig())}}
     config = Config(NetworkConfig(**network), TrainingConfig(**training))
-    return Trainer(config, TASKS, *folds, seed=5, device=CPU, checkpoint=checkpoint)
+    return Trainer(config, TASKS, *folds, seed=5, device=torch.device(device), checkpoint=checkpoint)
 
 
 def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:
@@ -70,14 +79,15 @@ def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:
     history = trainer.fit().history
     outputs = TrainedModel(TASKS, trainer.network, trainer.config).outputs(dataset)
     losses = torch.tensor([[row["update"], row["train_loss"], row["validation_loss"]] for row in history])
-    return {**trainer.network.state_dict(), "losses": losses[~losses.isnan().any(dim=1)], "outputs": outputs}
+    found = {**trainer.network.state_dict(), "losses": losses[~losses.isnan().any(dim=1)], "outputs": outputs}
+    return {name: tensor.cpu() for name, tensor in found.items()}
 
 
 class Interrupted(Exception):
     """What interrupts a training."""
 
 
-def interrupt(dataset: RepertoireDataset, checkpoint: Path) -> None:
+def interrupt(dataset: RepertoireDataset, checkpoint: Path, device: str = "cpu") -> None:
     """Train until an update between two evaluations, and leave a checkpoint."""
 
     def end(state: TrainingState, loss: Tensor) -> None:
@@ -85,16 +95,16 @@ def interrupt(dataset: RepertoireDataset, checkpoint: Path) -> None:
             raise Interrupted
 
     with suppress(Interrupted):
-        make(dataset, OPTIONS["missing labels"], checkpoint).fit(end)
+        make(dataset, OPTIONS["missing labels"], checkpoint, device).fit(end)
 
 
-def train_all(dataset: RepertoireDataset, keep: Callable[[str, dict[str, Tensor]], None]) -> None:
+def train_all(dataset: RepertoireDataset, keep: Callable[[str, dict[str, Tensor]], None], device: str = "cpu") -> None:
     """Make all trainings."""
     for name, options in OPTIONS.items():
-        keep(name, finish(make(dataset, options), dataset))
+        keep(name, finish(make(dataset, options, device=device), dataset))
 
 
-def main(container: str, output: str, *checkpoints: str) -> None:
+def main(container: str, output: str, device: str, *checkpoints: str) -> None:
     """Train as a rank; rank 0 writes what came out. Trainings that were interrupted are continued."""
     folder, dataset = Path(output), open_dataset(container)
 
@@ -103,12 +113,12 @@ def main(container: str, output: str, *checkpoints: str) -> None:
             save_file(tensors, folder / f"{name}.safetensors")
 
     with ranks.join_ranks():
-        train_all(dataset, keep)
+        train_all(dataset, keep, device)
         for n, checkpoint in enumerate(map(Path, checkpoints)):
-            resumed = make(dataset, OPTIONS["missing labels"], checkpoint)
+            resumed = make(dataset, OPTIONS["missing labels"], checkpoint, device)
             assert resumed.state.update == 10
             keep(f"resumed {n}", finish(resumed, dataset))
-        interrupt(dataset, folder / "last.safetensors")
+        interrupt(dataset, folder / "last.safetensors", device)
 
 
 if __name__ == "__main__":
