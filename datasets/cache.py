@@ -149,8 +149,8 @@ def digest_repertoires(dataset: RepertoireDataset) -> list[str]:
     """Return a hash of each repertoire's sequences, counts and genes, the genes by name; cached."""
 
     def compute(whole: RepertoireDataset) -> Arrays:
-        repertoires = track(whole, "hashing repertoires", len(whole))
-        return {"digests": np.array([repertoire.digest_with_genes() for repertoire in repertoires], "S32")}
+        digests = whole.map_repertoires(lambda repertoire: repertoire.digest_with_genes())
+        return {"digests": np.array(list(track(digests, "hashing repertoires", len(whole))), "S32")}
 
     digests = load_or_compute(dataset, "digests", {}, compute)["digests"]
     return [bytes(digest).decode() for digest in digests[dataset.rows]]

@@ -16,7 +16,7 @@ import pandas as pd
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, open_threads
+from deeprc.compilation import njit
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -107,13 +107,10 @@ class CloneSet:
         self.check_genes(dataset)
         tables = CloneTables(self, make_table)
 
-        def search_one(index: int) -> _Result:
-            repertoire = dataset[index]
+        def search(repertoire: Repertoire) -> _Result:
             return find(*tables.get_arrays_and_table(repertoire), repertoire.start, repertoire.stop)
 
-        with open_threads() as threads:
-            found = threads.map(search_one, range(len(dataset)))
-            yield from track(found, "looking for clones in repertoires", len(dataset))
+        yield from track(dataset.map_repertoires(search), "looking for clones in repertoires", len(dataset))
 
     def check_genes(self, dataset: RepertoireDataset) -> None:
         """Raise InputError if the dataset's container lacks genes that count."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from deeprc.compilation import open_threads
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.linked_container import StoredContainer, open_container
 from deeprc.datasets.parts import SequenceStore
@@ -25,6 +26,8 @@ __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
 _SHOWN = 5
 """Number of rows of the metadata that a notebook shows."""
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, repr=False)
@@ -205,6 +208,15 @@ class RepertoireDataset:
 
     def __iter__(self) -> Iterator[Repertoire]:
         return (self._make_repertoire(int(row)) for row in self.rows)
+
+    def map_repertoires(self, function: Callable[[Repertoire], _Result]) -> Iterator[_Result]:
+        """Yield the result of a function for each repertoire, in order, computed in threads.
+
+        The function should let other threads run (numpy, `hashlib`, code compiled with `nogil=True`), and its results
+        should be small, because they are kept until they are asked for.
+        """
+        with open_threads() as threads:
+            yield from threads.map(lambda index: function(self[index]), range(len(self)))
 
     def __repr__(self) -> str:
         return f"RepertoireDataset({str(self.container.path)!r}, {len(self)} repertoires)"

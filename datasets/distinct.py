@@ -17,7 +17,7 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, open_threads, run_in_blocks
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequence_hash import are_equal, hash_rows
 from deeprc.datasets.sequences import SequenceArrays
@@ -64,9 +64,8 @@ def count_distinct_in_all(dataset: RepertoireDataset, fields: Collection[str]) -
 
 def _count_part(dataset: RepertoireDataset, fields: Collection[str]) -> NDArray[np.int64]:
     """Return the number of different clones of some repertoires, (B,)."""
-    with open_threads() as threads:
-        counts = threads.map(lambda row: count_distinct(dataset[row], fields), range(len(dataset)))
-        return np.array(list(track(counts, "counting different clones", len(dataset))), np.int64)
+    counts = dataset.map_repertoires(partial(count_distinct, fields=fields))
+    return np.array(list(track(counts, "counting different clones", len(dataset))), np.int64)
 
 
 def sum_clone_abundances(repertoire: Repertoire, fields: Collection[str]) -> NDArray[np.int64]:

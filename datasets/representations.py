@@ -110,17 +110,22 @@ def _count_dense(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weight
 def _count_part(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.float32]:
     """Return the counts of the k-mers in some repertoires, (B, M)."""
     counts = np.zeros((len(dataset), 20 ** len(kmer_offsets)), np.float32)
-    for row, repertoire in zip(counts, dataset, strict=True):
-        row[:] = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
+    count = partial(_count_repertoire_kmers, kmer_offsets=kmer_offsets, weighted=weighted)
+    for row, found in zip(counts, dataset.map_repertoires(count), strict=True):
+        row[:] = found
     return counts
 
 
 def _count_sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weighted: bool) -> Arrays:
-    columns, values = [], []
-    for repertoire in track(dataset, "counting k-mers", len(dataset)):
+    def count(repertoire: Repertoire) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         counts = _count_repertoire_kmers(repertoire, kmer_offsets, weighted)
-        columns.append(np.flatnonzero(counts).astype(np.int32))
-        values.append(counts[columns[-1]].astype(np.float32))
+        own = np.flatnonzero(counts).astype(np.int32)
+        return own, counts[own].astype(np.float32)
+
+    columns, values = [], []
+    for own, counted in track(dataset.map_repertoires(count), "counting k-mers", len(dataset)):
+        columns.append(own)
+        values.append(counted)
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
     empty = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
     return {

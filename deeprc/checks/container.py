@@ -8,10 +8,8 @@ Letters: B repertoires, N sequences of one repertoire, R their residues, G gene 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +166,8 @@ def _list_values(counts: object) -> list[object]:
 def _make_profile_arrays(whole: RepertoireDataset) -> Arrays:
     """Return the profiles of all repertoires as arrays; ragged columns lie end to end."""
     names = {field: _collect_gene_names(whole, field) for field in _FIELDS}
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
-        found = threads.map(lambda row: _profile_repertoire(whole[row], names), range(len(whole)))
-        parts = list(track(found, "checking repertoires", len(whole)))
+    found = whole.map_repertoires(partial(_profile_repertoire, names=names))
+    parts = list(track(found, "checking repertoires", len(whole)))
     arrays: Arrays = {f"{field}_names": np.array(names[field], "U") for field in _FIELDS}
     for name in ("kept", "total", "largest", "is_sampled"):
         arrays[name] = np.array([part[name] for part in parts], np.int64)

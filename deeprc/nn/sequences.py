@@ -123,4 +123,5 @@ class BatchArrays(NamedTuple):
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor to another device; to CUDA it goes through pinned memory, so that the host need not wait."""
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+    is_pinned = device.type == "cuda" and tensor.device.type == "cpu"
+    return (tensor.pin_memory() if is_pinned else tensor).to(device, non_blocking=True)

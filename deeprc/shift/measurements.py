@@ -5,8 +5,6 @@ Letters: B repertoires, N sequences of a repertoire, P positions, H hashes.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,9 +71,7 @@ def measure_repertoires(dataset: RepertoireDataset) -> Measurements:
 
 
 def _measure_all(whole: RepertoireDataset) -> Arrays:
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as threads:
-        found = threads.map(lambda row: _measure(whole[row]), range(len(whole)))
-        parts = list(track(found, "measuring repertoires", len(whole)))
+    parts = list(track(whole.map_repertoires(_measure), "measuring repertoires", len(whole)))
     sketches = [sketch for _, _, sketch, _ in parts]
     return {
         "residues": np.array([residues for residues, _, _, _ in parts]).reshape(-1, len(POSITIONS), _N_LETTERS),

@@ -17,6 +17,7 @@ from torch import Tensor
 from deeprc import ranks
 from deeprc.config import Config, NetworkConfig, TrainingConfig
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.device import resolve_device
 from deeprc.tasks import Task
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
@@ -71,7 +72,7 @@ def make(
     network = {**NETWORK, **{name: value for name, value in options.items() if name in vars(NetworkConfig())}}
     training = {**TRAINING, **{name: value for name, value in options.items() if name in vars(TrainingConfig())}}
     config = Config(NetworkConfig(**network), TrainingConfig(**training))
-    return Trainer(config, TASKS, *folds, seed=5, device=torch.device(device), checkpoint=checkpoint)
+    return Trainer(config, TASKS, *folds, seed=5, device=resolve_device(device), checkpoint=checkpoint)
 
 
 def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:

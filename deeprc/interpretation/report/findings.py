@@ -6,7 +6,6 @@ Letters: n sequences, B repertoires.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from deeprc.checks.cautions import format_finding
 from deeprc.checks.container import hash_repertoire
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.profile import hash_sequences
-from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, index_people
 from deeprc.interpretation.report.page import Column, Table, make_number_cell, make_text_cell
@@ -252,15 +251,14 @@ def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> li
     """Return the repertoires that have each of some hashes, which must be sorted."""
     found: list[list[int]] = [[] for _ in wanted]
 
-    def look(row: int) -> NDArray[np.int64]:
-        own = hash_repertoire(dataset[row])
+    def look(repertoire: Repertoire) -> NDArray[np.int64]:
+        own = hash_repertoire(repertoire)
         place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
         return np.unique(place[wanted[place] == own])
 
     if len(wanted):
-        with ThreadPoolExecutor(2) as threads:
-            looked = track(threads.map(look, range(len(dataset))), "who carries the top sequences", len(dataset))
-            for row, places in enumerate(looked):
-                for place in places.tolist():
-                    found[place].append(row)
+        looked = track(dataset.map_repertoires(look), "who carries the top sequences", len(dataset))
+        for row, places in enumerate(looked):
+            for place in places.tolist():
+                found[place].append(row)
     return found
