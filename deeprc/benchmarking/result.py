@@ -22,7 +22,8 @@ from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, compare_probabilities, control_verdict, fold_metrics
 from deeprc.evaluation.curves import curves_table, draw_curves
 from deeprc.evaluation.reliability_figure import reliability_figure, reliability_table
-from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.scoring import BINARY
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
 from deeprc.evaluation.strata import auc_within
 from deeprc.files import write_text

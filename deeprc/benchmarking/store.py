@@ -16,7 +16,8 @@ from deeprc.benchmarking.jobs import Job, Outcome
 from deeprc.benchmarking.search import Setting
 from deeprc.documents import AnyFloat, abbreviate, read_json, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.evaluation.scoring import Scoring, choose_scoring
+from deeprc.evaluation.scoring import choose_scoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.files import check_new_folder, name_write_errors, write_text
 
 __all__ = ["BENCHMARK", "FORMAT", "POWER", "VERSION", "ResultStore", "StoreKind", "holds_benchmark", "read_header"]

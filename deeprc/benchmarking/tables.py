@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.scoring import BINARY
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.trust import p_text
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import holm
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
-from deeprc.evaluation.scoring import BINARY, DONOR, BinaryScoring, Estimate, MulticlassScoring, Scoring, refuse
+from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
+from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, classify_difference, is_few, p_in_words, p_text
 
 __all__ = [

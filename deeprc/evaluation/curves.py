@@ -24,7 +24,8 @@ from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, req
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
 from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
-from deeprc.evaluation.scoring import BINARY, MulticlassScoring, Scoring
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.files import write_text
 
 if TYPE_CHECKING:

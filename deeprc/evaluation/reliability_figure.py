@@ -17,7 +17,8 @@ from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import calibration_bins
-from deeprc.evaluation.scoring import BINARY, Scoring
+from deeprc.evaluation.scoring import BINARY
+from deeprc.evaluation.scoring_base import Scoring
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

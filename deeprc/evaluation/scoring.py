@@ -7,9 +7,8 @@ test fold, in the order of their ids. Letters: B repertoires of a fold, C classe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -27,125 +26,23 @@ from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import compute_r2, r2_interval, rank_correlation
 from deeprc.evaluation.metrics import binary_metrics, macro_auc, macro_metrics
 from deeprc.evaluation.reliability import judge_probabilities
-from deeprc.tasks import TaskKind
+from deeprc.evaluation.scoring_base import (
+    PLACE,
+    Estimate,
+    Scoring,
+    compute_sd,
+    convert_to_numbers,
+    list_fold_donors,
+    refuse,
+)
 
 __all__ = [
     "BINARY",
-    "DONOR",
     "BinaryScoring",
-    "Estimate",
     "MulticlassScoring",
     "RegressionScoring",
-    "Scoring",
     "choose_scoring",
 ]
-
-DONOR = "donor"
-"""The column of a fold with the index of each repertoire's donor; without it, each repertoire has its own donor."""
-
-_PLACE = ("method", "fold", "repertoire_id")
-_NAN = float("nan")
-
-
-class Estimate(NamedTuple):
-    """A measure over all folds, its standard deviation over them (F - 1 in the denominator), and a 95% interval."""
-
-    value: float
-    sd: float
-    low: float
-    high: float
-
-
-class Scoring(ABC):
-    """Scoring of the predictions of one kind of target.
-
-    Attributes
-    ----------
-    kind
-        The kind of the target.
-    measure, heading
-        The measure by which methods are ranked (higher is better): its name in data frames and its heading in tables.
-    estimate, sd
-        The columns of a comparison with the measure and with its standard deviation.
-    chance_level
-        Measure of predictions that know nothing.
-    headings
-        The names of all measures in tables, and their headings; `measure` is the first.
-    optional
-        Columns that a table may lack, and the values that they then have.
-    lower_is_better
-        The measures that are better when they are lower.
-    interval_note, test_note, means_note
-        Sentences that describe the interval, the test and the columns.
-    """
-
-    kind: ClassVar[TaskKind]
-    measure: ClassVar[str]
-    heading: ClassVar[str]
-    estimate: ClassVar[str]
-    sd: ClassVar[str]
-    chance_level: ClassVar[float]
-    headings: ClassVar[Mapping[str, str]]
-    optional: ClassVar[Mapping[str, float]] = {}
-    lower_is_better: ClassVar[frozenset[str]] = frozenset()
-    interval_note: ClassVar[str]
-    test_note: ClassVar[str]
-    means_note: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """The columns of a table of predictions."""
-
-    @abstractmethod
-    def checked(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-
-    @abstractmethod
-    def is_measured(self, fold: pd.DataFrame) -> bool:
-        """Return whether the measure of a fold is defined; an AUC, for example, needs both classes."""
-
-    @abstractmethod
-    def measure_fold(self, fold: pd.DataFrame) -> dict[str, float]:
-        """Return every metric of one fold; an undefined metric is NaN."""
-
-    @abstractmethod
-    def estimate_over_folds(self, folds: Sequence[pd.DataFrame]) -> Estimate:
-        """Return the measure over folds; there is at least one, and all are measured."""
-
-    @abstractmethod
-    def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
-        """Return `n_repertoires`, `n_smallest` (size of the smallest class; for numbers, of all) and other numbers."""
-
-    @abstractmethod
-    def test(self, own: Sequence[pd.DataFrame], other: Sequence[pd.DataFrame], *, seed: int = 0) -> PairedTest:
-        """Test whether two methods are equally good on the same repertoires."""
-
-
-def refuse(table: pd.DataFrame, wrong: pd.Series[bool], problem: str) -> None:
-    """Raise InputError at the first row that is wrong."""
-    if wrong.any():
-        method, repertoire = table.loc[wrong, ["method", "repertoire_id"]].iloc[0]
-        raise InputError(f"predictions: method {method!r}, repertoire {repertoire!r}: {problem}")
-
-
-def list_fold_donors(folds: Sequence[pd.DataFrame]) -> list[NDArray[np.int64]] | None:
-    """Return the donor of each repertoire in each fold, (B,); None if unknown, or if each has one repertoire."""
-    if any(DONOR not in fold for fold in folds) or pd.concat(folds)[DONOR].is_unique:
-        return None
-    return [fold[DONOR].to_numpy(np.int64) for fold in folds]
-
-
-def _convert_to_numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    try:
-        return table.astype(dict.fromkeys(columns, np.float64))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"predictions: expected numbers as {', '.join(columns)}: {error}") from error
-
-
-def _compute_sd(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.std(ddof=1)) if len(known) > 1 else _NAN
 
 
 class BinaryScoring(Scoring):
@@ -178,11 +75,11 @@ class BinaryScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        return (*_PLACE, "label", "score", "probability", "cutoff")
+        return (*PLACE, "label", "score", "probability", "cutoff")
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _convert_to_numbers(table, ("label", "score", "probability", "cutoff"))
+        table = convert_to_numbers(table, ("label", "score", "probability", "cutoff"))
         refuse(table, ~table["label"].isin([0, 1]), "expected a label of 0 or 1")
         refuse(table, table["score"].isna(), "expected a score, found none")
         for name in ("probability", "cutoff"):
@@ -208,7 +105,7 @@ class BinaryScoring(Scoring):
         """Return the mean AUC over folds."""
         labels, scores = ([fold[name].to_numpy() for fold in folds] for name in ("label", "score"))
         found = fold_aucs_interval(labels, scores, list_fold_donors(folds))
-        return Estimate(float(found.aucs.mean()), _compute_sd(found.aucs), found.low, found.high)
+        return Estimate(float(found.aucs.mean()), compute_sd(found.aucs), found.low, found.high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, in all and of each class."""
@@ -259,11 +156,11 @@ class MulticlassScoring(Scoring):
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
         scores, probabilities = ([f"{what}={name}" for name in self.classes] for what in ("score", "probability"))
-        return (*_PLACE, "label", *scores, *probabilities)
+        return (*PLACE, "label", *scores, *probabilities)
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _convert_to_numbers(table, self.columns[len(_PLACE) + 1 :])
+        table = convert_to_numbers(table, self.columns[len(PLACE) + 1 :])
         table["label"] = table["label"].astype(str)
         refuse(table, ~table["label"].isin(self.classes), f"expected a label of {', '.join(self.classes)}")
         for name in self.classes:
@@ -312,7 +209,7 @@ class MulticlassScoring(Scoring):
             limits.append((found.low, found.high))
         each = np.mean(aucs, axis=0)
         low, high = np.mean(limits, axis=0).tolist()
-        return Estimate(float(each.mean()), _compute_sd(each), low, high)
+        return Estimate(float(each.mean()), compute_sd(each), low, high)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds, and of those in the smallest class."""
@@ -347,11 +244,11 @@ class RegressionScoring(Scoring):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of a table of predictions."""
-        return (*_PLACE, "label", "prediction")
+        return (*PLACE, "label", "prediction")
 
     def checked(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the table with the types of its columns set; raise InputError at the first value that is wrong."""
-        table = _convert_to_numbers(table, ("label", "prediction"))
+        table = convert_to_numbers(table, ("label", "prediction"))
         for column in ("label", "prediction"):
             refuse(table, ~np.isfinite(table[column]), f"expected a number as {column}")
         return table
@@ -375,8 +272,8 @@ class RegressionScoring(Scoring):
         label, predicted = together["label"].to_numpy(), together["prediction"].to_numpy()
         each = np.array([self.measure_fold(fold)["r2"] for fold in folds])
         donors = list_fold_donors(folds)
-        limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (_NAN, _NAN)
-        return Estimate(self.measure_fold(together)["r2"], _compute_sd(each), *limits)
+        limits = r2_interval(label, predicted, None if donors is None else np.concatenate(donors)) or (np.nan, np.nan)
+        return Estimate(self.measure_fold(together)["r2"], compute_sd(each), *limits)
 
     def sizes(self, folds: Sequence[pd.DataFrame]) -> dict[str, int]:
         """Return the number of repertoires in the folds."""

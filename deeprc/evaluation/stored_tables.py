@@ -8,7 +8,7 @@ import pandas as pd
 
 from deeprc.documents import abbreviate
 from deeprc.errors import InputError
-from deeprc.evaluation.scoring import Scoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.tables import Column, read_table
 

@@ -21,7 +21,8 @@ from deeprc.baselines.sheet import SheetColumns, SheetColumnsRidge
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
-from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, Scoring
+from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import format_column_names
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance

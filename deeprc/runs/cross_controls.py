@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.comparison import compare
-from deeprc.evaluation.scoring import BINARY, RegressionScoring, Scoring
+from deeprc.evaluation.scoring import BINARY, RegressionScoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import index_donors_by_id, index_known_people
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns

@@ -5,6 +5,7 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 
 import h5py
+import numba
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,6 +104,21 @@ def test_one_repertoire(dataset):
     assert frame.to_dict("records") == [
         {"repertoire_id": "b.10", "sequence_id": 2, "junction_aa": "CYF", "duplicate_count": 2}
     ]
+
+
+def test_a_function_is_mapped_to_all_repertoires_in_their_order(dataset):
+    view = dataset[[2, 0, 1]]
+    found = list(view.map_repertoires(lambda repertoire: (repertoire.repertoire_id, len(repertoire))))
+    assert found == list(zip(view.repertoire_ids, view.n_sequences, strict=True))
+    assert list(dataset[[]].map_repertoires(len)) == []
+    with pytest.raises(ZeroDivisionError):
+        list(view.map_repertoires(lambda repertoire: 1 // 0))
+
+
+def test_compiled_code_of_a_mapped_function_has_one_thread(dataset):
+    before = numba.get_num_threads()
+    assert set(dataset.map_repertoires(lambda repertoire: numba.get_num_threads())) == {1}
+    assert numba.get_num_threads() == before
 
 
 def test_select_names_what_is_not_there(dataset):

@@ -31,7 +31,8 @@ from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.reliability import MEASURES
-from deeprc.evaluation.scoring import Scoring, choose_scoring
+from deeprc.evaluation.scoring import choose_scoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report import pictures

@@ -14,7 +14,8 @@ import pandas as pd
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
-from deeprc.evaluation.scoring import Scoring, choose_scoring
+from deeprc.evaluation.scoring import choose_scoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import p_text
 from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
