@@ -175,6 +175,14 @@ def test_shared_clones_are_those_of_the_copy(both, monkeypatch, genes, piece):
     np.testing.assert_array_equal(*hashes)
 
 
+def test_parts_without_sequences_share_no_clone(tmp_path):
+    parts = [write_part(tmp_path / f"{name}.h5", [0, 0]) for name in ("one", "two")]
+    join(parts, tmp_path / "linked.h5", link=True)
+    clones = find_shared_clones(open_dataset(tmp_path / "linked.h5"))
+    assert len(clones) == 0
+    assert clones.private.tolist() == [0, 0, 0, 0]
+
+
 def test_pickled_it_is_a_path(both):
     linked, copied = both
     again = pickle.loads(pickle.dumps(linked[[4, 0]]))
