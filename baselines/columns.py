@@ -86,14 +86,20 @@ class Columns:
         return np.ascontiguousarray((x - self.centre[chosen, None]) * self.factor[chosen, None] * self.weights)
 
     def gram(self) -> Floats:
-        """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B)."""
+        """Return the Gram matrix of the rows, the sum of z z^T over all columns, (B, B).
+
+        Parts of the matrix are computed in threads; its digits do not depend on their number. It must not be called in
+        several threads, because the limit of BLAS to one thread is that of the process.
+        """
         n_rows, n_columns = self.shape
         total = np.zeros((n_rows, n_rows))
+        memory = np.empty((n_rows, min(_GRAM_BLOCK, n_columns)))
         with limit_blas_threads(), open_threads() as threads:
             for start in range(0, n_columns, _GRAM_BLOCK):
                 stop = min(start + _GRAM_BLOCK, n_columns)
                 x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
-                z = (x - self.centre[start:stop]) * self.factor[start:stop]
+                z = np.subtract(x, self.centre[start:stop], out=memory[:, : stop - start])
+                z *= self.factor[start:stop]
                 list(threads.map(partial(_add_products, z, total), _list_tiles(n_rows)))
         for rows, others in _list_tiles(n_rows):
             total[others, rows] = total[rows, others].T

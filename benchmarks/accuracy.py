@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
 from accuracy_jobs import METHODS, Entry, Job, Results, count_kmers, list_entries, measure, measure_job
-from accuracy_looks import NAMES_OF_KEPT, check_seeds, record_look
+from accuracy_looks import NAMES_OF_RESERVED, check_seeds, record_look
 from accuracy_tables import KNOWN, show, summarise, tell
 
 from deeprc.benchmarking.methods import split_names
@@ -66,7 +66,9 @@ class _Unusable(click.ClickException):
 @click.option(
     "--seeds", default="1", show_default=True, help="Number of seeds, from 0; or a list: 0,4 (4, is seed 4 alone)."
 )
-@click.option("--look", metavar="REASON", help=f"Report for which seeds {NAMES_OF_KEPT} are used; looks.tsv lists it.")
+@click.option(
+    "--look", metavar="REASON", help=f"Report for which seeds {NAMES_OF_RESERVED} are used; looks.tsv lists it."
+)
 @click.option("--folds", default="0", show_default=True, help="Indices of the test folds among 5: a list, or all.")
 @click.option("--preset", "presets", multiple=True, default=("deeprc",), show_default=True, help="Preset of DeepRC.")
 @click.option(

@@ -14,12 +14,12 @@ from pathlib import Path
 from deeprc import __version__
 from deeprc.errors import InputError
 
-__all__ = ["KEPT_SEEDS", "LOOKS", "NAMES_OF_KEPT", "check_seeds", "record_look"]
+__all__ = ["LOOKS", "NAMES_OF_RESERVED", "RESERVED_SEEDS", "check_seeds", "record_look"]
 
-KEPT_SEEDS = range(100, 106)
+RESERVED_SEEDS = range(100, 106)
 """Seeds that are used only for reports."""
 
-NAMES_OF_KEPT = f"{KEPT_SEEDS[0]} to {KEPT_SEEDS[-1]}"
+NAMES_OF_RESERVED = f"{RESERVED_SEEDS[0]} to {RESERVED_SEEDS[-1]}"
 """These seeds, in words."""
 
 LOOKS = Path(__file__).with_name("looks.tsv")
@@ -36,11 +36,15 @@ def check_seeds(seeds: Sequence[int], reason: str | None) -> None:
     InputError
         If this is not so.
     """
-    kept = [seed for seed in seeds if seed in KEPT_SEEDS]
-    if kept and not (reason and reason.strip()):
-        raise InputError(f"--seeds {kept[0]}: {NAMES_OF_KEPT} are kept for reports; say with --look for which one")
-    if reason is not None and not kept:
-        raise InputError(f"--look {reason!r}: expected some of the seeds {NAMES_OF_KEPT}, which are kept for reports")
+    reserved = [seed for seed in seeds if seed in RESERVED_SEEDS]
+    if reserved and not (reason and reason.strip()):
+        raise InputError(
+            f"--seeds {reserved[0]}: {NAMES_OF_RESERVED} are reserved for reports; say with --look for which one"
+        )
+    if reason is not None and not reserved:
+        raise InputError(
+            f"--look {reason!r}: expected some of the seeds {NAMES_OF_RESERVED}, which are reserved for reports"
+        )
 
 
 def record_look(

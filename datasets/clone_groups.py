@@ -10,7 +10,9 @@ Letters: B repertoires, N sequences, M clones, E pairs of a clone and a repertoi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -96,7 +98,7 @@ def group_clones(
     at_once: int = AT_ONCE,
     mask: int = int(_ALL_BITS),
 ) -> Clones:
-    """Find the clones that at least two repertoires carry; see `find_shared_clones`.
+    """Find the clones that at least two repertoires carry; see `deeprc.datasets.clones.find_shared_clones`.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ def group_clones(
     bounds_of_parts = [0, len(sequences.offsets) - 1] if isinstance(sequences, SequenceArrays) else sequences.bounds
     n = bounds_of_parts[-1]
     n_pieces = max(1, -(-n // min(_PIECE, at_once)))
-    pieces_of_pass = max(1, at_once // _PIECE)
+    pieces_of_pass = n_pieces if at_once >= n else max(1, at_once // _PIECE)
     chunks = list(pairwise(sorted({*range(0, n, _PIECE), *bounds_of_parts}))) or [(0, 0)]
 
     def view(start: int, stop: int) -> tuple[SequenceArrays, int]:
@@ -145,34 +147,71 @@ def group_clones(
                 arrays, shift = view(*chunk)
                 _write_keys(arrays, chunk[0] - shift, chunk[1] - shift, shift, layout, first, target.copy(), keys)
 
-            def group(bounds: tuple[int, int], keys: Any = keys) -> _Part:
-                piece = keys[bounds[0] : bounds[1]]
-                piece.sort()
-                return _group_keys(sequences, repertoire_offsets, piece, layout.row_bits)
-
             list(step.follow(threads.map(write, chunks, targets)))
-            parts += list(step.follow(threads.map(group, pairwise(offsets.tolist()))))
+            pieces = [keys[start:stop] for start, stop in pairwise(offsets.tolist())]
+            list(threads.map(np.ndarray.sort, pieces))
+            compared = _take_compared(sequences, pieces, layout.row_bits, threads)
+            group = partial(_group_keys, compared.sequences, repertoire_offsets, layout.row_bits)
+            parts += list(step.follow(threads.map(group, pieces, compared.first_places)))
     return _join_parts(parts, len(repertoire_offsets) - 1)
 
 
 _Part = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]
 
 
-def _group_keys(
+class _Compared(NamedTuple):
+    """The sequences among which those with equal keys are compared.
+
+    Attributes
+    ----------
+    sequences
+        All sequences, or only those whose keys are not alone, in the order of the keys.
+    first_places
+        Position among them of the first one of each piece, or -1 if they are all sequences.
+    """
+
+    sequences: SequenceArrays
+    first_places: list[int]
+
+
+def _take_compared(
     sequences: SequenceArrays | SequencesInParts,
-    repertoire_offsets: NDArray[np.int64],
-    keys: NDArray[np.uint64],
+    pieces: Sequence[NDArray[np.uint64]],
     row_bits: Any,
+    threads: ThreadPoolExecutor,
+) -> _Compared:
+    """Return the sequences to compare; if they lie in parts, they are taken together, which takes each part once."""
+    if isinstance(sequences, SequenceArrays):
+        return _Compared(sequences, [-1] * len(pieces))
+    mask = (np.uint64(1) << row_bits) - np.uint64(1)
+    rows = list(threads.map(lambda keys: (keys[_find_equal(keys, row_bits)] & mask).astype(np.int64), pieces))
+    firsts = compute_offsets(np.array([len(each) for each in rows], np.int64))[:-1]
+    return _Compared(sequences.take(np.concatenate(rows)), firsts.tolist())
+
+
+def _find_equal(keys: NDArray[np.uint64], row_bits: Any) -> NDArray[np.bool_]:
+    """Return whether each of some sorted keys has the same hash as a neighbour, (n,)."""
+    same = keys[1:] >> row_bits == keys[:-1] >> row_bits
+    found = np.zeros(len(keys), np.bool_)
+    found[1:] |= same
+    found[:-1] |= same
+    return found
+
+
+def _group_keys(
+    sequences: SequenceArrays,
+    repertoire_offsets: NDArray[np.int64],
+    row_bits: Any,
+    keys: NDArray[np.uint64],
+    first_place: int,
 ) -> _Part:
-    """Return the shared clones of sorted keys: first sequences, numbers of carriers, carriers; and private clones."""
+    """Return the shared clones of sorted keys: first sequences, numbers of carriers, carriers; and private clones.
+
+    `sequences` and `first_place` are those of `_Compared`.
+    """
     n, places = len(keys), np.zeros(0, np.int64)
-    if not isinstance(sequences, SequenceArrays):
-        same = keys[1:] >> row_bits == keys[:-1] >> row_bits
-        compared = np.zeros(n, np.bool_)  # few of all: only these are copied
-        compared[1:] |= same
-        compared[:-1] |= same
-        places = np.cumsum(compared) - 1
-        sequences = sequences.take((keys[compared] & ((np.uint64(1) << row_bits) - np.uint64(1))).astype(np.int64))
+    if first_place >= 0:
+        places = first_place + np.cumsum(_find_equal(keys, row_bits)) - 1
     representative, sizes, carriers = np.empty(n // 2, np.int64), np.empty(n // 2, np.int32), np.empty(n, np.int32)
     private = np.zeros(len(repertoire_offsets) - 1, np.int64)
     n_clones, n_carriers = _group(

@@ -40,8 +40,9 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
 
     All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
     this work, because equal sequences meet in sorted pieces of all hashes. It takes about 0.4 GB of memory, and 40
-    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
-    simulated cohort, which is on no disk, is made in memory as a whole.
+    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. The
+    sequences of a simulated cohort, which is on no disk, are made twice, and those with equal hashes once more. All
+    its hashes are in memory, 8 bytes each; with genes, all its sequences are.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def hash_sequences(
 
 
 def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
-    """Return the arrays of `Clones`; sequences of a simulated cohort are made twice, or once in memory with genes."""
+    """Return the arrays of `Clones`."""
     container: object = whole.container
     sequences: SequenceArrays | SequencesInParts
     at_once = AT_ONCE

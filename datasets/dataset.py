@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from deeprc.compilation import open_threads
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.linked_container import StoredContainer, open_container
 from deeprc.datasets.parts import SequenceStore
@@ -212,9 +211,12 @@ class RepertoireDataset:
     def map_repertoires(self, function: Callable[[Repertoire], _Result]) -> Iterator[_Result]:
         """Yield the result of a function for each repertoire, in order, computed in threads.
 
-        The function should let other threads run (numpy, `hashlib`, code compiled with `nogil=True`), and its results
-        should be small, because they are kept until they are asked for.
+        The function should let other threads run (numpy, `hashlib`, code compiled with `nogil=True`), and must not use
+        numba's own threads, see `deeprc.compilation.open_threads`. Results should be small, because they are kept until
+        they are asked for.
         """
+        from deeprc.compilation import open_threads  # numba takes long to import
+
         with open_threads() as threads:
             yield from threads.map(lambda index: function(self[index]), range(len(self)))
 

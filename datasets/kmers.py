@@ -59,7 +59,7 @@ def count_kmers(
     counts = np.zeros((n_parts, _N_LETTERS ** len(offsets)), np.int64)
     every = np.ones(0, np.uint32) if weights is None else np.asarray(weights, np.uint32)
     run_in_blocks(_count, n_parts, 1, residues, compute_offsets(lengths), offsets, every, counts)
-    return np.asarray(counts.sum(axis=0))
+    return np.asarray(counts[0] if n_parts == 1 else counts.sum(axis=0))
 
 
 def list_kmers(k: int) -> list[str]:

@@ -22,6 +22,7 @@ from deeprc.rank_calls import compute_parts, count_parts, divide_repertoires
 __all__ = ["compute_kmer_frequencies", "compute_kmer_matrix", "count_genes"]
 
 _MAX_DENSE = 20**4  # number of k-mers; most longer k-mers do not occur in a repertoire
+_MAX_COUNTED_AT_ONCE = 20**5  # number of k-mers whose counts may be in memory once per thread
 _AT_ONCE = 32  # number of repertoires that a rank counts, and whose counts it sends in one message
 _MIN_DIVIDED = 100_000  # sequences of a repertoire, on average, below which ranks send counts no faster than one counts
 
@@ -122,8 +123,10 @@ def _count_sparse(dataset: RepertoireDataset, kmer_offsets: Sequence[int], weigh
         own = np.flatnonzero(counts).astype(np.int32)
         return own, counts[own].astype(np.float32)
 
+    is_small = 20 ** len(kmer_offsets) <= _MAX_COUNTED_AT_ONCE  # else each thread would need half a gigabyte
+    found = dataset.map_repertoires(count) if is_small else map(count, dataset)
     columns, values = [], []
-    for own, counted in track(dataset.map_repertoires(count), "counting k-mers", len(dataset)):
+    for own, counted in track(found, "counting k-mers", len(dataset)):
         columns.append(own)
         values.append(counted)
     indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)

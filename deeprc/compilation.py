@@ -104,7 +104,12 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def open_threads() -> ThreadPoolExecutor:
-    """Return a thread for each core, to run compiled code; functions with threads of their own use one in each."""
+    """Return a pool with a thread for each core, to run compiled code.
+
+    In each of them, functions with numba's threads or `run_in_blocks` use one thread. BLAS is not limited, see
+    `deeprc.threads.limit_blas_threads`. A function with numba's own threads (`prange`) must not run in several threads:
+    with some of numba's threading layers the process is killed.
+    """
     return ThreadPoolExecutor(numba.get_num_threads(), initializer=numba.set_num_threads, initargs=(1,))
 
 

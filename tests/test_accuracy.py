@@ -331,7 +331,7 @@ def test_looks_at_kept_seeds_are_listed(call: Call, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys.modules["accuracy_looks"], "LOOKS", tmp_path / "looks.tsv")
     refused = call("--methods", "known-motif", "--seeds", "2,101")
     assert refused.exit_code == 2
-    assert "--seeds 101: 100 to 105 are kept for reports; say with --look for which one" in refused.stderr
+    assert "--seeds 101: 100 to 105 are reserved for reports; say with --look for which one" in refused.stderr
     without = call("--methods", "known-motif", "--look", "a report")
     assert without.exit_code == 2
     assert "expected some of the seeds 100 to 105" in without.stderr

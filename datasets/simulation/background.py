@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from deeprc.compilation import njit
+from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.counters import draw_uniforms, draw_word
 from deeprc.datasets.sequences import Sequences
@@ -53,6 +52,7 @@ the 57 studies of TCR-BERT (https://github.com/wukevin/tcr-bert, data/tcrdb, com
 
 _BITS = 16
 _LONGEST = 64
+_BLOCK = 1 << 13  # number of sequences that a thread draws at a time
 
 
 def draw_standard_normals(key: int, counters: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -134,23 +134,25 @@ class IndependentBackground:
         lengths = self.draw_lengths(key, rows)
         offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
-        _draw_residues(np.uint64(key), rows, offsets, self._residue_table, residues)
+        run_in_blocks(_draw_residues, len(rows), _BLOCK, np.uint64(key), rows, offsets, self._residue_table, residues)
         return Sequences.counted_once(residues, offsets)
 
     def draw_lengths(self, key: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return only the lengths of these sequences."""
         lengths = np.empty(len(rows), np.int64)
-        _draw_lengths(np.uint64(key), rows, self._length_bounds, lengths)
+        run_in_blocks(_draw_lengths, len(rows), _BLOCK, np.uint64(key), rows, self._length_bounds, lengths)
         return lengths
 
 
-@njit(parallel=True, nogil=True)
-def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]) -> None:
-    """Draw lengths from the last 32 bits of the first random number of each sequence."""
+@njit(nogil=True)
+def _draw_lengths(
+    first: int, last: int, key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64], lengths: NDArray[np.int64]
+) -> None:
+    """Draw the lengths of some sequences from the last 32 bits of the first random number of each."""
     middle = 0
     while middle < len(bounds) - 1 and bounds[middle] < np.uint64(1 << 31):
         middle += 1
-    for n in numba.prange(len(rows)):
+    for n in range(first, last):
         bits = draw_word(draw_word(key, rows[n]), 0) & uint64(0xFFFFFFFF)
         length = middle
         while bits >= bounds[length]:
@@ -160,23 +162,25 @@ def _draw_lengths(key: int, rows: NDArray[np.int64], bounds: NDArray[np.uint64],
         lengths[n] = length
 
 
-@njit(parallel=True, nogil=True)
+@njit(nogil=True)
 def _draw_residues(
+    first: int,
+    last: int,
     key: int,
     rows: NDArray[np.int64],
     offsets: NDArray[np.int64],
     table: NDArray[np.uint8],
     residues: NDArray[np.uint8],
 ) -> None:
-    """Draw 4 residues, of 16 bits each, from each random number of a sequence but the first."""
-    for n in numba.prange(len(rows)):
+    """Draw the residues of some sequences: 4, of 16 bits each, from each random number of a sequence but the first."""
+    for n in range(first, last):
         own = draw_word(key, rows[n])
         at, stop, counter = offsets[n], offsets[n + 1], 1
         while at < stop:
             bits = draw_word(own, counter)
             counter += 1
-            last = min(at + 4, stop)
-            while at < last:
+            next_stop = min(at + 4, stop)
+            while at < next_stop:
                 residues[at] = table[bits & uint64(0xFFFF)]
                 bits >>= uint64(16)
                 at += 1

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.compilation import run_in_blocks
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.background import Background
-from deeprc.datasets.simulation.lstm_kernel import LOGITS, Prefixes, Weights, advance, pack, write_sequences
+from deeprc.datasets.simulation.lstm_kernel import CHUNK, LOGITS, Prefixes, Weights, advance, pack, write_sequences
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH, SHIPPED, LstmModel, load_model
 from deeprc.datasets.simulation.lstm_product import split_into_blocks
 from deeprc.errors import InputError
@@ -23,6 +24,7 @@ from deeprc.errors import InputError
 __all__ = ["LstmBackground"]
 
 _DEEPEST = MAX_LENGTH - 1  # after this, only the end may follow
+_PACKED = 1 << 13  # number of sequences that a thread copies at a time
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ class LstmBackground(Background):
         padded = np.empty((len(rows), MAX_LENGTH), np.uint8)
         lengths = np.zeros(len(rows), np.int64)
         rows = np.ascontiguousarray(rows, np.int64)
-        write_sequences(np.uint64(key), rows, self._weights, self._prefixes, padded, lengths)
+        given = np.uint64(key), rows, self._weights, self._prefixes, padded, lengths
+        run_in_blocks(write_sequences, len(rows), CHUNK, *given)
         offsets = compute_offsets(lengths)
         residues = np.empty(offsets[-1], np.uint8)
-        pack(padded, offsets, residues)
+        run_in_blocks(pack, len(rows), _PACKED, padded, offsets, residues)
         return Sequences.counted_once(residues, offsets)
 
 

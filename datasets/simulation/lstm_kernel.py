@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from deeprc.datasets.counters import draw_word
 from deeprc.datasets.simulation.lstm_model import BOUNDARY, MAX_LENGTH
 from deeprc.datasets.simulation.lstm_product import TILE_LANES, add_product
 
-__all__ = ["LOGITS", "Prefixes", "Weights", "advance", "pack", "write_sequences"]
+__all__ = ["CHUNK", "LOGITS", "Prefixes", "Weights", "advance", "pack", "write_sequences"]
 
 _Array = NDArray[Any]
 _EXACT: dict[str, Any] = {"nogil": True, "error_model": "numpy"}  # no test for divisors of zero
@@ -31,9 +30,10 @@ _float = np.float32
 LOGITS = 32
 """Number of tokens, with padding to whole vectors."""
 
-_LANES = 16
-_CHUNK = 512  # number of sequences that a thread takes at a time
+CHUNK = 512
+"""Number of sequences that a thread should write at a time."""
 
+_LANES = 16
 _LARGEST_TANH = _float(7.90531110763549805)  # from here on, tanh is 1
 # tanh(x) = x (a1 + a3 x^2 + ...) / (b0 + b2 x^2 + ...), to 3e-7; Eigen's coefficients.
 _A13, _A11, _A9 = _float(-2.76076847742355e-16), _float(2.00018790482477e-13), _float(-8.60467152213735e-11)
@@ -248,13 +248,21 @@ def _fill(
 
 
 @njit(**_EXACT)
-def _write_chunk(
-    key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
+def write_sequences(
+    first: int,
+    last: int,
+    key: Any,
+    all_rows: _Array,
+    weights: Weights,
+    prefixes: Prefixes,
+    all_residues: _Array,
+    all_lengths: _Array,
 ) -> None:
-    """Write the sequences of some rows, (n,), into the rows of `residues`, (n, 40), and `lengths`, (n,).
+    """Write the sequences of some of n rows into their rows of the residues, (n, 40) uint8, and lengths, (n,) int64.
 
     Sequences are written side by side in lanes; one that ends is replaced by the next.
     """
+    rows, residues, lengths = all_rows[first:last], all_residues[first:last], all_lengths[first:last]
     H = prefixes.states.shape[1]
     gates, cumulated = np.zeros((_LANES, 4 * H), _float), np.zeros((_LANES, LOGITS), _float)
     numbers = np.zeros((3, _LANES), np.int64)
@@ -282,19 +290,9 @@ def _write_chunk(
         following, n = _fill(key, rows, following, n, prefixes, lanes, residues, lengths)
 
 
-@njit(parallel=True, **_EXACT)
-def write_sequences(
-    key: Any, rows: _Array, weights: Weights, prefixes: Prefixes, residues: _Array, lengths: _Array
-) -> None:
-    """Write the sequences of rows, (n,) int64, into `residues`, (n, 40) uint8, and `lengths`, (n,) int64."""
-    for chunk in numba.prange((len(rows) + _CHUNK - 1) // _CHUNK):
-        here = slice(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(rows)))
-        _write_chunk(key, rows[here], weights, prefixes, residues[here], lengths[here])
-
-
-@njit(parallel=True, **_EXACT)
-def pack(padded: _Array, offsets: _Array, residues: _Array) -> None:
-    """Copy the sequences in the rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
-    for i in numba.prange(len(padded)):
+@njit(**_EXACT)
+def pack(first: int, last: int, padded: _Array, offsets: _Array, residues: _Array) -> None:
+    """Copy the sequences in some rows of `padded`, (n, 40), end to end into `residues`, (R,)."""
+    for i in range(first, last):
         for place in range(offsets[i + 1] - offsets[i]):
             residues[offsets[i] + place] = padded[i, place]

@@ -16,8 +16,8 @@ __all__ = ["quickstart"]
 def quickstart(output: str) -> None:
     """Run the whole workflow once: simulate a cohort with an implanted motif, preprocess, train, evaluate, report.
 
-    The first call takes about a minute on two cores, because it also compiles; later calls take 40 seconds. The command
-    needs no network connection, and keeps all files in FOLDER.
+    The first call takes one to two minutes on two cores, because it also compiles; later calls take about 40 seconds.
+    The command needs no network connection, and keeps all files in FOLDER.
     """
     from deeprc.quickstart import N_UPDATES, TOP, run_quickstart
 

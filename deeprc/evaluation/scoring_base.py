@@ -33,6 +33,7 @@ DONOR = "donor"
 """The column of a fold with the index of each repertoire's donor; without it, each repertoire has its own donor."""
 
 PLACE = ("method", "fold", "repertoire_id")
+"""The columns that name a prediction, in every table of predictions."""
 
 
 class Estimate(NamedTuple):

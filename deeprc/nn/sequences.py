@@ -123,5 +123,5 @@ class BatchArrays(NamedTuple):
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor to another device; to CUDA it goes through pinned memory, so that the host need not wait."""
-    is_pinned = device.type == "cuda" and tensor.device.type == "cpu"
-    return (tensor.pin_memory() if is_pinned else tensor).to(device, non_blocking=True)
+    needs_pinning = device.type == "cuda" and tensor.device.type == "cpu"
+    return (tensor.pin_memory() if needs_pinning else tensor).to(device, non_blocking=True)

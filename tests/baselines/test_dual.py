@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from deeprc.baselines import columns as module
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.dual import fit_dual_logistic, fit_dual_ridge_path
 
@@ -47,6 +48,20 @@ def test_ridge_regression_is_scikit_learns() -> None:
         other = Ridge(alpha=1 / C).fit(rows, numbers)
         np.testing.assert_allclose(rows.T @ found.weights, other.coef_, atol=1e-9)
         assert found.intercept == pytest.approx(other.intercept_)
+
+
+@pytest.mark.parametrize("n_rows", [9, 5, 4, 1])  # in parts of 4 rows
+def test_products_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
+    monkeypatch.setattr(module, "_GRAM_ROWS", 4)
+    monkeypatch.setattr(module, "_GRAM_BLOCK", 7)
+    rng = np.random.default_rng(6)
+    matrix, weights = rng.random((n_rows, 50)) * (rng.random((n_rows, 50)) < 0.6), rng.random(n_rows)
+    for each in (matrix, csr_matrix(matrix)):
+        columns = Columns(each, weights=weights)
+        z = columns.take(np.arange(50)).T
+        found = columns.gram()
+        np.testing.assert_allclose(found, z @ z.T, atol=1e-10)
+        np.testing.assert_array_equal(found, found.T)
 
 
 def test_rows_of_columns_may_have_weights() -> None:

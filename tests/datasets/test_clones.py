@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeprc.datasets import clone_groups as module
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_groups import Clones, group_clones
+from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     count_distinct_clones,
@@ -32,38 +31,18 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation import (
     Cohort,
     GermlineBackground,
-    IndependentBackground,
     SimulatedDataset,
     Sizes,
     write_container,
 )
-from deeprc.datasets.simulation.dataset import VirtualSequences
 from deeprc.errors import InputError
-
-V, J = ("", "TRBV1", "TRBV2"), ("TRBJ1", "TRBJ2")
-
-
-def write(path: Path, repertoires: list[list[str]], seed: int = 0, fields: tuple[str, ...] = ("v", "j")) -> Path:
-    rng = np.random.default_rng(seed)
-    with ContainerWriter(path) as writer:
-        for number, sequences in enumerate(repertoires):
-            residues, offsets = encode_many(sequences)
-            n = len(sequences)
-            v = Categorical(rng.integers(0, 3, n).astype(np.uint16), V) if "v" in fields else None
-            j = Categorical(rng.integers(0, 2, n).astype(np.uint16), J) if "j" in fields else None
-            table = Sequences(residues, offsets, np.ones(n, np.uint32), v_call=v, j_call=j)
-            writer.append(f"rep.{number}", table)
-        writer.finish(pd.DataFrame({"status": np.arange(len(repertoires)) % 2}), source="a test")
-    return path
+from tests.toys.crowded import make_crowded, write_repertoires
 
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
-    """Short sequences of few letters, 1 to 14 long, that meet often, also within a repertoire; one is empty."""
-    rng = np.random.default_rng(1)
-    sizes = (160, 0, 280, 120, 220)
-    repertoires = [["".join(rng.choice(list("AY"), rng.integers(1, 15))) for _ in range(n)] for n in sizes]
-    return open_dataset(write(tmp_path_factory.mktemp("crowded") / "c.h5", repertoires))
+    """Short sequences of few letters."""
+    return make_crowded(tmp_path_factory.mktemp("crowded"))
 
 
 def by_dictionary(dataset: RepertoireDataset, genes: bool) -> tuple[dict[tuple[str, ...], list[int]], list[int]]:
@@ -104,50 +83,15 @@ def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None
 
 
 def test_the_representative_is_the_first_sequence(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.h5", [["CAF", "CWF", "CAF"], ["CYF", "CWF", "CCF"], [], ["CYF", "CWF"]], fields=())
+    path = write_repertoires(
+        tmp_path / "c.h5", [["CAF", "CWF", "CAF"], ["CYF", "CWF", "CCF"], [], ["CYF", "CWF"]], fields=()
+    )
     clones = find_shared_clones(open_dataset(path))
     assert clones.representative.tolist() == [1, 3]
     assert clones.offsets.tolist() == [0, 3, 5]
     assert clones.repertoires.tolist() == [0, 1, 3, 1, 3]
     assert clones.private.tolist() == [1, 1, 0, 0]
     assert len(clones) == 2
-
-
-@pytest.mark.parametrize("genes", [False, True])
-@pytest.mark.parametrize("mask", [0, 1, 0x3, 0xC000000000000001, 2**64 - 1])
-@pytest.mark.parametrize("at_once", [1, 7, 50, 1 << 25])
-def test_neither_a_bad_hash_nor_the_size_of_a_pass_changes_anything(
-    crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool, mask: int, at_once: int
-) -> None:
-    if at_once == 50:
-        monkeypatch.setattr(module, "_PIECE", 9)  # several pieces in a pass
-    rows = crowded.container.sequences.arrays(list_gene_fields(crowded) if genes else [])
-    found = group_clones(rows, crowded.container.repertoire_offsets, at_once=at_once, mask=mask)
-    expected = find_shared_clones(crowded, list_gene_fields(crowded) if genes else [])
-    for name, values in vars(found).items():
-        np.testing.assert_array_equal(values, getattr(expected, name))
-
-
-@pytest.mark.parametrize("mask", [0x3, 2**64 - 1])
-def test_a_cohort_on_no_disk_has_the_clones_of_its_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
-) -> None:
-    background = IndependentBackground(4, 1.0, {"A": 1 << 14, "C": 3 << 14})  # short, of two letters: they meet often
-    cohort = Cohort(7, Sizes(40, 30, minimum=2), background)
-    write_container(cohort, tmp_path / "cohort.h5")
-    virtual, written = SimulatedDataset(cohort), open_dataset(tmp_path / "cohort.h5")
-    expected = find_shared_clones(written)
-    assert len(expected) > 10
-    monkeypatch.setattr(module, "_PIECE", 9)
-    for found in (
-        find_shared_clones(virtual[:2]),
-        group_clones(VirtualSequences(virtual.container), virtual.container.repertoire_offsets, mask=mask),
-    ):
-        for name, values in vars(found).items():
-            np.testing.assert_array_equal(values, getattr(expected, name))
-    np.testing.assert_array_equal(count_distinct_clones(virtual), count_distinct_clones(written))
-    rows = np.array([90, 3, 170, 4, 91, 90])
-    assert take_sequences(virtual, rows).decode() == take_sequences(written, rows).decode()
 
 
 def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset) -> None:
@@ -161,8 +105,8 @@ def test_sequences_that_differ_have_different_hashes(crowded: RepertoireDataset)
 
 def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
     sequences = [["CAF"] * 6, ["CAF"] * 6]
-    assert list_gene_fields(open_dataset(write(tmp_path / "n.h5", sequences, fields=()))) == []
-    dataset = open_dataset(write(tmp_path / "v.h5", sequences, fields=("v",)))
+    assert list_gene_fields(open_dataset(write_repertoires(tmp_path / "n.h5", sequences, fields=()))) == []
+    dataset = open_dataset(write_repertoires(tmp_path / "v.h5", sequences, fields=("v",)))
     expected, _ = by_dictionary(dataset, True)
     assert content(dataset, find_shared_clones(dataset, ["v_call"]), True) == {
         k: e for k, e in expected.items() if len(e) > 1
@@ -170,7 +114,7 @@ def test_only_the_genes_that_there_are(tmp_path: Path) -> None:
 
 
 def test_cohorts_without_sequences(tmp_path: Path) -> None:
-    dataset = open_dataset(write(tmp_path / "c.h5", [[], []], fields=()))
+    dataset = open_dataset(write_repertoires(tmp_path / "c.h5", [[], []], fields=()))
     clones = find_shared_clones(dataset)
     assert (len(clones), clones.private.tolist(), count_distinct_clones(dataset).tolist()) == (0, [0, 0], [0, 0])
     again = find_shared_clones(open_dataset(tmp_path / "c.h5"))  # from the cache
@@ -230,7 +174,7 @@ def test_clones_are_recognised_in_another_container(
 
 def test_a_container_without_the_genes_that_count(crowded: RepertoireDataset, tmp_path: Path) -> None:
     own = CloneSet(take_sequences(crowded, np.array([3, 1]), ["v_call", "j_call"]))
-    other = open_dataset(write(tmp_path / "v.h5", [["CAF"]], fields=("v",)))
+    other = open_dataset(write_repertoires(tmp_path / "v.h5", [["CAF"]], fields=("v",)))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call, with which the clones were learned"):
         list(own.find_in(other))
     with pytest.raises(InputError, match=r"v\.h5: has no j_call$"):

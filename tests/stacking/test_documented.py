@@ -1,4 +1,4 @@
-"""The tables of docs/stacking.md have the saved figures."""
+"""The tables of stacks in docs/ have the saved figures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ def shown(value: float, name: str = "") -> str:
     return "" if pd.isna(value) else f"{value:.3f}" + (f" ({name})" if name else "")
 
 
-@pytest.mark.parametrize("name", ["stacking.tsv", "stacking-101.tsv"])
-def test_the_tables_have_the_saved_figures(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "page_name"), [("stacking.tsv", "experiments.md"), ("stacking-101.tsv", "stacking.md")]
+)
+def test_the_tables_have_the_saved_figures(name: str, page_name: str) -> None:
     saved = pd.read_csv(DOCS / "examples" / name, sep="\t").set_index("method")
-    page = (DOCS / "stacking.md").read_text(encoding="utf-8")
+    page = (DOCS / page_name).read_text(encoding="utf-8")
     for cohort, rows in saved.groupby("cohort", sort=False):
         others = rows.drop(["stack", "deeprc"])
         cells = [str(cohort), *(f"{rows[size].iloc[0]:,}" for size in ("repertoires", "test_repertoires"))]

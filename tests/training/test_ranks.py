@@ -84,7 +84,7 @@ def test_two_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tens
 def test_two_ranks_with_nccl_train_what_one_process_trains_on_cuda(cohort: RepertoireDataset, tmp_path: Path) -> None:
     alone: dict[str, dict[str, Tensor]] = {}
     train_all(cohort, alone.__setitem__, "cuda")
-    start_ranks(2, PROGRAM, cohort.container.path, tmp_path, "cuda", machines=True)
+    start_ranks(2, PROGRAM, cohort.container.path, tmp_path, "cuda", on_own_machines=True)
     for name, expected in alone.items():
         assert_close(load_file(tmp_path / f"{name}.safetensors"), expected)
 
