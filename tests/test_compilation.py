@@ -6,13 +6,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import numba
 import pytest
 
 from deeprc.caches import make_private_folder, prepare_caches
-from deeprc.compilation import njit, run_in_blocks
+from deeprc.compilation import njit, open_threads, run_in_blocks
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -180,6 +181,17 @@ def test_work_is_shared_in_even_blocks(
     found = []
     run_in_blocks(lambda start, stop, what: found.append((start, stop, what)), n, 4, "x")
     assert sorted(found) == [(start, stop, "x") for start, stop in blocks]
+
+
+def test_blocks_within_threads_are_computed_one_after_the_other() -> None:
+    def list_blocks(_: int) -> list[tuple[int, int, int]]:
+        return run_in_blocks(lambda start, stop: (start, stop, threading.get_ident()), 10, 4)
+
+    with open_threads() as threads:
+        found = list(threads.map(list_blocks, range(3)))
+    for blocks in found:
+        assert [block[:2] for block in blocks] == [(0, 3), (3, 6), (6, 10)]
+        assert len({thread for *_, thread in blocks}) == 1
 
 
 def test_an_error_in_a_block_is_raised() -> None:

@@ -188,9 +188,11 @@ def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]
     container: object = whole.container
     if isinstance(container, StoredContainer):
         return container.gene_names.get(field, ())
-    stores = {id(repertoire.container): repertoire.container for repertoire in whole}
-    found = (store.sequences.genes[field] for store in stores.values() if field in store.sequences.genes)
-    return tuple(dict.fromkeys(name for calls in found for name in calls.vocabulary))
+    names: dict[str, None] = {}
+    for repertoire in whole:
+        calls = repertoire.container.sequences.genes.get(field)
+        names |= dict.fromkeys(() if calls is None else calls.vocabulary)
+    return tuple(names)
 
 
 def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
