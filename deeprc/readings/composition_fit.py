@@ -41,6 +41,7 @@ Path = Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]
 _KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
 _CS = tuple(10.0**exponent for exponent in range(-2, 5))
 _N_FOLDS = 10
+_FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which take a third of the time
 _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
 _N_BINS = 4  # number of bins of numbers, by which folds are stratified
 _MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a reading
@@ -125,6 +126,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     groups = None if cohort.groups is None else cohort.groups[known]
     digests = np.array(digest_repertoires(cohort.dataset))[known].tolist()
     n_repeats = _N_REPEATS if len(known) <= _FEW else 1
+    n_folds = _N_FOLDS if len(known) <= _MANY else _FEWER_FOLDS
     if is_number:
         targets = [(numbers - task.mean) / task.scale]
     elif task.kind == "binary":
@@ -135,7 +137,7 @@ def _fit_task(features: CompositionFeatures, cohort: TrainingCohort, labels: Flo
     def fit(target: Floats) -> _Model | None:
         strata = _assign_quarters(numbers) if is_number else target.astype(np.int64)
         folds = [
-            assign_grouped_folds(digests, strata, _N_FOLDS, groups=groups, repeat=repeat) for repeat in range(n_repeats)
+            assign_grouped_folds(digests, strata, n_folds, groups=groups, repeat=repeat) for repeat in range(n_repeats)
         ]
         return _fit_output(_Problem(features, known, folds, groups, is_number), target)
 

@@ -100,10 +100,10 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
     while first < len(dataset):
         within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
         rows = slice(first, first + max(int(within.sum()), 1))
-        parts = [dataset[index] for index in range(rows.start, rows.stop)]
-        residues = np.concatenate([part.residues for part in parts])
-        offsets = compute_offsets(np.concatenate([part.lengths for part in parts]))
-        yield Block(rows, residues, offsets, compute_offsets(np.array([len(part) for part in parts], np.int64)))
+        parts = list(dataset[rows].map_repertoires(lambda part: (part.residues, part.lengths)))
+        residues = np.concatenate([part for part, _ in parts])
+        offsets = compute_offsets(np.concatenate([lengths for _, lengths in parts]))
+        yield Block(rows, residues, offsets, compute_offsets(dataset.n_sequences[rows]))
         step.advance(len(offsets) - 1)
         first = rows.stop
 
