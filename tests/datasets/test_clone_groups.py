@@ -93,7 +93,7 @@ from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.clones import find_shared_clones
 from deeprc.datasets.simulation import Cohort, IndependentBackground, LstmBackground, SimulatedDataset, Sizes
 for background in (IndependentBackground(), LstmBackground()):
-    dataset = SimulatedDataset(Cohort(12, Sizes(3000), background))
+    dataset = SimulatedDataset(Cohort(12, Sizes(300, minimum=300), background))
     digest_repertoires(dataset)
     find_shared_clones(dataset)
 print("done")
