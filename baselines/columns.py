@@ -94,14 +94,15 @@ class Columns:
         n_rows, n_columns = self.shape
         total = np.zeros((n_rows, n_rows))
         memory = np.empty((n_rows, min(_GRAM_BLOCK, n_columns)))
+        tiles = _list_tiles(n_rows)
         with limit_blas_threads(), open_threads() as threads:
             for start in range(0, n_columns, _GRAM_BLOCK):
                 stop = min(start + _GRAM_BLOCK, n_columns)
                 x = self._sparse[:, start:stop].toarray() if self._is_sparse else self._dense[:, start:stop]
                 z = np.subtract(x, self.centre[start:stop], out=memory[:, : stop - start])
                 z *= self.factor[start:stop]
-                list(threads.map(partial(_add_products, z, total), _list_tiles(n_rows)))
-        for rows, others in _list_tiles(n_rows):
+                list(threads.map(partial(_add_products, z, total), tiles))
+        for rows, others in tiles:
             total[others, rows] = total[rows, others].T
         return total * np.outer(self.weights, self.weights)
 

@@ -18,6 +18,7 @@ __all__ = [
     "encode",
     "encode_letters",
     "encode_many",
+    "invert_order",
     "take",
 ]
 
@@ -52,6 +53,13 @@ def compute_offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def invert_order(order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the position of each of n rows after they were sorted, (n,), from the rows in their order, (n,)."""
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    return position
 
 
 def take(

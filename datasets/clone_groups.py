@@ -21,7 +21,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, open_threads
-from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.sequence_hash import are_equal, hash_row
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import open_step
@@ -224,8 +224,7 @@ def _join_parts(parts: list[_Part], n_repertoires: int) -> Clones:
     """Order the clones of all pieces by their first sequences; the pieces are freed one by one."""
     representative = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
     order = np.argsort(representative)
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
+    position = invert_order(order)
     sizes = np.concatenate([np.zeros(0, np.int64), *(part[1] for part in parts)])
     offsets = compute_offsets(sizes[order])
     repertoires = np.empty(int(offsets[-1]), np.int32)

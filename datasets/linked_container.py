@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.categorical import Categorical, extend_vocabulary
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import (
@@ -187,9 +187,7 @@ class LinkedContainer:
         )
         if np.array_equal(order, np.arange(len(order))):
             return together
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return together.take(back)
+        return together.take(invert_order(order))
 
 
 class LinkedSequences:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.datasets.simulation.cohort import Cohort
@@ -80,9 +80,7 @@ class VirtualContainer:
         if (np.diff(numbers) >= 0).all():
             return self._simulate_in_order(numbers, at)
         order = np.argsort(numbers, kind="stable")  # each repertoire is simulated once
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return self._simulate_in_order(numbers[order], at[order]).take(back)
+        return self._simulate_in_order(numbers[order], at[order]).take(invert_order(order))
 
     def _simulate_in_order(self, numbers: NDArray[np.int64], at: NDArray[np.int64]) -> Sequences:
         return Sequences.concatenate(list(self._simulate_parts(numbers, at)))

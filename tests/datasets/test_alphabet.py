@@ -4,7 +4,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, decode_many, encode, encode_many, take
+from deeprc.datasets.alphabet import (
+    AMINO_ACIDS,
+    INVALID,
+    decode,
+    decode_many,
+    encode,
+    encode_many,
+    invert_order,
+    take,
+)
 
 sequences = st.lists(st.text(AMINO_ACIDS, max_size=30), max_size=20)
 
@@ -39,3 +48,11 @@ def test_some_of_the_sequences_are_taken():
     for rows in ([], [2], [3, 0, 1, 0], [1, 1]):
         found = decode_many(*take(residues, offsets, np.array(rows, np.int64)))
         assert found == [["CASSF", "", "CAF", "W"][row] for row in rows]
+
+
+def test_sorted_rows_go_back_to_their_places():
+    values = np.array([30, 10, 20, 10])
+    order = np.argsort(values, kind="stable")
+    assert invert_order(order).tolist() == [3, 0, 2, 1]
+    assert values[order][invert_order(order)].tolist() == values.tolist()
+    assert invert_order(np.zeros(0, np.int64)).tolist() == []
