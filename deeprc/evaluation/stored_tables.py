@@ -64,6 +64,8 @@ _FOLD_METRICS = {
     **dict.fromkeys(_FOLD_SHARES, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
     **dict.fromkeys(_FOLD_NUMBERS, Column("number", may_be_empty=True, optional=True)),
 }
+_WHOLE_LOSSES = ("whole_validation_loss", "fitted_validation_loss")
+_WHOLE_AUCS = ("whole_validation_auc", "fitted_validation_auc")
 _HISTORY = {
     "update": _COUNT,
     "train_loss": Column("number", low=0, may_be_empty=True),
@@ -71,6 +73,8 @@ _HISTORY = {
     "validation_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True),
     "seconds": Column("number", low=0),
     "best_update": Column("whole", low=0, optional=True),
+    **dict.fromkeys(_WHOLE_LOSSES, Column("number", low=0, may_be_empty=True, optional=True)),
+    **dict.fromkeys(_WHOLE_AUCS, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
 }
 _SEEDS = {
     "kernel": Column("whole", low=1),

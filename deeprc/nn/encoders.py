@@ -195,27 +195,24 @@ class ConvolutionEncoder(SequenceEncoder):
     ) -> tuple[float, float]:
         """Let each of the first kernels match a motif; see `SequenceEncoder.start_from_motifs`.
 
-        A match has a pre-activation of about 3. A match without one residue has -3, where SELU is almost flat; a share
-        of a match has no less. The motif is at the first positions of the kernel, because a window may begin at any
-        residue, but not before the first.
+        A match has a pre-activation of about 3. A match without one residue has -3, where SELU is almost flat. A motif
+        with shares has 0 and -6 instead: below 0, SELU is an exponential function, so a match with residues at several
+        gaps is the product of their shares.
         """
         whole = _RESIDUE * _LACKING
         found, lacking = functional.selu(torch.tensor([whole, _NO_MATCH], dtype=torch.float64)).tolist()
         for kernel, motif in enumerate(motifs):
-            n_residues = 0
             if shares:
                 self.weight[kernel] = 0  # random weights, also those of positions, would blur the shares
-            for offset, letter in enumerate(motif):
-                if letter >= 0:
-                    self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
-                    self.weight[kernel, letter, offset] = _RESIDUE / scale
-                    n_residues += 1
-            self.bias[kernel] = -_RESIDUE * (n_residues - _LACKING)
-        for kernel, of_motif in enumerate(shares):
+            of_motif = shares[kernel] if shares else {}
+            fixed = [(offset, letter) for offset, letter in enumerate(motif) if letter >= 0]
+            for offset, letter in fixed:
+                self.weight[kernel, :N_AMINO_ACIDS, offset] = 0
+                self.weight[kernel, letter, offset] = _RESIDUE / scale
+            self.bias[kernel] = (0 if of_motif else whole) - _RESIDUE * len(fixed)
             for offset, of_letters in of_motif.items():
-                value = lacking + (found - lacking) * torch.tensor(of_letters, dtype=torch.float64)
-                activation = _invert_selu(value).clamp(min=whole - _RESIDUE)
-                self.weight[kernel, :N_AMINO_ACIDS, offset] = ((activation - whole) / scale).to(self.weight)
+                logarithms = torch.tensor(of_letters, dtype=torch.float64).log().clamp(min=-_RESIDUE)
+                self.weight[kernel, :N_AMINO_ACIDS, offset] = (logarithms / scale).to(self.weight)
         return found, lacking
 
     @torch.no_grad()
@@ -242,11 +239,3 @@ class LstmEncoder(SequenceEncoder):
         packed = nn.utils.rnn.pack_padded_sequence(linear, lengths.cpu(), batch_first=True, enforce_sorted=False)
         hidden: Tensor = self.lstm(packed)[1][0]
         return hidden[0]  # (1, N, D) -> (N, D)
-
-
-def _invert_selu(values: Tensor) -> Tensor:
-    """Return the numbers whose SELU these values are; -inf for the lower bound of SELU."""
-    scale = float(functional.selu(torch.ones((), dtype=torch.float64)))
-    alpha = -float(functional.selu(torch.tensor(-torch.inf, dtype=torch.float64))) / scale
-    negative = torch.log1p((values / (scale * alpha)).clamp(min=-1, max=0))
-    return torch.where(values > 0, values / scale, negative)

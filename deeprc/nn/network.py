@@ -298,6 +298,12 @@ class DeepRC(nn.Module):
             pooled = constant.add_to(pooled, logits, batch.offsets)
         return self.combine(pooled, batch.reading_scores)
 
+    @property
+    def linear_output(self) -> nn.Linear | None:
+        """The output layer, if it is the only one."""
+        first, *later = [layer for layer in self.output_network if isinstance(layer, nn.Linear)]
+        return None if later else first
+
     def combine(self, pooled: Tensor, reading_scores: Tensor | None) -> Tensor:
         """Return the outputs, (B, T), from the averages of the heads, (B, H, S), and the scores of readings, (B, Q, T).
 

@@ -341,7 +341,7 @@ def _fit(
                 _write_table(folder / "history.tsv", pd.DataFrame(state.history))
                 if log is not None:
                     scalars = {name: value for name, value in state.history[-1].items() if "update" not in name}
-                    log.log(state.update, scalars, attention_histograms(*trainer.validation_attention()))
+                    log.log(state.update, scalars, attention_histograms(*trainer.compute_validation_attention()))
             if progress is not None:
                 progress(state, loss)
 
@@ -362,13 +362,16 @@ def _write_table(path: Path, table: pd.DataFrame) -> None:
 
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     """Return a sentence that says when a training ended, why, and which weights were kept."""
+    best = f"best at {state.best_update}"
+    if any("whole_validation_loss" in row for row in state.history):
+        best += " on whole validation repertoires" + (", to which the output was fitted" if state.fitted else "")
     if state.update >= settings.n_updates:
-        return f"trained for all {settings.n_updates} updates, best at {state.best_update}"
+        return f"trained for all {settings.n_updates} updates, {best}"
     if state.best_loss <= settings.least_gain:
         why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
     else:
         why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
-    return f"stopped early at {state.update} of {settings.n_updates} updates, best at {state.best_update}: {why}"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {why}"
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:

@@ -108,8 +108,8 @@ def open_logger(name: str | None, run: Path, *, update: int) -> Iterator[Logger 
 def attention_histograms(logits: NDArray[np.float32], weights: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
     """Return the logits of each head, and the logarithms to base 10 of its weights that are not 0, by name.
 
-    Logits and weights, (n, H) each, are from `Trainer.validation_attention`. The names are those in TensorBoard:
-    `attention_logit/head_1`, ...
+    Logits and weights, (n, H) each, are from `Trainer.compute_validation_attention`. The names are those in
+    TensorBoard: `attention_logit/head_1`, ...
     """
     histograms: dict[str, NDArray[np.float32]] = {}
     for head in range(logits.shape[1]):

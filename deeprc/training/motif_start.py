@@ -11,26 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from deeprc import ranks
 from deeprc.config import Config
 from deeprc.nn.batch import Collator
-from deeprc.nn.inference import Inference
-from deeprc.nn.network import DeepRC, RunningStandardisation
-from deeprc.outputs import multitask_loss
-from deeprc.progress import track
+from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import describe_gaps
+from deeprc.training.output_fit import fit_output
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
 _ATTENTION = 4.0  # amount that a whole match adds to the attention logit
 _FALL = 3.0  # amount by which a match lowers the unit that the query reads
-_PENALTY = 1.0  # factor of the squared output weights, which are added to the sum of the losses
-_MAX_STEPS = 200  # largest number of steps of the optimiser of the output weights
 _MAX_SPAN = 6  # largest number of positions that a motif spans
 _MIN_DONORS = 40  # with fewer, motifs of the training fold are often associated with the label by chance
 _RESIDUES = (2, 3, 4)  # numbers of fixed residues of a motif
@@ -144,7 +139,7 @@ def start_network(
         options: dict[str, Any] = {"shares": [{} for _ in motifs] + shares} if weighed else {}
         full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), **options)
         _start_attention(network, len(motifs), full, none)
-    _fit_output(network, n_features, collator, torch.from_numpy(labels), tasks, top_fraction)
+    fit_output(network, collator, labels, tasks, top_fraction=top_fraction, n_features=n_features)
 
 
 def _compute_median_scale(collator: Collator) -> float:
@@ -186,74 +181,3 @@ def _start_attention(network: DeepRC, n: int, full: float, none: float) -> None:
 
 def _selu(value: float) -> float:
     return float(nn.functional.selu(torch.tensor(value, dtype=torch.float64)))
-
-
-def _fit_output(
-    network: DeepRC, n: int, collator: Collator, labels: Tensor, tasks: Sequence[Task], top_fraction: float
-) -> None:
-    """Start linear outputs as the regression of the training labels on the first n features and on the readings.
-
-    The moments of the standardisation are those of the representations of whole repertoires. A regression with an l2
-    penalty gives the weights of the features that start from motifs (averages of the first head) and the gains of the
-    readings; all other weights are 0.
-    """
-    filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
-    own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
-    averages = track(Inference(network, collator, top_fraction).pooled(own.tolist()), "start of the network", len(own))
-    pooled = ranks.gather([mean for mean, _ in averages])
-    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
-    moments = RunningStandardisation(representation.shape[1]).double()
-    moments.start(representation)
-    standardisation = network.output_network[0]
-    if isinstance(standardisation, RunningStandardisation):
-        standardisation.load_state_dict(moments.state_dict())
-    output, *later = [layer for layer in network.output_network if isinstance(layer, nn.Linear)]
-    if later:
-        return
-    scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))
-    if collator.readings is not None:
-        scores = collator.readings.at(torch.from_numpy(filled)).double()
-    weight, gains, bias = _fit_regression(moments.eval()(representation)[:, :n], scores, labels[filled], tasks)
-    if network.readings is not None:
-        network.readings.gains.copy_(gains)
-    if not isinstance(standardisation, RunningStandardisation):
-        weight = weight * moments.scale[:n]
-        bias = bias - weight @ moments.mean[:n]
-    output.weight.zero_()
-    output.weight[:, :n] = weight
-    output.bias.copy_(bias)
-
-
-@torch.enable_grad()
-def _fit_regression(x: Tensor, scores: Tensor, labels: Tensor, tasks: Sequence[Task]) -> tuple[Tensor, Tensor, Tensor]:
-    """Fit the outputs as a regression on standardised features, (B, n), and on the scores of readings, (B, Q, T).
-
-    The penalty pulls weights towards 0, and gains towards 1, because cross-fitted scores already have about the right
-    scale. The penalty of a gain equals that of the weight of a standardised feature with the same effect on the
-    outputs.
-
-    Returns
-    -------
-    tuple
-        Weights (T, n), gains (Q, T) and biases (T,); no gain is below 0.
-    """
-    weight = x.new_zeros(scores.shape[2], x.shape[1], requires_grad=True)
-    gains = x.new_ones(scores.shape[1:], requires_grad=True)
-    bias = x.new_zeros(len(weight), requires_grad=True)
-    spread = (scores - scores.mean(dim=0)).square().mean(dim=0).sqrt()
-    n_labels = (~labels.isnan()).sum(dim=0).clamp(min=1)
-    share = torch.cat(
-        [x.new_full((t.n_outputs,), _PENALTY * t.weight) / n for t, n in zip(tasks, n_labels, strict=True)]
-    )
-    optimizer = torch.optim.LBFGS([weight, gains, bias], max_iter=_MAX_STEPS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        outputs = x @ weight.T + (scores * gains).sum(dim=1) + bias
-        penalty = weight.square().sum(dim=1) + ((gains - 1) * spread).square().sum(dim=0)  # (T,)
-        value = multitask_loss(outputs, labels, tasks) + share @ penalty
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return weight.detach(), gains.detach().clamp(min=0), bias.detach()

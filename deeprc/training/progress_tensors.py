@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint: weights, averages, best weights, losses and the optimiser's moments, under one name each."""
+"""Tensors of a checkpoint by name: weights, averages, best weights, start, losses and moments of the optimiser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ __all__ = ["collect_tensors", "make_expected_tensors", "restore_tensors"]
 
 
 def collect_tensors(
-    network: DeepRC, step: Step, best: Mapping[str, Tensor], losses: Sequence[Tensor]
+    network: DeepRC,
+    step: Step,
+    best: Mapping[str, Tensor],
+    first: Mapping[str, Tensor],
+    losses: Sequence[Tensor],
 ) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint, by name.
 
@@ -24,12 +28,12 @@ def collect_tensors(
     ----------
     network, step
         The network, and its updates with the averaged weights and the optimiser.
-    best
-        Best weights so far, by name.
+    best, first
+        Best weights so far, and those of the start if they may be kept although an update seems better, by name.
     losses
         Losses of the updates since the last evaluation.
     """
-    tensors = _of_networks(network, step, best)
+    tensors = _of_networks(network, step, best) | {f"start.{name}": tensor for name, tensor in first.items()}
     tensors[LOSSES] = torch.stack([*losses]) if losses else torch.zeros(0)
     return tensors | {f"optimizer.{name}": tensor for name, tensor in _optimizer_tensors(step.optimizer).items()}
 
@@ -41,6 +45,8 @@ def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -
     """
     expected = _of_networks(network, step, network.state_dict())
     expected[LOSSES] = torch.zeros(0)
+    if any(name.startswith("start.") for name in names):
+        expected |= {f"start.{name}": tensor for name, tensor in network.state_dict().items()}
     for index, parameter in enumerate(network.parameters()):
         if f"optimizer.{index}.step" in names:
             like = {"step": torch.zeros(()), "exp_avg": parameter, "exp_avg_sq": parameter}
@@ -50,9 +56,10 @@ def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -
 
 def restore_tensors(
     tensors: Mapping[str, Tensor], network: DeepRC, step: Step, device: torch.device
-) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Give network, averages and optimiser the tensors of a checkpoint; return the best weights and the losses."""
-    parts: dict[str, dict[str, Any]] = {name: {} for name in ("network", "average", "best", "losses", "optimizer")}
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor]]:
+    """Give network, averages and optimiser the tensors of a checkpoint; return best weights, start and losses."""
+    names = ("network", "average", "best", "start", "losses", "optimizer")
+    parts: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, tensor in tensors.items():
         part, name = key.split(".", 1)
         # the optimiser moves its state to the device itself
@@ -60,7 +67,7 @@ def restore_tensors(
     network.load_state_dict(parts["network"])
     step.average.restore(parts["average"])
     _restore_optimizer(step.optimizer, parts["optimizer"])
-    return parts["best"], [*tensors[LOSSES].to(device)]
+    return parts["best"], parts["start"], [*tensors[LOSSES].to(device)]
 
 
 def _of_networks(network: DeepRC, step: Step, best: Mapping[str, Tensor]) -> dict[str, Tensor]:

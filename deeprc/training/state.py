@@ -28,6 +28,8 @@ class TrainingState:
         Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
     history
         Results of each evaluation, as one row; its `best_update` is the best update so far.
+    fitted
+        Whether the output that is kept was fitted to whole repertoires after the best update.
     finished
         Whether training has ended.
     started
@@ -42,6 +44,7 @@ class TrainingState:
     best_loss: AnyFloat = float("inf")
     best_update: int = field(default=0, metadata=_COUNT)
     history: list[dict[str, AnyFloat]] = field(default_factory=list)
+    fitted: bool = False
     finished: bool = False
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)

@@ -26,12 +26,9 @@ from deeprc.errors import InputError
 from deeprc.files import name_write_errors
 from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
 from deeprc.nn.genes import GeneNames
-from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
-from deeprc.nn.sampling import draw_rows
-from deeprc.outputs import multitask_loss
 from deeprc.progress import open_step
 from deeprc.readings.fit import attach_described_readings, describe_readings
 from deeprc.tasks import Task
@@ -43,10 +40,12 @@ from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, start_network
+from deeprc.training.output_fit import fit_output
 from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
+from deeprc.training.validation import Monitor, Validation
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
@@ -92,21 +91,22 @@ class Trainer:
         *,
         seed: int,
         device: torch.device,
-        monitor: Callable[[Tensor, Tensor], dict[str, float]] | None = None,
+        monitor: Monitor | None = None,
         checkpoint: Path | None = None,
     ) -> None:
         self.config, self.tasks, self.seed, self.device = config, tuple(tasks), seed, device
         self.train, self.validation = train.ordered(), validation.ordered()
         self._check()
-        self.monitor, self.checkpoint = monitor, checkpoint
+        self.checkpoint = checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         goes_on = checkpoint is not None and ranks.compute_once(checkpoint.exists)
         self.network = self._build(load_weights=not goes_on)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copy_state(self.network)
-        self._batches, self._held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
-        self._validation_rows = self._draw_validation_rows()
+        self._first: dict[str, Tensor] = {}
+        self._batches, held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
+        self._held_out = Validation(self.validation, held_out, config.training, self.tasks, seed=seed, monitor=monitor)
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:
@@ -144,14 +144,6 @@ class Trainer:
         if self.config.training.shuffle_negatives and self.tasks[0].kind != "binary":
             raise InputError("shuffle_negatives: expected a binary first target")
 
-    def _draw_validation_rows(self) -> list[NDArray[np.int64]]:
-        """Draw the sequences that every evaluation reads: rows (n,) of each validation repertoire."""
-        sizes = torch.from_numpy(self.validation.dataset.n_sequences)
-        max_rows = self.config.training.validation_sequences or int(self.validation.dataset.n_sequences.max(initial=0))
-        keys = torch.from_numpy(make_generator(self.seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
-        rows, _, offsets = draw_rows(sizes, max_rows, keys)
-        return np.split(rows.numpy(), offsets[1:-1].numpy())
-
     def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
 
@@ -165,6 +157,7 @@ class Trainer:
         self.start()
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # because the start may be better than every update
+            self._first = _copy_state(self.network) if self._held_out.samples else {}
             self._forget_gap_weights()
         update = self.updates()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
@@ -178,10 +171,46 @@ class Trainer:
                 step.advance()
                 if progress is not None:
                     progress(self.state, loss)
+        self._choose_on_whole_repertoires()
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
         return self.state
+
+    def _choose_on_whole_repertoires(self) -> None:
+        """Let whole validation repertoires decide which weights are kept, if evaluations read samples of them.
+
+        Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are
+        the start, the best update, and the best update with an output that is fitted to whole repertoires. A later
+        candidate has to be better by `least_gain`.
+        """
+        if not self._held_out.samples or self.state.best_update == 0:
+            return
+        training, best_update = self.config.training, self.state.best_update
+        row_of = {row["update"]: row for row in self.state.history}
+        at_best = row_of[best_update]
+        kept, lowest = self._best, self._judge_candidate(self._best, at_best, "whole")
+        if self._first:
+            at_start = self._judge_candidate(self._first, row_of[0], "whole")
+            if at_start <= lowest + training.least_gain:
+                kept, lowest, self.state.best_update = self._first, at_start, 0
+        if self.network.linear_output is not None:
+            self.network.load_state_dict(self._best)
+            fraction = training.averaged_fraction
+            fit_output(self.network, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+            ranks.broadcast_tensors(list(self.network.state_dict().values()))
+            fitted = _copy_state(self.network)
+            if self._judge_candidate(fitted, at_best, "fitted") < lowest - training.least_gain:
+                kept, self.state.best_update, self.state.fitted = fitted, best_update, True
+        self._best = kept
+        self.state.history[-1]["best_update"] = self.state.best_update
+
+    def _judge_candidate(self, weights: dict[str, Tensor], row: dict[str, float], name: str) -> float:
+        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history."""
+        self.network.load_state_dict(weights)
+        loss, monitored = self._held_out.judge(self.network, whole=True)
+        row |= {f"{name}_{key}": value for key, value in {"validation_loss": loss, **monitored}.items()}
+        return loss
 
     def _describe_last_evaluation(self) -> str:
         last = self.state.history[-1] if self.state.history else {}
@@ -248,7 +277,7 @@ class Trainer:
         self.state.readings = describe_readings(self.network.readings)
         self.step = Step(self.network, self.tasks, self.config.training)
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
-        self._held_out.readings = ReadingScores(self.network.readings, self.validation.dataset)
+        self._held_out.collator.readings = ReadingScores(self.network.readings, self.validation.dataset)
 
     def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
@@ -310,39 +339,12 @@ class Trainer:
             batch = permute_residues(batch, settings.residue_permutation, rng)
         return batch.take_repertoires(own) if self._changes_batches else batch
 
-    def validate(self) -> tuple[float, dict[str, float]]:
-        """Return the loss of the averaged weights on the validation repertoires, and the numbers of the monitor.
-
-        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks stop at the same update.
-        """
-        network = self.step.average.network.eval()
-        inference = Inference(network, self._held_out, self.config.training.averaged_fraction)
-        own = ranks.take_share(len(self.validation.labels))
-        positions = range(own.start, own.stop)
-        outputs = ranks.gather([*inference.iterate_outputs(positions, rows=self._validation_rows)])
-        return ranks.compute_once(partial(self._judge, outputs))
-
-    def _judge(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
-        """Return the loss and the numbers of the monitor from the outputs of the validation repertoires, (T,) each."""
-        found, targets = torch.stack([*outputs]), torch.from_numpy(self.validation.labels)
-        loss = float(multitask_loss(found, targets, self.tasks))
-        if not np.isfinite(loss):
-            raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
-        return loss, {} if self.monitor is None else self.monitor(found, targets)
-
-    def validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return the attention logits and attention weights of the validation sequences, (n, H) each.
-
-        They are computed with the averaged weights, for the sequences that every evaluation reads, repertoire by
-        repertoire. The weights of each repertoire and head sum to 1; a sequence beyond the top fraction has weight 0.
-        """
-        inference = Inference(self.step.average.network, self._held_out, self.config.training.averaged_fraction)
-        logits = [inference.logits(i, rows) for i, rows in enumerate(self._validation_rows)]
-        weights = [attention_weights(part, inference.top_fraction) for part in logits]
-        return torch.cat(logits).numpy(), torch.cat(weights).numpy()
+    def compute_validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Return logits and weights of attention of the averaged weights, see `Validation.compute_attention`."""
+        return self._held_out.compute_attention(self.step.average.network)
 
     def _evaluate(self, seconds: float) -> None:
-        loss, monitored = self.validate()
+        loss, monitored = self._held_out.judge(self.step.average.network)
         row = {
             "update": self.state.update,
             "train_loss": float(torch.stack(self._losses).mean()) if self._losses else float("nan"),
@@ -361,7 +363,7 @@ class Trainer:
             return
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
-        tensors = collect_tensors(self.network, self.step, self._best, self._losses)
+        tensors = collect_tensors(self.network, self.step, self._best, self._first, self._losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
@@ -373,7 +375,7 @@ class Trainer:
         tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
         self._attach_readings(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
-        self._best, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
+        self._best, self._first, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
         if self.network.readings is not None:
             self.network.readings.check(str(path))
         logger.info("continuing after update %d", self.state.update)

@@ -18,7 +18,6 @@ from deeprc.config import Config, NetworkConfig
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.encoders import _invert_selu
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
@@ -295,14 +294,25 @@ def test_a_share_of_a_match_is_never_less_than_a_match_without_a_residue(tmp_pat
     shares = [1.0] * 20
     shares[AMINO_ACIDS.index("A")], shares[AMINO_ACIDS.index("C")] = 0.4, 0.0
     with torch.no_grad():
-        full, none = network.embedding.start_from_motifs([motif("SF.N").letters], 1.0, shares=[{2: shares}])
+        network.embedding.start_from_motifs([motif("SF.N").letters], 1.0, shares=[{2: shares}])
         batch = Collator(cohort, "none").take(0, slice(None))
         best = network.embedding(batch.sequences._replace(residue_scale=torch.ones(4)))[:, 0]
-    lacking = float(functional.selu(torch.tensor(-3.0)))
-    assert best.tolist() == pytest.approx([full, none + 0.4 * (full - none), lacking, lacking], abs=1e-5)
+    lacking = float(functional.selu(torch.tensor(-6.0)))
+    none = float(functional.selu(torch.tensor(-torch.inf)))
+    assert best.tolist() == pytest.approx([0.0, (1 - 0.4) * none, lacking, lacking], abs=1e-5)
 
 
-def test_the_inverse_of_selu() -> None:
-    numbers = torch.tensor([-5.0, -1.0, -1e-3, 0.0, 0.5, 4.0], dtype=torch.float64)
-    torch.testing.assert_close(_invert_selu(functional.selu(numbers)), numbers)
-    assert _invert_selu(functional.selu(torch.tensor([-torch.inf], dtype=torch.float64))).item() == -torch.inf
+def test_shares_at_two_gaps_are_multiplied(tmp_path: Path) -> None:
+    cohort = write_cohort(tmp_path / "c.h5", [["SMMN", "SAMN", "SMAN", "SAAN"]], pd.DataFrame({"status": ["case"]}))
+    network = build_network(
+        Config(NetworkConfig(n_kernels=8, kernel_size=4)), TASKS, seed=0, device=torch.device("cpu")
+    )
+    first, second = [1.0] * 20, [1.0] * 20
+    first[AMINO_ACIDS.index("A")], second[AMINO_ACIDS.index("A")] = 0.5, 0.3
+    with torch.no_grad():
+        network.embedding.start_from_motifs([motif("S..N").letters], 1.0, shares=[{1: first, 2: second}])
+        batch = Collator(cohort, "none").take(0, slice(None))
+        found = network.embedding(batch.sequences._replace(residue_scale=torch.ones(4)))[:, 0]
+    none = float(functional.selu(torch.tensor(-torch.inf)))
+    by_text = dict(zip(cohort[0].sequences.decode(), (1 - found / none).tolist(), strict=True))
+    assert by_text == pytest.approx({"SMMN": 1.0, "SAMN": 0.5, "SMAN": 0.3, "SAAN": 0.15}, abs=1e-5)

@@ -165,7 +165,7 @@ def test_the_weights_of_a_repertoire_sum_to_one(
     fold = Fold(cohort, np.arange(8, dtype=np.float64)[:, None] % 2)
     task = Task("status", "status", "binary", ("healthy", "case"))
     trainer = Trainer(config, [task], fold, fold, seed=0, device=torch.device("cpu"))
-    logits, weights = trainer.validation_attention()
+    logits, weights = trainer.compute_validation_attention()
     assert logits.shape == weights.shape == (cohort.n_sequences.sum(), 2)
     parts = np.split(weights, np.cumsum(trainer.validation.dataset.n_sequences)[:-1])
     assert [part.sum(axis=0).tolist() for part in parts] == [pytest.approx([1, 1])] * 8

@@ -145,7 +145,7 @@ def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(
 def test_without_a_pull_the_start_is_logistic_regression(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deeprc.training.motif_start._PENALTY", 0.0)
+    monkeypatch.setattr("deeprc.training.output_fit._PENALTY", 0.0)
     network = build_network(config(), TASKS, seed=0, device=CPU)
     network.attach_readings([ShareReading("W", [0.5])], identify_repertoires(cohort))
     assert network.readings is not None

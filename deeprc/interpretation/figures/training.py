@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["find_chosen_update", "history_figure"]
 
 _WIDTH = 3.1
+_SQUARES = {"color": INK, "marker": "s", "markersize": 4, "fillstyle": "none", "linestyle": ""}
 
 
 def find_chosen_update(history: pd.DataFrame) -> int:
@@ -43,6 +44,7 @@ def history_figure(history: pd.DataFrame) -> Figure:
     ----------
     history
         Table `history.tsv` of a run: update, train_loss, validation_loss and, with a binary target, validation_auc.
+        If whole repertoires decided which weights were kept, their losses and AUCs are drawn as squares.
 
     Raises
     ------
@@ -57,12 +59,18 @@ def history_figure(history: pd.DataFrame) -> Figure:
     (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
     (validation,) = axis.plot(update, history["validation_loss"], color=INK, marker=marker, linewidth=1.6)
     axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].max().max()))
+    decisive = [f"{name}_validation" for name in ("whole", "fitted") if f"{name}_validation_loss" in history]
+    lines = {"training": train, "validation": validation}
+    for name in decisive:
+        (lines["whole validation repertoires"],) = axis.plot(update, history[f"{name}_loss"], **_SQUARES)
     axis.set_ylabel("loss")
     axes, last = [axis], axis
     if with_auc:
         last = _add_axes_below(figure, axis)
         axes.append(last)
         last.plot(update, history["validation_auc"], color=INK, marker=marker, linewidth=1.6)
+        for name in decisive:
+            last.plot(update, history[f"{name}_auc"], **_SQUARES)
         last.set(ylabel="validation AUC", ylim=(min(0.45, float(history["validation_auc"].min()) - 0.05), 1.02))
         axis.tick_params(axis="x", labelbottom=False)
     for each in axes:
@@ -70,12 +78,15 @@ def history_figure(history: pd.DataFrame) -> Figure:
         each.set_xlim(*_compute_limits(update))
         draw_grid(each, "y")
     at = history[update == chosen].iloc[0]
-    axis.plot([chosen], [at["validation_loss"]], color=INK, marker="o", markersize=5, linestyle="")
+    judged = [name for name in decisive if at.notna()[f"{name}_loss"]] or ["validation"]
+    judged = [name for name in decisive if at.notna()[f"{name}_loss"]] or ["validation"]
+    best = min(judged, key=lambda name: float(at[f"{name}_loss"]))
+    axis.plot([chosen], [at[f"{best}_loss"]], color=INK, marker="o", markersize=5, linestyle="")
     last.set_xlabel("update")
     last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    text = f"chosen: update {chosen:,}, loss {at['validation_loss']:.3f}"
-    text += f", AUC {at['validation_auc']:.3f}" if with_auc else ""
-    draw_legend_below(last, {"training": train, "validation": validation, text: line})
+    text = f"chosen: update {chosen:,}, loss {at[f'{best}_loss']:.3f}"
+    text += f", AUC {at[f'{best}_auc']:.3f}" if with_auc else ""
+    draw_legend_below(last, {**lines, text: line})
     return figure
 
 

@@ -1,0 +1,114 @@
+"""Losses of a network on the validation repertoires, of a sample of their sequences or of all.
+
+Letters: B repertoires, N sequences, H heads, T outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc import ranks
+from deeprc.config import TrainingConfig
+from deeprc.errors import InputError
+from deeprc.nn.batch import Collator
+from deeprc.nn.inference import Inference, attention_weights
+from deeprc.nn.network import DeepRC
+from deeprc.nn.sampling import draw_rows
+from deeprc.outputs import multitask_loss
+from deeprc.progress import track
+from deeprc.tasks import Task
+from deeprc.training.draws import Purpose, make_generator
+from deeprc.training.fold import Fold
+
+__all__ = ["Monitor", "Validation"]
+
+Monitor = Callable[[Tensor, Tensor], dict[str, float]]
+"""Function of the validation outputs, (B, T), and labels that returns additional numbers for the history."""
+
+
+class Validation:
+    """Validation repertoires, of which every evaluation reads the same sequences.
+
+    A sample is enough to compare updates with each other, because they learn from samples, too. It can be misleading
+    about a network that was fitted to whole repertoires, such as the start from motifs: if a motif is in 3% of the
+    sequences of each repertoire, its frequency in 20,000 of them has an error of 4%, and a signal of 1% is lost.
+
+    Parameters
+    ----------
+    fold
+        Validation fold, with at least one label in each repertoire.
+    collator
+        Maker of its batches.
+    settings, tasks
+        Settings of the training, and tasks of the labels.
+    seed
+        Seed of the sample.
+    monitor
+        Function of outputs and labels that returns additional numbers.
+
+    Attributes
+    ----------
+    samples
+        Whether an evaluation leaves out sequences.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        collator: Collator,
+        settings: TrainingConfig,
+        tasks: Sequence[Task],
+        *,
+        seed: int,
+        monitor: Monitor | None = None,
+    ) -> None:
+        self.fold, self.collator, self.tasks, self.monitor = fold, collator, tasks, monitor
+        self._top_fraction = settings.averaged_fraction
+        sizes = fold.dataset.n_sequences
+        max_rows = settings.validation_sequences or int(sizes.max(initial=0))
+        keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
+        rows, _, offsets = draw_rows(torch.from_numpy(sizes), max_rows, keys)
+        self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
+        self.samples = bool((sizes > max_rows).any())
+
+    def judge(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
+        """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.
+
+        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike.
+
+        Raises
+        ------
+        InputError
+            If the loss is not finite.
+        """
+        inference = Inference(network.eval(), self.collator, self._top_fraction)
+        own = ranks.take_share(len(self.fold.labels))
+        outputs = inference.iterate_outputs(range(own.start, own.stop), rows=None if whole else self._rows)
+        if whole:
+            outputs = track(outputs, "whole validation repertoires", own.stop - own.start)
+        return ranks.compute_once(partial(self._compute_numbers, ranks.gather([*outputs])))
+
+    def _compute_numbers(self, outputs: Sequence[Tensor]) -> tuple[float, dict[str, float]]:
+        """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
+        found, targets = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
+        loss = float(multitask_loss(found, targets, self.tasks))
+        if not np.isfinite(loss):
+            raise InputError(f"the validation loss is {loss}; try a lower learning_rate")
+        return loss, {} if self.monitor is None else self.monitor(found, targets)
+
+    def compute_attention(self, network: DeepRC) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Return the attention logits and attention weights of the sequences of the sample, (N, H) each.
+
+        They are listed repertoire by repertoire. The weights of each repertoire and head sum to 1; a sequence beyond
+        the top fraction has weight 0.
+        """
+        inference = Inference(network, self.collator, self._top_fraction)
+        logits = [inference.logits(i, rows) for i, rows in enumerate(self._rows)]
+        weights = [attention_weights(part, inference.top_fraction) for part in logits]
+        return torch.cat(logits).numpy(), torch.cat(weights).numpy()

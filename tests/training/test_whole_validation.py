@@ -1,0 +1,210 @@
+"""Whole validation repertoires decide which weights are kept, if evaluations read samples of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from deeprc.config import Config, NetworkConfig, TrainingConfig
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.batch import Collator
+from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
+from deeprc.outputs import multitask_loss
+from deeprc.runs.experiment import describe_end
+from deeprc.tasks import Task
+from deeprc.training import motif_start
+from deeprc.training.fold import Fold
+from deeprc.training.output_fit import fit_output
+from deeprc.training.trainer import Trainer
+from deeprc.training.validation import Validation
+from tests.conftest import Killed
+
+CPU = torch.device("cpu")
+TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
+
+
+@pytest.fixture(autouse=True)
+def _few_labels_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(motif_start, "_MIN_DONORS", 8)
+
+
+def make(
+    dataset: RepertoireDataset, checkpoint: Path | None = None, *, n_output_layers: int = 1, **settings: object
+) -> Trainer:
+    """Return a trainer whose evaluations read 10 sequences of each of 16 validation repertoires."""
+    training: dict[str, object] = {"n_updates": 12, "evaluate_every": 4, "n_sequences": 50, "validation_sequences": 10}
+    network = NetworkConfig(
+        n_kernels=8, kernel_size=4, composition=False, clones=False, n_output_layers=n_output_layers
+    )
+    config = Config(network, TrainingConfig(**{**training, **settings}))  # type: ignore[arg-type]
+    folds = (Fold(part, label(part)) for part in (dataset[:24], dataset[24:]))
+    return Trainer(config, TASKS, *folds, seed=0, device=CPU, checkpoint=checkpoint)
+
+
+def label(dataset: RepertoireDataset) -> NDArray[np.float64]:
+    return (dataset.metadata["status"] == "case").to_numpy(np.float64)[:, None]
+
+
+def compute_loss(network: DeepRC, fold: Fold) -> float:
+    outputs = Inference(network, Collator(fold.dataset, "none")).outputs()
+    return float(multitask_loss(outputs, torch.from_numpy(fold.labels), TASKS))
+
+
+def find_columns(trainer: Trainer) -> set[str]:
+    return {name for row in trainer.state.history for name in row if name.startswith(("whole_", "fitted_"))}
+
+
+def at(trainer: Trainer, update: int) -> dict[str, float]:
+    return next(row for row in trainer.state.history if row["update"] == update)
+
+
+def prefer(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    """Let evaluations of samples find ever lower losses, and whole repertoires find these losses in turn."""
+    whole, sampled = iter(losses), iter(np.linspace(0.9, 0.1, 99))
+
+    def judge(
+        self: Validation, network: DeepRC, *, whole: bool = False, _next: object = whole
+    ) -> tuple[float, dict[str, float]]:
+        return (next(_next) if whole else float(next(sampled))), {}  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Validation, "judge", judge)
+
+
+def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
+    cohort_factory: Callable[..., RepertoireDataset],
+) -> None:
+    trainer = make(cohort_factory(40, 200))
+    state = trainer.fit()
+    assert find_columns(trainer) == {"whole_validation_loss", "fitted_validation_loss"}
+    best = next(row for row in state.history if "fitted_validation_loss" in row)["update"]
+    candidates = [at(trainer, best)[f"{name}_validation_loss"] for name in ("whole", "fitted")]
+    candidates.append(at(trainer, 0)["whole_validation_loss"])
+    kept = compute_loss(trainer.network, trainer.validation)
+    assert kept == pytest.approx(min(candidates), abs=trainer.config.training.least_gain)
+    assert any(kept == pytest.approx(each, rel=1e-5) for each in candidates)
+    assert state.history[-1]["best_update"] == state.best_update in (0, best)
+
+
+@pytest.mark.parametrize(
+    ("losses", "update", "fitted"),
+    [  # those of the best update, of the start, and of the best update with an output that is fitted again
+        ([0.3, 0.4, 0.5], 12, False),
+        ([0.3, 0.2, 0.5], 0, False),
+        ([0.3, 0.2, 0.1], 12, True),
+        ([0.3, 0.4, 0.1], 12, True),
+        ([0.3, 0.3005, 0.2995], 0, False),  # a later candidate has to be better by 0.001
+    ],
+)
+def test_a_later_candidate_has_to_be_better(
+    cohort_factory: Callable[..., RepertoireDataset],
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    update: int,
+    fitted: bool,
+) -> None:
+    trainer = make(cohort_factory(40, 200))
+    trainer.start()
+    start = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
+    prefer(monkeypatch, losses)
+    state = trainer.fit()
+    assert (state.best_update, state.fitted) == (update, fitted)
+    assert (at(trainer, 12)["whole_validation_loss"], at(trainer, 0)["whole_validation_loss"]) == tuple(losses[:2])
+    weights = trainer.network.state_dict()
+    assert all(torch.equal(weights[name], start[name]) for name in weights) == (update == 0)
+    text = (
+        "best at 12 on whole validation repertoires, to which the output was fitted" if fitted else f"best at {update}"
+    )
+    assert text in describe_end(state, trainer.config.training)
+
+
+def test_a_fitted_output_changes_no_kernel(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks = []
+    for losses in ([0.3, 0.4, 0.5], [0.3, 0.4, 0.1]):
+        prefer(monkeypatch, losses)
+        trainer = make(cohort_factory(40, 200))
+        trainer.fit()
+        networks.append(trainer.network.state_dict())
+    changed = {name for name in networks[0] if not torch.equal(networks[0][name], networks[1][name])}
+    assert {"output_network.1.weight", "output_network.1.bias"} <= changed
+    assert all(name.startswith("output_network.") for name in changed)
+
+
+def test_without_samples_nothing_is_judged_again(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    cohort = cohort_factory(40, 200)
+    trainer = make(cohort, validation_sequences=int(cohort.n_sequences.max()))
+    assert not trainer._held_out.samples
+    assert not trainer.fit().fitted
+    assert find_columns(trainer) == set()
+
+
+def test_an_output_of_several_layers_is_not_fitted_again(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    trainer = make(cohort_factory(40, 200), n_output_layers=2)
+    trainer.fit()
+    assert find_columns(trainer) == {"whole_validation_loss"}
+
+
+def test_a_run_without_start_compares_the_best_update_with_its_fit(
+    cohort_factory: Callable[..., RepertoireDataset],
+) -> None:
+    trainer = make(cohort_factory(40, 200), seeded_start=0.0)
+    state = trainer.fit()
+    (row,) = (row for row in state.history if "whole_validation_loss" in row)
+    assert row["update"] == state.best_update > 0
+    lowest = min(row["whole_validation_loss"], row["fitted_validation_loss"])
+    assert compute_loss(trainer.network, trainer.validation) == pytest.approx(lowest, abs=0.001)
+
+
+@pytest.mark.parametrize("killed_at", ["an update", "the last choice"])
+def test_a_resumed_run_makes_the_same_choice(
+    cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    cohort = cohort_factory(40, 200)
+    whole = make(cohort)
+    whole.fit()
+    checkpoint = tmp_path / "checkpoint" / "last.safetensors"
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    def kill_at_six(state: object, _: Tensor) -> None:
+        if state.update == 6:  # type: ignore[attr-defined]
+            raise Killed
+
+    cut = make(cohort, checkpoint)
+    with monkeypatch.context() as patch:
+        if killed_at == "the last choice":
+            patch.setattr(Trainer, "_judge_candidate", kill)
+        with pytest.raises(Killed):
+            cut.fit(kill_at_six if killed_at == "an update" else None)
+    resumed = make(cohort, checkpoint)
+    assert resumed.state.update == (4 if killed_at == "an update" else 12)
+    resumed.fit()
+    for name, tensor in whole.network.state_dict().items():
+        assert torch.equal(resumed.network.state_dict()[name], tensor), name
+    rows = [[{k: v for k, v in row.items() if k != "seconds"} for row in t.state.history] for t in (whole, resumed)]
+    assert str(rows[0]) == str(rows[1])  # as text, because NaN is not NaN
+
+
+def test_the_fitted_output_is_a_logistic_regression(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    """Its penalty is the squared weights over the number of repertoires: C = 0.5 in scikit-learn."""
+    trainer = make(cohort_factory(40, 200))
+    network, train = trainer.network, trainer.train
+    collator = Collator(train.dataset, "none")
+    x = torch.stack([mean for mean, _ in Inference(network.eval(), collator).pooled()]).flatten(1).numpy()
+    x = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
+    fit_output(network, collator, train.labels, TASKS)
+    expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(x, train.labels[:, 0])
+    output = network.linear_output
+    assert output is not None
+    np.testing.assert_allclose(output.weight[0].detach().numpy(), expected.coef_[0], atol=1e-4)
+    np.testing.assert_allclose(output.bias.detach().numpy(), expected.intercept_, atol=1e-4)
