@@ -206,6 +206,35 @@ def test_history_marks_the_first_of_the_lowest_loss() -> None:
         history_figure(history.iloc[:0])
 
 
+def test_history_draws_what_whole_repertoires_decided() -> None:
+    history = pd.DataFrame(
+        {
+            "update": [0, 10, 20],
+            "train_loss": [np.nan, 0.7, 0.6],
+            "validation_loss": [2.0, 0.65, 0.66],
+            "validation_auc": [0.6, 0.7, 0.7],
+            "best_update": [0, 10, 0],
+            "whole_validation_loss": [0.3, 0.5, np.nan],
+            "whole_validation_auc": [0.95, 0.85, np.nan],
+            "fitted_validation_loss": [np.nan, 0.4, np.nan],
+            "fitted_validation_auc": [np.nan, 0.9, np.nan],
+        }
+    )
+
+    def find_squares(axis: Any) -> list[list[float]]:
+        points = [line.get_xydata() for line in axis.lines if line.get_marker() == "s"]
+        return sorted(point for line in points for point in line.tolist() if not np.isnan(point[1]))
+
+    upper, lower = history_figure(history).axes
+    assert find_squares(upper) == [[0, 0.3], [10, 0.4], [10, 0.5]]
+    assert find_squares(lower) == [[0, 0.95], [10, 0.85], [10, 0.9]]
+    names = ["training", "validation", "whole validation repertoires", "chosen: update 0, loss 0.300, AUC 0.950"]
+    assert list(legend_of(lower)) == names
+    history.loc[2, "best_update"] = 10
+    _, lower = history_figure(history).axes
+    assert list(legend_of(lower))[-1] == "chosen: update 10, loss 0.400, AUC 0.900"
+
+
 def heads_and_classes() -> tuple[pd.DataFrame, dict[str, str]]:
     rows = [(f"r{i}", head, 1000, 10 ** (head - 1) * (i + 1), "IV") for i in range(6) for head in (1, 2)]
     rows.append(("empty", 1, 0, 0, ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["find_chosen_update", "history_figure"]
 
 _WIDTH = 3.1
-_SQUARES = {"color": INK, "marker": "s", "markersize": 4, "fillstyle": "none", "linestyle": ""}
+_SQUARES: dict[str, Any] = {"color": INK, "marker": "s", "markersize": 4, "fillstyle": "none", "linestyle": ""}
 
 
 def find_chosen_update(history: pd.DataFrame) -> int:
