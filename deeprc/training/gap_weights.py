@@ -54,10 +54,10 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     """Return the motifs with their `gap_weights`.
 
     The association of a motif with one residue at a gap is the slope of its frequency over the label, divided by its
-    mean frequency. Sequences with an earlier motif of the same output are left out, as in the search. The slopes of the
-    20 residues are compared by Cochran's Q. If they differ, each is drawn towards their mean, and the more the less
-    certain it is (DerSimonian and Laird 1986). A residue with which the association has the other direction has the
-    weight 0.
+    mean frequency. Sequences with an earlier motif of the same output are left out, as in the search. If the slopes of
+    the 20 residues differ, each is drawn towards what is expected of it, and the more the less certain it is
+    (DerSimonian and Laird 1986): their mean, or a line in 1 / frequency if they depend on it. A residue with which the
+    association has the other direction has the weight 0.
 
     Parameters
     ----------
@@ -77,16 +77,17 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
         found = None
         if sizes.any():
             numbers = target.values[:, 0], target.weigh(sizes), target.donors
-            slopes, variances = _fit_slopes(counts[known, g] / np.maximum(sizes, 1)[:, None], sizes, *numbers)
-            found = _shrink(np.sign(motifs[m].correlation) * slopes, variances, _LEVEL / len(gaps))
+            slopes, variances, means = _fit_slopes(counts[known, g] / np.maximum(sizes, 1)[:, None], sizes, *numbers)
+            slopes *= np.sign(motifs[m].correlation)
+            found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
         weights[m].append(() if found is None else tuple(found.tolist()))
     return [replace(motif, gap_weights=tuple(own)) for motif, own in zip(motifs, weights, strict=True)]
 
 
 def _fit_slopes(
     frequencies: Floats, sizes: Codes, values: Floats, weights: Floats, donors: Codes
-) -> tuple[Floats, Floats]:
-    """Return the slope of each column of frequencies over the values, relative to its mean, and its variance.
+) -> tuple[Floats, Floats, Floats]:
+    """Return the slope of each column of frequencies over the values, relative to its mean; its variance; and the mean.
 
     Variances are those if all columns have the slope of their sum, as the test supposes: of the donors' deviations from
     the line, and at least those of counting.
@@ -100,7 +101,7 @@ def _fit_slopes(
 
     Returns
     -------
-    Slopes and variances, (20,) each; the slope of a column of zeros is NaN.
+    Slopes, variances and means, (20,) each; the slope of a column of zeros is NaN.
     """
     weights = weights / weights.sum()
     centred = values - weights @ values
@@ -113,28 +114,74 @@ def _fit_slopes(
         by_donor = np.zeros((int(donors.max()) + 1, frequencies.shape[1]))
         np.add.at(by_donor, donors, residuals)
         counting = (influence**2 * np.maximum(relative, 0) / np.maximum(sizes, 1)).sum() / mean
-        return slopes, np.maximum((by_donor**2).sum(0), counting)
+        return slopes, np.maximum((by_donor**2).sum(0), counting), mean
 
 
-def _shrink(slopes: Floats, variances: Floats, level: float) -> Floats | None:
-    """Return the slopes drawn towards their mean, divided by the largest, (20,); None if they may all be equal.
+def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
+    """Return the slopes drawn towards their expectation, divided by the largest, (20,); None if all may be equal.
 
-    The parameters are those that `_fit_slopes` returns, and the largest p-value of equal slopes.
+    Witnesses may have any residue at the gap, each as often. Then the slopes are a line in 1 / frequency. It is what is
+    expected if it rises or falls significantly (a meta-regression with one covariate). Otherwise their mean is
+    expected, if they differ from it (Cochran's Q). A residue that never occurs has the largest expected slope.
+
+    Parameters
+    ----------
+    slopes, variances, frequencies
+        What `_fit_slopes` returns, (20,) each.
+    level
+        Largest p-value of equal slopes; each of the two tests has half of it.
     """
     known = np.isfinite(slopes)
     if known.sum() < 2:
         return None
-    precision = 1 / variances[known]
-    deviations = slopes[known] - precision @ slopes[known] / precision.sum()
-    q, degrees_of_freedom = float(precision @ deviations**2), int(known.sum()) - 1
-    if chi2.sf(q, degrees_of_freedom) > level:
+    own, precision = slopes[known], 1 / variances[known]
+    constant = np.ones((len(own), 1))
+    line = np.column_stack([constant, 1 / frequencies[known]])
+    if len(own) > 2 and _test_line(own, precision, line) <= level / 2:
+        design = line
+    elif chi2.sf(_fit_design(own, precision, constant).q, len(own) - 1) <= level / 2:
+        design = constant
+    else:
         return None
-    between = (q - degrees_of_freedom) / (precision.sum() - (precision**2).sum() / precision.sum())
+    first = _fit_design(own, precision, design)
+    between = max(0.0, (first.q - len(own) + design.shape[1]) / first.trace)
     precision = 1 / (between + variances[known])
-    mean = precision @ slopes[known] / precision.sum()
-    shrunk = np.full(len(slopes), mean)
-    shrunk[known] += (slopes[known] - mean) * between * precision
-    return None if mean <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
+    expected = _fit_design(own, precision, design).expected
+    shrunk = np.full(len(slopes), expected.max())
+    shrunk[known] = expected + (own - expected) * between * precision
+    return None if expected.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
+
+
+class _Regression(NamedTuple):
+    """A weighted regression of slopes.
+
+    `expected` are the fitted slopes, (n,), `coefficients` and `covariance` those of the columns of the design, (k,) and
+    (k, k). `q` is the weighted sum of squares about the fit, and `trace` the factor of the variance between residues in
+    the expectation of q (DerSimonian and Laird).
+    """
+
+    expected: Floats
+    coefficients: Floats
+    covariance: Floats
+    q: float
+    trace: float
+
+
+def _fit_design(slopes: Floats, precision: Floats, design: Floats) -> _Regression:
+    weighted = precision[:, None] * design  # (n, k)
+    covariance = np.linalg.inv(weighted.T @ design).astype(np.float64)
+    coefficients: Floats = covariance @ (weighted.T @ slopes)
+    expected: Floats = design @ coefficients
+    trace = precision.sum() - np.trace(covariance @ (weighted.T @ weighted))
+    return _Regression(expected, coefficients, covariance, float(precision @ (slopes - expected) ** 2), float(trace))
+
+
+def _test_line(slopes: Floats, precision: Floats, line: Floats) -> float:
+    """Return the p-value of no rise and no fall; the line has the columns 1 and a covariate."""
+    if np.ptp(line[:, 1]) == 0:
+        return 1.0
+    fit = _fit_design(slopes, precision, line)
+    return float(chi2.sf(fit.coefficients[1] ** 2 / fit.covariance[1, 1], 1))
 
 
 def _count_letters(

@@ -93,9 +93,10 @@ def test_slopes_and_variances_by_hand() -> None:
     frequencies = np.array([[0.1, 0.3], [0.3, 0.3], [0.2, 0.3], [0.6, 0.3]])
     sizes = np.full(4, 10**6)  # so many that counting adds next to nothing
     values, weights = np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4)
-    slopes, variances = _fit_slopes(frequencies, sizes, values, weights, np.arange(4))
+    slopes, variances, means = _fit_slopes(frequencies, sizes, values, weights, np.arange(4))
     # first column: means 0.2 and 0.4 of the classes, 0.3 of all; second column: no difference
     assert slopes.tolist() == pytest.approx([0.2 / 0.3, 0.0])
+    assert means.tolist() == pytest.approx([0.3, 0.3])
     # the sum has means 0.5 and 0.7, so both columns should have 5/6 and 7/6 of their mean: 0.25 and 0.35
     deviations = np.array([[-0.15, 0.05], [0.05, 0.05], [-0.15, -0.05], [0.25, -0.05]])
     assert variances.tolist() == pytest.approx(((deviations / 2 / 0.3) ** 2).sum(axis=0))
@@ -108,34 +109,66 @@ def test_variance_is_at_least_that_of_counting() -> None:
     """Twenty sequences of 2,000 in each repertoire: a share of 1% of 2,000 has the variance 0.01 / 2,000."""
     frequencies = np.full((4, 2), 0.01)
     values = np.array([0.0, 0.0, 1.0, 1.0])
-    slopes, variances = _fit_slopes(frequencies, np.full(4, 2000), values, np.ones(4), np.arange(4))
+    slopes, variances, _ = _fit_slopes(frequencies, np.full(4, 2000), values, np.ones(4), np.arange(4))
     assert slopes.tolist() == pytest.approx([0.0, 0.0])
     assert variances.tolist() == pytest.approx([2 * (0.01 / 2000 / 2) / 0.01**2] * 2)
 
 
 def test_a_residue_that_never_occurs_has_no_slope() -> None:
     frequencies = np.array([[0.2, 0.0], [0.1, 0.0], [0.2, 0.0], [0.3, 0.0]])
-    slopes, _ = _fit_slopes(frequencies, np.full(4, 100), np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4), np.arange(4))
+    slopes, _, _ = _fit_slopes(frequencies, np.full(4, 100), np.array([0.0, 0.0, 1.0, 1.0]), np.ones(4), np.arange(4))
     assert slopes[0] == pytest.approx(0.1 / 0.2)
     assert np.isnan(slopes[1])
 
 
 def test_slopes_are_drawn_towards_their_mean() -> None:
     slopes, variances = np.array([1.0, 3.0, np.nan]), np.array([0.01, 0.04, np.nan])
+    equal = np.full(3, 0.1)
     # precision 100 and 25: mean 1.4; Q = 100 * 0.16 + 25 * 2.56 = 80; between = (80 - 1) / (125 - 10625 / 125) = 1.975
     between = 79 / 40
     first, second = 1 / (between + 0.01), 1 / (between + 0.04)
     mean = (first + 3 * second) / (first + second)  # 1.9925, no longer near the more certain one
     low, high = mean + (1 - mean) * between * first, mean + (3 - mean) * between * second
-    found = _shrink(slopes, variances, 0.01)
+    found = _shrink(slopes, variances, equal, 0.01)
     assert found is not None
     assert found.tolist() == pytest.approx([low / high, 1.0, mean / high])
-    assert _shrink(slopes, np.array([1.0, 1.0, np.nan]), 0.01) is None  # Q = 2: they may be equal
-    assert _shrink(-slopes, variances, 0.01) is None  # in the other direction
-    assert _shrink(np.array([1.0, np.nan]), np.array([0.1, np.nan]), 0.01) is None  # nothing to compare with
-    opposite = _shrink(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), 0.01)
+    assert _shrink(slopes, np.array([1.0, 1.0, np.nan]), equal, 0.01) is None  # Q = 2: they may be equal
+    assert _shrink(-slopes, variances, equal, 0.01) is None  # in the other direction
+    assert _shrink(np.array([1.0, np.nan]), np.array([0.1, np.nan]), equal[:2], 0.01) is None  # nothing to compare with
+    opposite = _shrink(np.array([-1.0, 4.0]), np.array([0.01, 0.01]), equal[:2], 0.01)
     assert opposite is not None
     assert opposite.tolist() == [0.0, 1.0]
+
+
+def test_slopes_on_a_line_in_the_inverse_frequency_stay_on_it() -> None:
+    """Each slope is 0.5 + 0.01 / frequency, so nothing is left to draw towards the line."""
+    frequencies = np.array([0.2, 0.1, 0.05, 0.01])
+    slopes, variances = 0.5 + 0.01 / frequencies, np.array([0.01, 0.02, 0.03, 0.1])
+    found = _shrink(slopes, variances, frequencies, 0.01)
+    assert found is not None
+    assert found.tolist() == pytest.approx([0.55 / 1.5, 0.6 / 1.5, 0.7 / 1.5, 1.0])
+    absent = [np.append(values, np.nan) for values in (slopes, variances)]
+    with_absent = _shrink(*absent, np.append(frequencies, 0.0), 0.01)
+    assert with_absent is not None
+    assert with_absent.tolist() == pytest.approx([*found, 1.0])
+
+
+def test_slopes_beside_a_line_are_drawn_towards_it() -> None:
+    """An independent computation: DerSimonian and Laird's moments by a matrix of residuals, weighted least squares."""
+    rng = np.random.default_rng(0)
+    frequencies = rng.uniform(0.005, 0.1, 20)
+    variances = 0.001 / frequencies
+    slopes = 0.1 + 0.02 / frequencies + rng.normal(size=20) * np.sqrt(variances + 0.2)
+    x, w = np.column_stack([np.ones(20), 1 / frequencies]), np.diag(1 / variances)
+    residual_maker = w - w @ x @ np.linalg.inv(x.T @ w @ x) @ x.T @ w
+    between = (slopes @ residual_maker @ slopes - 18) / np.trace(residual_maker)
+    assert between > 0.05
+    root = np.sqrt(1 / (variances + between))
+    line = x @ np.linalg.lstsq(root[:, None] * x, root * slopes, rcond=None)[0]
+    expected = line + (slopes - line) * between / (between + variances)
+    found = _shrink(slopes, variances, frequencies, 0.01)
+    assert found is not None
+    np.testing.assert_allclose(found, np.maximum(expected, 0) / expected.max(), rtol=1e-9)
 
 
 def test_letters_that_are_rare_elsewhere_go_most_with_the_label(tmp_path: Path) -> None:
@@ -169,14 +202,14 @@ def test_a_rare_residue_that_a_small_class_lacks_is_no_evidence() -> None:
     false = 0
     for _ in range(200):
         frequencies = rng.poisson(expected) / 1000
-        slopes, variances = _fit_slopes(frequencies, np.full(100, 1000), values, np.ones(100), np.arange(100))
-        false += _shrink(slopes, variances, 0.01) is not None
+        found = _fit_slopes(frequencies, np.full(100, 1000), values, np.ones(100), np.arange(100))
+        false += _shrink(*found, 0.01) is not None
     assert false <= 6  # 2 are expected; more than 6 have a probability of 0.4%
 
 
 def test_sequences_of_an_earlier_motif_do_not_count_again(tmp_path: Path) -> None:
     """SFEN is a signal of its own; beside it SF.N is enriched with all residues alike."""
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng(5)
     equal = np.full(20, 0.05)
     repertoires = []
     for b in range(40):
