@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Source, make_file_name
 from accuracy_intervals import add_interval
@@ -39,6 +40,7 @@ from deeprc.files import write_text
 from deeprc.stacking import Stack
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
+from deeprc.training.history import find_kept_weights
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
@@ -272,12 +274,12 @@ def _train_alone(
     """Return the scores of the test fold, (B,), and facts about the training."""
     trained = _train_and_score(config, source, dataset, split, device)
     state, trainer = trained.state, trained.trainer
-    best = next((row for row in state.history if row["update"] == state.best_update), {})
+    kept = find_kept_weights(pd.DataFrame(state.history))
     found = {
-        "validation_auc": best.get("validation_auc"),
-        "validation_loss": state.best_loss,
+        "validation_auc": None if np.isnan(kept.auc) else kept.auc,
+        "validation_loss": kept.loss,
         "updates": state.update,
-        "best_update": state.best_update,
+        "best_update": kept.update,
         "seeded_kernels": len(trainer.start_motifs),
         "seconds": trained.seconds,
         "test_seconds": trained.test_seconds,

@@ -73,6 +73,7 @@ _HISTORY = {
     "validation_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True),
     "seconds": Column("number", low=0),
     "best_update": Column("whole", low=0, optional=True),
+    "fitted": Column("whole", low=0, high=1, may_be_empty=True, optional=True),
     **dict.fromkeys(_WHOLE_LOSSES, Column("number", low=0, may_be_empty=True, optional=True)),
     **dict.fromkeys(_WHOLE_AUCS, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
 }

@@ -24,7 +24,7 @@ from deeprc.nn.sequences import SequenceBatch
 __all__ = ["ConvolutionEncoder", "EncoderSettings", "LstmEncoder", "SequenceEncoder"]
 
 _RESIDUE = 6.0  # amount that each matching residue adds to the pre-activation of the motif's kernel
-_LACKING = 0.5  # share of a residue by which the bias is less than a whole match: a match gives +3, one residue less -3
+_LACKING = 0.5  # share of a residue that a match without shares is above 0: a match gives +3, one residue less -3
 _NO_MATCH = -60.0  # pre-activation of a sequence without any residue of the motif
 
 
@@ -128,8 +128,9 @@ class SequenceEncoder(nn.Module):
             Typical factor of the one-hot features.
         shares
             For each motif and some of its positions with any residue: how much of a whole match a match with each of
-            the 20 residues is, from 0 to 1, as a share of the difference between the two returned values. Elsewhere
-            all residues are whole matches. It is given only if some motif has such positions.
+            the 20 residues is, from 0 to 1. Shares of several positions are multiplied. Elsewhere all residues are
+            whole matches. It is given only if some motif has such positions. A feature with shares is linear in them
+            but may have other values than those that are returned.
 
         Returns
         -------

@@ -350,7 +350,7 @@ def _fit(
     _write_table(folder / "history.tsv", pd.DataFrame(state.history))
     trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # the state of a network that is loaded
     trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
-    ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.best_update))
+    ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.kept_update))
     return trained
 
 
@@ -363,15 +363,22 @@ def _write_table(path: Path, table: pd.DataFrame) -> None:
 def describe_end(state: TrainingState, settings: TrainingConfig) -> str:
     """Return a sentence that says when a training ended, why, and which weights were kept."""
     best = f"best at {state.best_update}"
-    if any("whole_validation_loss" in row for row in state.history):
-        best += " on whole validation repertoires" + (", to which the output was fitted" if state.fitted else "")
     if state.update >= settings.n_updates:
-        return f"trained for all {settings.n_updates} updates, {best}"
+        return f"trained for all {settings.n_updates} updates, {best}{_describe_choice(state)}"
     if state.best_loss <= settings.least_gain:
         why = f"the validation loss cannot fall by {settings.least_gain:g} (least_gain) any more"
     else:
         why = f"no better validation loss in the {settings.patience} evaluations after it (patience)"
-    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {why}"
+    return f"stopped early at {state.update} of {settings.n_updates} updates, {best}: {why}{_describe_choice(state)}"
+
+
+def _describe_choice(state: TrainingState) -> str:
+    """Return which weights were kept and why, if whole validation repertoires decided; otherwise an empty text."""
+    if not state.history or "fitted" not in state.history[-1]:
+        return ""
+    kept = "the start" if state.kept_update == 0 else f"update {state.kept_update}"
+    output = " with an output that was fitted to whole training repertoires" if state.history[-1]["fitted"] else ""
+    return f"; kept: {kept}{output}, which has the lowest loss on whole validation repertoires"
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:

@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _LEVEL = 0.01  # largest p-value of equal residues, if there is one gap; with several it is divided among them
+_EQUAL = 1e-6  # relative difference of frequencies that are all equal
 _MIN_NAMED = 0.5  # smallest weight of a residue that is named to the user
 
 
@@ -120,9 +121,9 @@ def _fit_slopes(
 def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float) -> Floats | None:
     """Return the slopes drawn towards their expectation, divided by the largest, (20,); None if all may be equal.
 
-    Witnesses may have any residue at the gap, each as often. Then the slopes are a line in 1 / frequency. It is what is
-    expected if it rises or falls significantly (a meta-regression with one covariate). Otherwise their mean is
-    expected, if they differ from it (Cochran's Q). A residue that never occurs has the largest expected slope.
+    If witnesses have each residue equally often, the slopes are a line in 1 / frequency. A line is what is expected if
+    it rises or falls significantly (a meta-regression with one covariate). Otherwise the mean is expected, if the
+    slopes differ from it (Cochran's Q). A residue that never occurs has the expected slope of the rarest one.
 
     Parameters
     ----------
@@ -136,7 +137,8 @@ def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float
         return None
     own, precision = slopes[known], 1 / variances[known]
     constant = np.ones((len(own), 1))
-    line = np.column_stack([constant, 1 / frequencies[known]])
+    rarity = frequencies[known].min() / frequencies[known]
+    line = np.column_stack([constant, rarity])
     if len(own) > 2 and _test_line(own, precision, line) <= level / 2:
         design = line
     elif chi2.sf(_fit_design(own, precision, constant).q, len(own) - 1) <= level / 2:
@@ -147,9 +149,9 @@ def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float
     between = max(0.0, (first.q - len(own) + design.shape[1]) / first.trace)
     precision = 1 / (between + variances[known])
     expected = _fit_design(own, precision, design).expected
-    shrunk = np.full(len(slopes), expected.max())
+    shrunk = np.full(len(slopes), expected[frequencies[known].argmin()])
     shrunk[known] = expected + (own - expected) * between * precision
-    return None if expected.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
+    return None if shrunk.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
 
 
 class _Regression(NamedTuple):
@@ -168,6 +170,7 @@ class _Regression(NamedTuple):
 
 
 def _fit_design(slopes: Floats, precision: Floats, design: Floats) -> _Regression:
+    """Fit slopes, (n,), with these precisions by the columns of a design, (n, k)."""
     weighted = precision[:, None] * design  # (n, k)
     covariance = np.linalg.inv(weighted.T @ design).astype(np.float64)
     coefficients: Floats = covariance @ (weighted.T @ slopes)
@@ -178,7 +181,7 @@ def _fit_design(slopes: Floats, precision: Floats, design: Floats) -> _Regressio
 
 def _test_line(slopes: Floats, precision: Floats, line: Floats) -> float:
     """Return the p-value of no rise and no fall; the line has the columns 1 and a covariate."""
-    if np.ptp(line[:, 1]) == 0:
+    if np.ptp(line[:, 1]) < _EQUAL:
         return 1.0
     fit = _fit_design(slopes, precision, line)
     return float(chi2.sf(fit.coefficients[1] ** 2 / fit.covariance[1, 1], 1))

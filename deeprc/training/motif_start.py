@@ -108,9 +108,9 @@ def start_network(
 
     The encoder sets its first features to the motifs, see `SequenceEncoder.start_from_motifs`. The first unit of each
     key layer sums these features, and the first head's query reads this unit. A motif with `gap_weights` has a second
-    feature, which this query does not read: a match counts in it in proportion to the weights of its residues. A linear
-    output of a standardised representation starts as the regression of the training labels on these features and on the
-    scores of the readings alone. Without motifs and readings nothing changes.
+    feature, which this query does not read: a match counts in it in proportion to the product of the weights of its
+    residues. A linear output of a standardised representation starts as the regression of the training labels on these
+    features and on the scores of the readings alone. Without motifs and readings nothing changes.
 
     Parameters
     ----------

@@ -55,6 +55,9 @@ def fit_output(
         Number of the first features that take part, of H * S; None: all.
     """
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
+    if len(filled) == 0:
+        return
+    was_training = network.training
     own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
     averages = Inference(network.eval(), collator, top_fraction).pooled(own.tolist())
     pooled = ranks.gather([mean for mean, _ in track(averages, "regression on whole repertoires", len(own))])
@@ -81,6 +84,7 @@ def fit_output(
     output.weight.zero_()
     output.weight[:, part] = weight
     output.bias.copy_(bias)
+    network.train(was_training)
 
 
 @torch.enable_grad()

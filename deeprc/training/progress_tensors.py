@@ -19,7 +19,7 @@ def collect_tensors(
     network: DeepRC,
     step: Step,
     best: Mapping[str, Tensor],
-    first: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
     losses: Sequence[Tensor],
 ) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint, by name.
@@ -28,12 +28,12 @@ def collect_tensors(
     ----------
     network, step
         The network, and its updates with the averaged weights and the optimiser.
-    best, first
-        Best weights so far, and those of the start if they may be kept although an update seems better, by name.
+    best, start
+        Best weights so far, and those of the start if it is compared with them at the end, by name.
     losses
         Losses of the updates since the last evaluation.
     """
-    tensors = _of_networks(network, step, best) | {f"start.{name}": tensor for name, tensor in first.items()}
+    tensors = _of_networks(network, step, best) | {f"start.{name}": tensor for name, tensor in start.items()}
     tensors[LOSSES] = torch.stack([*losses]) if losses else torch.zeros(0)
     return tensors | {f"optimizer.{name}": tensor for name, tensor in _optimizer_tensors(step.optimizer).items()}
 

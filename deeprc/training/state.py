@@ -26,10 +26,14 @@ class TrainingState:
         Number of updates made.
     best_loss, best_update
         Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
+        If evaluations read samples, they are those of the updates, without the start.
+    kept_update
+        Number of updates of the weights that are kept at the end; it differs from `best_update` if whole validation
+        repertoires decide for the start.
     history
-        Results of each evaluation, as one row; its `best_update` is the best update so far.
-    fitted
-        Whether the output that is kept was fitted to whole repertoires after the best update.
+        Results of each evaluation, as one row. Its `best_update` is the best update so far, in the last row at the end
+        the kept one. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
+        was fitted to whole training repertoires, otherwise 0.
     finished
         Whether training has ended.
     started
@@ -43,12 +47,18 @@ class TrainingState:
     update: int = field(default=0, metadata=_COUNT)
     best_loss: AnyFloat = float("inf")
     best_update: int = field(default=0, metadata=_COUNT)
+    kept_update: int = field(default=0, metadata=_COUNT)
     history: list[dict[str, AnyFloat]] = field(default_factory=list)
-    fitted: bool = False
     finished: bool = False
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
     readings: dict[str, Any] = field(default_factory=dict)
+
+    def describe_last_evaluation(self) -> str:
+        """Return the validation loss and AUC of the last evaluation as a text; empty before the first."""
+        last = self.history[-1] if self.history else {}
+        shown = (name for name in ("validation_loss", "validation_auc") if name in last)
+        return ", ".join(f"{name} {last[name]:.3f}" for name in shown)
 
 
 def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:

@@ -45,7 +45,7 @@ from deeprc.training.progress_tensors import collect_tensors, make_expected_tens
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, Step
-from deeprc.training.validation import Monitor, Validation
+from deeprc.training.validation import Evaluator, Monitor
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
@@ -104,9 +104,9 @@ class Trainer:
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = _copy_state(self.network)
-        self._first: dict[str, Tensor] = {}
+        self._start_weights: dict[str, Tensor] = {}
         self._batches, held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
-        self._held_out = Validation(self.validation, held_out, config.training, self.tasks, seed=seed, monitor=monitor)
+        self._evaluator = Evaluator(self.validation, held_out, config.training, self.tasks, seed=seed, monitor=monitor)
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:
@@ -157,7 +157,8 @@ class Trainer:
         self.start()
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # because the start may be better than every update
-            self._first = _copy_state(self.network) if self._held_out.samples else {}
+            if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
+                self._start_weights, self.state.best_loss = _copy_state(self.network), float("inf")
             self._forget_gap_weights()
         update = self.updates()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
@@ -167,55 +168,61 @@ class Trainer:
                 self.state.update += 1
                 self._losses.append(loss)
                 self._evaluate_if_due(time.monotonic() - started)
-                step.note = self._describe_last_evaluation()
+                step.note = self.state.describe_last_evaluation()
                 step.advance()
                 if progress is not None:
                     progress(self.state, loss)
-        self._choose_on_whole_repertoires()
+        self._choose_weights()
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
         return self.state
 
-    def _choose_on_whole_repertoires(self) -> None:
-        """Let whole validation repertoires decide which weights are kept, if evaluations read samples of them.
+    def _choose_weights(self) -> None:
+        """Choose the weights that are kept; whole validation repertoires decide if evaluations read samples of them.
 
         Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are
-        the start, the best update, and the best update with an output that is fitted to whole repertoires. A later
-        candidate has to be better by `least_gain`.
+        the best update, the start, and the best update with an output that is fitted to whole training repertoires. A
+        later candidate has to be better by `least_gain`, but the best update has to be better than the start.
         """
-        if not self._held_out.samples or self.state.best_update == 0:
+        state = self.state
+        state.kept_update = state.best_update
+        if not self._evaluator.reads_samples or state.best_update == 0:
             return
-        training, best_update = self.config.training, self.state.best_update
-        row_of = {row["update"]: row for row in self.state.history}
-        at_best = row_of[best_update]
-        kept, lowest = self._best, self._judge_candidate(self._best, at_best, "whole")
-        if self._first:
-            at_start = self._judge_candidate(self._first, row_of[0], "whole")
-            if at_start <= lowest + training.least_gain:
-                kept, lowest, self.state.best_update = self._first, at_start, 0
+        row_of, least_gain = {row["update"]: row for row in state.history}, self.config.training.least_gain
+        kept, lowest = self._best, self._compare(self._best, row_of[state.best_update], "whole")
+        if self._start_weights:
+            loss = self._compare(self._start_weights, row_of[0], "whole")
+            if loss <= lowest + least_gain:
+                kept, lowest, state.kept_update = self._start_weights, loss, 0
+        fitted = False
         if self.network.linear_output is not None:
-            self.network.load_state_dict(self._best)
-            fraction = training.averaged_fraction
-            fit_output(self.network, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
-            ranks.broadcast_tensors(list(self.network.state_dict().values()))
-            fitted = _copy_state(self.network)
-            if self._judge_candidate(fitted, at_best, "fitted") < lowest - training.least_gain:
-                kept, self.state.best_update, self.state.fitted = fitted, best_update, True
+            weights = self._fit_output_of_best()
+            loss = self._compare(weights, row_of[state.best_update], "fitted")
+            if fitted := loss < lowest - least_gain:
+                kept, state.kept_update = weights, state.best_update
         self._best = kept
-        self.state.history[-1]["best_update"] = self.state.best_update
+        state.history[-1] |= {"best_update": state.kept_update, "fitted": float(fitted)}
 
-    def _judge_candidate(self, weights: dict[str, Tensor], row: dict[str, float], name: str) -> float:
-        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history."""
+    def _fit_output_of_best(self) -> dict[str, Tensor]:
+        """Return the best weights with an output that is fitted to whole training repertoires."""
+        self.network.load_state_dict(self._best)
+        fraction = self.config.training.averaged_fraction
+        fit_output(self.network, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        ranks.broadcast_tensors(list(self.network.state_dict().values()))
+        return _copy_state(self.network)
+
+    def _compare(self, weights: dict[str, Tensor], row: dict[str, float], name: str) -> float:
+        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history.
+
+        Weights whose loss is not finite are no candidates: their loss is infinite, and nothing is noted.
+        """
         self.network.load_state_dict(weights)
-        loss, monitored = self._held_out.judge(self.network, whole=True)
+        loss, monitored = self._evaluator.compute_loss(self.network, whole=True)
+        if not np.isfinite(loss):
+            return float("inf")
         row |= {f"{name}_{key}": value for key, value in {"validation_loss": loss, **monitored}.items()}
         return loss
-
-    def _describe_last_evaluation(self) -> str:
-        last = self.state.history[-1] if self.state.history else {}
-        shown = (name for name in ("validation_loss", "validation_auc") if name in last)
-        return ", ".join(f"{name} {last[name]:.3f}" for name in shown)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
@@ -277,7 +284,7 @@ class Trainer:
         self.state.readings = describe_readings(self.network.readings)
         self.step = Step(self.network, self.tasks, self.config.training)
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
-        self._held_out.collator.readings = ReadingScores(self.network.readings, self.validation.dataset)
+        self._evaluator.attach_readings(self.network.readings)
 
     def _evaluate_if_due(self, seconds: float) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
@@ -340,11 +347,13 @@ class Trainer:
         return batch.take_repertoires(own) if self._changes_batches else batch
 
     def compute_validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return logits and weights of attention of the averaged weights, see `Validation.compute_attention`."""
-        return self._held_out.compute_attention(self.step.average.network)
+        """Return logits and weights of attention of the averaged weights, see `Evaluator.compute_attention`."""
+        return self._evaluator.compute_attention(self.step.average.network)
 
     def _evaluate(self, seconds: float) -> None:
-        loss, monitored = self._held_out.judge(self.step.average.network)
+        loss, monitored = self._evaluator.compute_loss(self.step.average.network)
+        if not np.isfinite(loss):
+            raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
         row = {
             "update": self.state.update,
             "train_loss": float(torch.stack(self._losses).mean()) if self._losses else float("nan"),
@@ -363,7 +372,7 @@ class Trainer:
             return
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
-        tensors = collect_tensors(self.network, self.step, self._best, self._first, self._losses)
+        tensors = collect_tensors(self.network, self.step, self._best, self._start_weights, self._losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
         self._saved = time.monotonic()
 
@@ -375,7 +384,7 @@ class Trainer:
         tensors, state = ranks.compute_once(lambda: load_tensors(path, expect))
         self._attach_readings(path, state)
         self.state = parse_state(state, self.network.n_outputs, f"{path}: state")
-        self._best, self._first, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
+        self._best, self._start_weights, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
         if self.network.readings is not None:
             self.network.readings.check(str(path))
         logger.info("continuing after update %d", self.state.update)

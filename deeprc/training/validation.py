@@ -15,10 +15,10 @@ from torch import Tensor
 
 from deeprc import ranks
 from deeprc.config import TrainingConfig
-from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.network import DeepRC
+from deeprc.nn.readings import Readings, ReadingScores
 from deeprc.nn.sampling import draw_rows
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
@@ -26,14 +26,14 @@ from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.fold import Fold
 
-__all__ = ["Monitor", "Validation"]
+__all__ = ["Evaluator", "Monitor"]
 
 Monitor = Callable[[Tensor, Tensor], dict[str, float]]
 """Function of the validation outputs, (B, T), and labels that returns additional numbers for the history."""
 
 
-class Validation:
-    """Validation repertoires, of which every evaluation reads the same sequences.
+class Evaluator:
+    """Losses of networks on validation repertoires, of which every evaluation reads the same sequences.
 
     A sample is enough to compare updates with each other, because they learn from samples, too. It can be misleading
     about a network that was fitted to whole repertoires, such as the start from motifs: if a motif is in 3% of the
@@ -54,7 +54,7 @@ class Validation:
 
     Attributes
     ----------
-    samples
+    reads_samples
         Whether an evaluation leaves out sequences.
     """
 
@@ -75,17 +75,17 @@ class Validation:
         keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
         rows, _, offsets = draw_rows(torch.from_numpy(sizes), max_rows, keys)
         self._rows = np.split(rows.numpy(), offsets[1:-1].numpy())
-        self.samples = bool((sizes > max_rows).any())
+        self.reads_samples = bool((sizes > max_rows).any())
 
-    def judge(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
+    def attach_readings(self, readings: Readings) -> None:
+        """Let readings add to the outputs of networks that have them."""
+        self.collator.readings = ReadingScores(readings, self.fold.dataset)
+
+    def compute_loss(self, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
         """Return the loss of a network on the sample, or on whole repertoires, and the numbers of the monitor.
 
-        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike.
-
-        Raises
-        ------
-        InputError
-            If the loss is not finite.
+        The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike. If the
+        loss is not finite, there are no other numbers.
         """
         inference = Inference(network.eval(), self.collator, self._top_fraction)
         own = ranks.take_share(len(self.fold.labels))
@@ -98,9 +98,7 @@ class Validation:
         """Return the loss and the numbers of the monitor from the outputs of the repertoires, (T,) each."""
         found, targets = torch.stack([*outputs]), torch.from_numpy(self.fold.labels)
         loss = float(multitask_loss(found, targets, self.tasks))
-        if not np.isfinite(loss):
-            raise InputError(f"the validation loss is {loss}; try a lower learning_rate")
-        return loss, {} if self.monitor is None else self.monitor(found, targets)
+        return loss, {} if self.monitor is None or not np.isfinite(loss) else self.monitor(found, targets)
 
     def compute_attention(self, network: DeepRC) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return the attention logits and attention weights of the sequences of the sample, (N, H) each.

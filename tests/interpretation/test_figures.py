@@ -32,8 +32,8 @@ from deeprc.interpretation.figures import (
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
 from deeprc.interpretation.figures.parts import class_styles, count_ticks, make_panel, spread_points
-from deeprc.interpretation.figures.training import find_chosen_update
 from deeprc.tasks import Task
+from deeprc.training.history import find_kept_weights
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 needs_logomaker = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
@@ -193,7 +193,7 @@ def test_history_marks_the_first_of_the_lowest_loss() -> None:
             "validation_auc": [0.5, 0.8, 0.75, 0.9],
         }
     )
-    assert find_chosen_update(history) == 20
+    assert find_kept_weights(history) == (20, 0.6, 0.8)
     upper, lower = history_figure(history).axes
     assert list(legend_of(lower)) == ["training", "validation", "chosen: update 20, loss 0.600, AUC 0.800"]
     dot = next(line for line in upper.lines if line.get_marker() == "o")
@@ -214,8 +214,9 @@ def test_history_draws_what_whole_repertoires_decided() -> None:
             "validation_loss": [2.0, 0.65, 0.66],
             "validation_auc": [0.6, 0.7, 0.7],
             "best_update": [0, 10, 0],
-            "whole_validation_loss": [0.3, 0.5, np.nan],
-            "whole_validation_auc": [0.95, 0.85, np.nan],
+            "fitted": [np.nan, np.nan, 0],
+            "whole_validation_loss": [2.5, 0.4005, np.nan],
+            "whole_validation_auc": [0.35, 0.85, np.nan],
             "fitted_validation_loss": [np.nan, 0.4, np.nan],
             "fitted_validation_auc": [np.nan, 0.9, np.nan],
         }
@@ -226,11 +227,16 @@ def test_history_draws_what_whole_repertoires_decided() -> None:
         return sorted(point for line in points for point in line.tolist() if not np.isnan(point[1]))
 
     upper, lower = history_figure(history).axes
-    assert find_squares(upper) == [[0, 0.3], [10, 0.4], [10, 0.5]]
-    assert find_squares(lower) == [[0, 0.95], [10, 0.85], [10, 0.9]]
-    names = ["training", "validation", "whole validation repertoires", "chosen: update 0, loss 0.300, AUC 0.950"]
+    assert find_squares(upper) == [[0, 2.5], [10, 0.4], [10, 0.4005]]
+    assert find_squares(lower) == [[0, 0.35], [10, 0.85], [10, 0.9]]
+    assert upper.get_ylim()[1] > 2.5
+    assert lower.get_ylim()[0] < 0.35
+    names = ["training", "validation", "whole validation repertoires", "chosen: update 0, loss 2.500, AUC 0.350"]
     assert list(legend_of(lower)) == names
-    history.loc[2, "best_update"] = 10
+    history.loc[2, "best_update"] = 10  # the fitted output is not better by 0.001
+    _, lower = history_figure(history).axes
+    assert list(legend_of(lower))[-1] == "chosen: update 10, loss 0.401, AUC 0.850"
+    history.loc[2, "fitted"] = 1
     _, lower = history_figure(history).axes
     assert list(legend_of(lower))[-1] == "chosen: update 10, loss 0.400, AUC 0.900"
 

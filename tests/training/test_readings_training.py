@@ -82,7 +82,7 @@ def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
     assert learned.groups is not None
     assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
-    for fold, collator in ((trainer.train, trainer._batches), (trainer.validation, trainer._held_out)):
+    for fold, collator in ((trainer.train, trainer._batches), (trainer.validation, trainer._evaluator.collator)):
         assert collator.readings is not None
         found = collator.readings.at(torch.arange(len(fold.labels)))[:, 0, 0]
         names = fold.dataset.repertoire_ids
@@ -94,9 +94,9 @@ def test_readings_may_learn_from_the_training_fold_alone(cohort: RepertoireDatas
     trainer.start()
     (learned,) = seen
     assert sorted(learned.dataset.repertoire_ids) == sorted(trainer.train.dataset.repertoire_ids)
-    assert trainer._held_out.readings is not None
+    assert trainer._evaluator.collator.readings is not None
     reading = ShareReading("W", [0.5])
-    found = trainer._held_out.readings.at(torch.arange(6))[:, 0]
+    found = trainer._evaluator.collator.readings.at(torch.arange(6))[:, 0]
     expected = [reading.score(repertoire) for repertoire in trainer.validation.dataset[:6]]
     np.testing.assert_allclose(found.double(), expected, atol=1e-6)
 

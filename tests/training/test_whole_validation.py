@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -21,11 +23,13 @@ from deeprc.outputs import multitask_loss
 from deeprc.runs.experiment import describe_end
 from deeprc.tasks import Task
 from deeprc.training import motif_start
+from deeprc.training.building import build_network
 from deeprc.training.fold import Fold
+from deeprc.training.history import find_kept_weights
 from deeprc.training.output_fit import fit_output
 from deeprc.training.trainer import Trainer
-from deeprc.training.validation import Validation
-from tests.conftest import Killed
+from deeprc.training.validation import Evaluator
+from tests.conftest import Killed, motif, write_cohort
 
 CPU = torch.device("cpu")
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
@@ -66,16 +70,14 @@ def at(trainer: Trainer, update: int) -> dict[str, float]:
     return next(row for row in trainer.state.history if row["update"] == update)
 
 
-def prefer(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
-    """Let evaluations of samples find ever lower losses, and whole repertoires find these losses in turn."""
-    whole, sampled = iter(losses), iter(np.linspace(0.9, 0.1, 99))
+def prefer(monkeypatch: pytest.MonkeyPatch, losses: list[float], *, start: float = 0.9) -> None:
+    """Let samples find this loss of the start and ever lower ones, and whole repertoires find these losses in turn."""
+    of_whole, of_samples = iter(losses), iter([start, *np.linspace(0.8, 0.1, 99)])
 
-    def judge(
-        self: Validation, network: DeepRC, *, whole: bool = False, _next: object = whole
-    ) -> tuple[float, dict[str, float]]:
-        return (next(_next) if whole else float(next(sampled))), {}  # type: ignore[call-overload]
+    def compute_loss(_: Evaluator, network: DeepRC, *, whole: bool = False) -> tuple[float, dict[str, float]]:
+        return float(next(of_whole if whole else of_samples)), {}
 
-    monkeypatch.setattr(Validation, "judge", judge)
+    monkeypatch.setattr(Evaluator, "compute_loss", compute_loss)
 
 
 def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
@@ -90,7 +92,8 @@ def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
     kept = compute_loss(trainer.network, trainer.validation)
     assert kept == pytest.approx(min(candidates), abs=trainer.config.training.least_gain)
     assert any(kept == pytest.approx(each, rel=1e-5) for each in candidates)
-    assert state.history[-1]["best_update"] == state.best_update in (0, best)
+    assert state.history[-1]["best_update"] == state.kept_update in (0, best)
+    assert find_kept_weights(pd.DataFrame(state.history)).loss == pytest.approx(kept, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,8 @@ def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
         ([0.3, 0.2, 0.1], 12, True),
         ([0.3, 0.4, 0.1], 12, True),
         ([0.3, 0.3005, 0.2995], 0, False),  # a later candidate has to be better by 0.001
+        ([np.nan, 0.5, np.inf], 0, False),
+        ([0.3, np.nan, 0.2], 12, True),
     ],
 )
 def test_a_later_candidate_has_to_be_better(
@@ -115,14 +120,23 @@ def test_a_later_candidate_has_to_be_better(
     start = {name: tensor.clone() for name, tensor in trainer.network.state_dict().items()}
     prefer(monkeypatch, losses)
     state = trainer.fit()
-    assert (state.best_update, state.fitted) == (update, fitted)
-    assert (at(trainer, 12)["whole_validation_loss"], at(trainer, 0)["whole_validation_loss"]) == tuple(losses[:2])
+    assert (state.kept_update, state.history[-1]["fitted"]) == (update, fitted)
+    found = [at(trainer, each).get("whole_validation_loss") for each in (12, 0)]
+    assert found == [loss if np.isfinite(loss) else None for loss in losses[:2]]
     weights = trainer.network.state_dict()
     assert all(torch.equal(weights[name], start[name]) for name in weights) == (update == 0)
-    text = (
-        "best at 12 on whole validation repertoires, to which the output was fitted" if fitted else f"best at {update}"
-    )
-    assert text in describe_end(state, trainer.config.training)
+    output = " with an output that was fitted to whole training repertoires" if fitted else ""
+    kept = f"kept: {f'update {update}' if update else 'the start'}{output}, which has the lowest loss on whole"
+    assert f"best at 12; {kept} validation repertoires" in describe_end(state, trainer.config.training)
+
+
+def test_a_start_that_samples_prefer_is_compared_on_whole_repertoires(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefer(monkeypatch, [0.3, 0.4, 0.5], start=0.01)
+    state = make(cohort_factory(40, 200)).fit()
+    assert (state.kept_update, state.best_update) == (12, 12)
+    assert [row["best_update"] for row in state.history] == [0, 4, 8, 12]
 
 
 def test_a_fitted_output_changes_no_kernel(
@@ -142,8 +156,8 @@ def test_a_fitted_output_changes_no_kernel(
 def test_without_samples_nothing_is_judged_again(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     cohort = cohort_factory(40, 200)
     trainer = make(cohort, validation_sequences=int(cohort.n_sequences.max()))
-    assert not trainer._held_out.samples
-    assert not trainer.fit().fitted
+    assert not trainer._evaluator.reads_samples
+    assert "fitted" not in trainer.fit().history[-1]
     assert find_columns(trainer) == set()
 
 
@@ -159,7 +173,7 @@ def test_a_run_without_start_compares_the_best_update_with_its_fit(
     trainer = make(cohort_factory(40, 200), seeded_start=0.0)
     state = trainer.fit()
     (row,) = (row for row in state.history if "whole_validation_loss" in row)
-    assert row["update"] == state.best_update > 0
+    assert row["update"] == state.kept_update > 0
     lowest = min(row["whole_validation_loss"], row["fitted_validation_loss"])
     assert compute_loss(trainer.network, trainer.validation) == pytest.approx(lowest, abs=0.001)
 
@@ -168,7 +182,10 @@ def test_a_run_without_start_compares_the_best_update_with_its_fit(
 def test_a_resumed_run_makes_the_same_choice(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
+    """The start weighs residues at a gap, so it is not the network with which updates begin."""
     cohort = cohort_factory(40, 200)
+    weighed = replace(motif("W.HW"), gap_weights=((1.0, *[0.1] * 19),))
+    monkeypatch.setattr("deeprc.training.trainer.find_confirmed_motifs", lambda *_, **__: [weighed])
     whole = make(cohort)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
@@ -183,11 +200,12 @@ def test_a_resumed_run_makes_the_same_choice(
     cut = make(cohort, checkpoint)
     with monkeypatch.context() as patch:
         if killed_at == "the last choice":
-            patch.setattr(Trainer, "_judge_candidate", kill)
+            patch.setattr(Trainer, "_compare", kill)
         with pytest.raises(Killed):
             cut.fit(kill_at_six if killed_at == "an update" else None)
     resumed = make(cohort, checkpoint)
     assert resumed.state.update == (4 if killed_at == "an update" else 12)
+    assert not torch.equal(resumed._start_weights["embedding.weight"], make(cohort).network.embedding.weight)
     resumed.fit()
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
@@ -195,16 +213,27 @@ def test_a_resumed_run_makes_the_same_choice(
     assert str(rows[0]) == str(rows[1])  # as text, because NaN is not NaN
 
 
-def test_the_fitted_output_is_a_logistic_regression(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+def test_without_sequences_no_output_is_fitted(tmp_path: Path) -> None:
+    cohort = write_cohort(tmp_path / "c.h5", [[], []], pd.DataFrame({"status": ["case", "healthy"]}))
+    network = build_network(Config(NetworkConfig(n_kernels=8, kernel_size=4)), TASKS, seed=0, device=CPU)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    fit_output(network, Collator(cohort, "none"), label(cohort), TASKS)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_the_fitted_output_is_a_logistic_regression(
+    cohort_factory: Callable[..., RepertoireDataset], standardise: bool
+) -> None:
     """Its penalty is the squared weights over the number of repertoires: C = 0.5 in scikit-learn."""
-    trainer = make(cohort_factory(40, 200))
-    network, train = trainer.network, trainer.train
-    collator = Collator(train.dataset, "none")
+    cohort = cohort_factory(40, 200)
+    shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
+    network, collator = build_network(Config(shape), TASKS, seed=0, device=CPU), Collator(cohort, "none")
     x = torch.stack([mean for mean, _ in Inference(network.eval(), collator).pooled()]).flatten(1).numpy()
-    x = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
-    fit_output(network, collator, train.labels, TASKS)
-    expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(x, train.labels[:, 0])
-    output = network.linear_output
-    assert output is not None
-    np.testing.assert_allclose(output.weight[0].detach().numpy(), expected.coef_[0], atol=1e-4)
-    np.testing.assert_allclose(output.bias.detach().numpy(), expected.intercept_, atol=1e-4)
+    z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
+    labels = label(cohort)
+    fit_output(network, collator, labels, TASKS)
+    expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(z, labels[:, 0]).decision_function(z)
+    found = Inference(network, collator).outputs()[:, 0]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
+    assert network.linear_output is not None

@@ -52,6 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "constant part": {"top_fraction": 0.3, "unattended": "constant", "patience": 2, "least_gain": 0.5},
     "readings": {"composition": True, "clones": True, "seeded_start": 0.5},
+    "whole validation": {"validation_sequences": 20, "composition": True, "top_fraction": 0.3},
 }
 
 

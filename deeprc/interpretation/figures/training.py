@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from deeprc.drawing import INK, MUTED, require_matplotlib
-from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import draw_grid, draw_legend_below, fix_ticks, make_panel
+from deeprc.training.history import DECISIVE, find_kept_weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["find_chosen_update", "history_figure"]
+__all__ = ["history_figure"]
 
 _WIDTH = 3.1
 _SQUARES: dict[str, Any] = {"color": INK, "marker": "s", "markersize": 4, "fillstyle": "none", "linestyle": ""}
-
-
-def find_chosen_update(history: pd.DataFrame) -> int:
-    """Return the update whose weights were kept.
-
-    Raises
-    ------
-    InputError
-        If the history has no row.
-    """
-    if history.empty:
-        raise InputError("the history of the training is empty")
-    if "best_update" in history:  # runs of earlier versions kept the lowest loss
-        return int(history["best_update"].iloc[-1])
-    return int(history["update"].iloc[int(history["validation_loss"].to_numpy(np.float64).argmin())])
 
 
 @require_matplotlib
@@ -51,41 +35,37 @@ def history_figure(history: pd.DataFrame) -> Figure:
     InputError
         If the history has no row.
     """
-    chosen = find_chosen_update(history)
+    kept = find_kept_weights(history)
+    decisive = [name for name in DECISIVE if f"{name}_loss" in history]
+    losses = history[["train_loss", "validation_loss", *(f"{name}_loss" for name in decisive)]]
     with_auc = "validation_auc" in history and bool(history["validation_auc"].notna().any())
     figure, axis = make_panel(_WIDTH, 1.7, bottom=1.9 if with_auc else 0.5)
     update = history["update"]
     marker = "o" if len(history) == 1 else ""
     (train,) = axis.plot(update, history["train_loss"], color=MUTED, dashes=(1.2, 1.4), marker=marker, linewidth=1.2)
     (validation,) = axis.plot(update, history["validation_loss"], color=INK, marker=marker, linewidth=1.6)
-    axis.set_ylim(bottom=0, top=1.05 * float(history[["train_loss", "validation_loss"]].max().max()))
-    decisive = [f"{name}_validation" for name in ("whole", "fitted") if f"{name}_validation_loss" in history]
     lines = {"training": train, "validation": validation}
     for name in decisive:
         (lines["whole validation repertoires"],) = axis.plot(update, history[f"{name}_loss"], **_SQUARES)
-    axis.set_ylabel("loss")
+    axis.set(ylabel="loss", ylim=(0, 1.05 * float(losses.max().max())))
     axes, last = [axis], axis
     if with_auc:
         last = _add_axes_below(figure, axis)
         axes.append(last)
         last.plot(update, history["validation_auc"], color=INK, marker=marker, linewidth=1.6)
+        aucs = history[["validation_auc", *(f"{name}_auc" for name in decisive)]]
         for name in decisive:
             last.plot(update, history[f"{name}_auc"], **_SQUARES)
-        last.set(ylabel="validation AUC", ylim=(min(0.45, float(history["validation_auc"].min()) - 0.05), 1.02))
+        last.set(ylabel="validation AUC", ylim=(min(0.45, float(aucs.min().min()) - 0.05), 1.02))
         axis.tick_params(axis="x", labelbottom=False)
     for each in axes:
-        line = each.axvline(chosen, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
+        line = each.axvline(kept.update, color=INK, linewidth=0.9, dashes=(6, 2, 1.5, 2), zorder=1)
         each.set_xlim(*_compute_limits(update))
         draw_grid(each, "y")
-    at = history[update == chosen].iloc[0]
-    judged = [name for name in decisive if at.notna()[f"{name}_loss"]] or ["validation"]
-    judged = [name for name in decisive if at.notna()[f"{name}_loss"]] or ["validation"]
-    best = min(judged, key=lambda name: float(at[f"{name}_loss"]))
-    axis.plot([chosen], [at[f"{best}_loss"]], color=INK, marker="o", markersize=5, linestyle="")
+    axis.plot([kept.update], [kept.loss], color=INK, marker="o", markersize=5, linestyle="")
     last.set_xlabel("update")
     last.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    text = f"chosen: update {chosen:,}, loss {at[f'{best}_loss']:.3f}"
-    text += f", AUC {at[f'{best}_auc']:.3f}" if with_auc else ""
+    text = f"chosen: update {kept.update:,}, loss {kept.loss:.3f}" + (f", AUC {kept.auc:.3f}" if with_auc else "")
     draw_legend_below(last, {**lines, text: line})
     return figure
 

@@ -123,11 +123,16 @@ def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
     if history.empty:
         return []
     last, of_run = int(history["update"].iloc[-1]), f" of {name}" * bool(name)
-    says = f"Training and validation loss{of_run} over {last:,} updates; the lowest validation loss is marked."
+    says = f"Training and validation loss{of_run} over {last:,} updates; the update that was kept is marked."
     caption = (
         "The loss says how wrong the predictions are; lower is better. The network of the marked update was kept. A "
         "validation loss that rises while the training loss falls is overfitting."
     )
+    if "fitted" in history:
+        caption += (
+            " Squares are losses and AUCs of whole validation repertoires, which decided which network was kept. Lines "
+            "are of samples."
+        )
     drawn = history_figure(history)
     return [render_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
 
