@@ -111,6 +111,15 @@ def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bo
     np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
 
 
+def test_if_all_members_guess_those_of_which_something_is_expected_take_part(positive: NDArray[np.bool_]) -> None:
+    worse, least, bad = (noisy(positive, gain, seed) for gain, seed in ((-0.5, 1), (-0.2, 2), (-1.0, 3)))
+    scores = np.stack([worse, least, bad], axis=1)
+    by_auc = fit_combination(scores, positive, FOLDS).combination
+    np.testing.assert_array_equal(by_auc.weights[[0, 2]], 0.0)
+    found = fit_combination(scores, positive, FOLDS, np.array([0.0, 0.0, 1.0])).combination
+    np.testing.assert_array_equal(found.weights[:2], 0.0)
+
+
 def test_a_member_that_is_constant_but_for_rounding_is_ignored(positive: NDArray[np.bool_]) -> None:
     """Also where it is another constant for other repertoires, as a model that shrank to its intercept."""
     good, constant = noisy(positive, 1.5, 1), 0.3 + 1e-16 * np.arange(N)
