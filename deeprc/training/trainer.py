@@ -105,8 +105,9 @@ class Trainer:
         self.state = TrainingState()
         self._best = _copy_state(self.network)
         self._start_weights: dict[str, Tensor] = {}
-        self._batches, held_out = (self._make_collator(fold.dataset) for fold in (self.train, self.validation))
-        self._evaluator = Evaluator(self.validation, held_out, config.training, self.tasks, seed=seed, monitor=monitor)
+        self._batches = self._make_collator(self.train.dataset)
+        whole = self._make_collator(self.validation.dataset)
+        self._evaluator = Evaluator(self.validation, whole, config.training, self.tasks, seed=seed, monitor=monitor)
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:

@@ -229,6 +229,8 @@ def test_training_that_was_cut_off(trained: Run) -> None:
     history = pd.DataFrame({"update": [last // 2, last], "validation_loss": [0.5, 0.4]})
     (text,) = _texts(trained, _splits(20), history=history)
     assert text.startswith(f"Training ended at its limit of {last:,} updates")
+    kept_earlier = history.assign(best_update=last // 2)  # because whole validation repertoires decided so
+    assert _texts(trained, _splits(20), history=kept_earlier) == []
     history["validation_loss"] = [0.4, 0.5]
     assert _texts(trained, _splits(20), history=history) == []
 
