@@ -11,6 +11,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.tables import Column, read_table
+from deeprc.training.history import DECISIVE
 
 __all__ = [
     "read_choices",
@@ -64,8 +65,6 @@ _FOLD_METRICS = {
     **dict.fromkeys(_FOLD_SHARES, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
     **dict.fromkeys(_FOLD_NUMBERS, Column("number", may_be_empty=True, optional=True)),
 }
-_WHOLE_LOSSES = ("whole_validation_loss", "fitted_validation_loss")
-_WHOLE_AUCS = ("whole_validation_auc", "fitted_validation_auc")
 _HISTORY = {
     "update": _COUNT,
     "train_loss": Column("number", low=0, may_be_empty=True),
@@ -74,8 +73,8 @@ _HISTORY = {
     "seconds": Column("number", low=0),
     "best_update": Column("whole", low=0, optional=True),
     "fitted": Column("whole", low=0, high=1, may_be_empty=True, optional=True),
-    **dict.fromkeys(_WHOLE_LOSSES, Column("number", low=0, may_be_empty=True, optional=True)),
-    **dict.fromkeys(_WHOLE_AUCS, Column("number", low=0, high=1, may_be_empty=True, optional=True)),
+    **{f"{name}_loss": Column("number", low=0, may_be_empty=True, optional=True) for name in DECISIVE},
+    **{f"{name}_auc": Column("number", low=0, high=1, may_be_empty=True, optional=True) for name in DECISIVE},
 }
 _SEEDS = {
     "kernel": Column("whole", low=1),

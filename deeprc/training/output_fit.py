@@ -61,6 +61,7 @@ def fit_output(
     own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
     averages = Inference(network.eval(), collator, top_fraction).pooled(own.tolist())
     pooled = ranks.gather([mean for mean, _ in track(averages, "regression on whole repertoires", len(own))])
+    network.train(was_training)
     representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
@@ -84,7 +85,6 @@ def fit_output(
     output.weight.zero_()
     output.weight[:, part] = weight
     output.bias.copy_(bias)
-    network.train(was_training)
 
 
 @torch.enable_grad()

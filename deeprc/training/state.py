@@ -27,9 +27,6 @@ class TrainingState:
     best_loss, best_update
         Best validation loss so far (see `TrainingConfig.least_gain`), and number of updates after which it was reached.
         If evaluations read samples, they are those of the updates, without the start.
-    kept_update
-        Number of updates of the weights that are kept at the end; it differs from `best_update` if whole validation
-        repertoires decide for the start.
     history
         Results of each evaluation, as one row. Its `best_update` is the best update so far, in the last row at the end
         the kept one. If whole validation repertoires decided, the last row has `fitted`: 1 if the output that is kept
@@ -47,12 +44,16 @@ class TrainingState:
     update: int = field(default=0, metadata=_COUNT)
     best_loss: AnyFloat = float("inf")
     best_update: int = field(default=0, metadata=_COUNT)
-    kept_update: int = field(default=0, metadata=_COUNT)
     history: list[dict[str, AnyFloat]] = field(default_factory=list)
     finished: bool = False
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
     readings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kept_update(self) -> int:
+        """Number of updates of the weights that are kept; 0 if whole validation repertoires decided for the start."""
+        return int(self.history[-1]["best_update"]) if self.history else self.best_update
 
     def describe_last_evaluation(self) -> str:
         """Return the validation loss and AUC of the last evaluation as a text; empty before the first."""

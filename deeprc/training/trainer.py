@@ -186,8 +186,7 @@ class Trainer:
         the best update, the start, and the best update with an output that is fitted to whole training repertoires. A
         later candidate has to be better by `least_gain`, but the best update has to be better than the start.
         """
-        state = self.state
-        state.kept_update = state.best_update
+        state, kept_update = self.state, self.state.best_update
         if not self._evaluator.reads_samples or state.best_update == 0:
             return
         row_of, least_gain = {row["update"]: row for row in state.history}, self.config.training.least_gain
@@ -195,15 +194,15 @@ class Trainer:
         if self._start_weights:
             loss = self._compare(self._start_weights, row_of[0], "whole")
             if loss <= lowest + least_gain:
-                kept, lowest, state.kept_update = self._start_weights, loss, 0
+                kept, lowest, kept_update = self._start_weights, loss, 0
         fitted = False
         if self.network.linear_output is not None:
             weights = self._fit_output_of_best()
             loss = self._compare(weights, row_of[state.best_update], "fitted")
             if fitted := loss < lowest - least_gain:
-                kept, state.kept_update = weights, state.best_update
+                kept, kept_update = weights, state.best_update
         self._best = kept
-        state.history[-1] |= {"best_update": state.kept_update, "fitted": float(fitted)}
+        state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
 
     def _fit_output_of_best(self) -> dict[str, Tensor]:
         """Return the best weights with an output that is fitted to whole training repertoires."""
