@@ -97,9 +97,9 @@ def fit_combination(
     The model is a logistic regression on the standardised scores, with weights that are not negative and an l2 penalty
     on their distance from the expected weights: the stronger it is, the nearer are the log-odds to the sum of the
     scores multiplied by their `slopes`. The penalty is the strongest one whose cross-entropy over the same folds is at
-    most one standard error above the lowest. Members whose AUC cannot be told from 0.5 (one-sided Mann-Whitney test,
-    p > 0.05) get the weight 0. If this holds for all, those with a slope above 0 take part, or without any of these the
-    one with the highest AUC. Scores count up to 4 standard deviations from the mean.
+    most one standard error above the lowest. Members without a slope whose AUC cannot be told from 0.5 (one-sided
+    Mann-Whitney test, p > 0.05) get the weight 0; if this holds for all members, the one with the highest AUC takes
+    part. Scores count up to 4 standard deviations from the mean.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _choose_strength(entropies: Floats) -> int:
 def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float) -> Combination:
     centres, scales = (each[:, 0] for each in measure_units(scores.T))
     features = _standardise(scores, centres, scales)
-    informative = np.flatnonzero(_takes_part(features, positive, slopes > 0))
+    informative = np.flatnonzero(_takes_part(features, positive, slopes))
     features = features[:, informative]
     expected = (slopes * np.where(np.isinf(scales), 0.0, scales))[informative]
 
@@ -157,13 +157,12 @@ def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength
     return Combination(centres, scales, weights, float(found[0]))
 
 
-def _takes_part(scores: Floats, positive: NDArray[np.bool_], expected: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether each member's AUC is above 0.5 by more than chance, (M,).
+def _takes_part(scores: Floats, positive: NDArray[np.bool_], slopes: Floats) -> NDArray[np.bool_]:
+    """Return which members take part, (M,): those with a slope, and those whose AUC is above 0.5 by more than chance.
 
-    If none is, the members of which something is `expected`, (M,), take part, or else the one with the highest AUC.
+    Scores with a slope are log-odds, which are near 0 where they tell nothing, so they need no test. If no member takes
+    part otherwise, it is the one with the highest AUC.
     """
     test = mannwhitneyu(scores[positive], scores[~positive], alternative="greater", method="asymptotic")
-    informative = np.asarray(test.pvalue <= _MAX_P_VALUE)
-    if informative.any():
-        return informative
-    return expected if expected.any() else np.arange(len(expected)) == np.argmax(test.statistic)
+    informative = np.asarray((slopes > 0) | (test.pvalue <= _MAX_P_VALUE))
+    return informative if informative.any() else np.arange(len(slopes)) == np.argmax(test.statistic)

@@ -111,13 +111,22 @@ def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bo
     np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
 
 
-def test_if_all_members_guess_those_of_which_something_is_expected_take_part(positive: NDArray[np.bool_]) -> None:
-    worse, least, bad = (noisy(positive, gain, seed) for gain, seed in ((-0.5, 1), (-0.2, 2), (-1.0, 3)))
-    scores = np.stack([worse, least, bad], axis=1)
-    by_auc = fit_combination(scores, positive, FOLDS).combination
-    np.testing.assert_array_equal(by_auc.weights[[0, 2]], 0.0)
-    found = fit_combination(scores, positive, FOLDS, np.array([0.0, 0.0, 1.0])).combination
-    np.testing.assert_array_equal(found.weights[:2], 0.0)
+def test_if_all_members_guess_the_best_one_takes_part(positive: NDArray[np.bool_]) -> None:
+    scores = np.stack([noisy(positive, gain, seed) for gain, seed in ((-0.5, 1), (-0.2, 2), (-1.0, 3))], axis=1)
+    found = fit_combination(scores, positive, FOLDS).combination
+    np.testing.assert_array_equal(found.weights[[0, 2]], 0.0)
+
+
+@pytest.mark.parametrize("others_gain", [-0.5, 1.0])
+def test_log_odds_take_part_without_a_test(
+    positive: NDArray[np.bool_], others_gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are nearly kept by a strong penalty, whether another member tells the classes or not."""
+    monkeypatch.setattr(combination, "STRENGTHS", (1e6,))
+    scores = np.stack([noisy(positive, 0.0, 1), noisy(positive, others_gain, 2)], axis=1)
+    scores[:, 0] -= 0.2 * positive  # log-odds that are wrong by chance
+    found = fit_combination(scores, positive, FOLDS, np.array([1.0, 0.0])).combination
+    np.testing.assert_allclose(found.weights[0] / found.scales[0], 1.0, atol=1e-3)
 
 
 def test_a_member_that_is_constant_but_for_rounding_is_ignored(positive: NDArray[np.bool_]) -> None:
