@@ -19,12 +19,13 @@ from deeprc.tasks import Task
 from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIONS
 from deeprc.training.discoveries import FalseDiscoveries
 from deeprc.training.fold import Fold
-from deeprc.training.kmer_candidates import ANY, Candidates
+from deeprc.training.kmer_candidates import ANY, Candidates, compute_code, list_kmer_offsets
 from deeprc.training.kmer_correlations import standardise
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_patterns
+from deeprc.training.motif_forms import find_forms
 from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull
 from deeprc.training.search_targets import SearchTarget, iterate_targets
 
@@ -41,7 +42,6 @@ LEVEL = 0.01
 
 Floats = NDArray[np.float64]
 
-_N_LETTERS = len(AMINO_ACIDS)
 _MAX_CANDIDATES = 500  # candidates of one output that are compared with each other
 
 
@@ -62,7 +62,7 @@ class EnrichedMotif:
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
-        discovery rate, if that is smaller.
+        discovery rate, if that is smaller; for a form of another motif it is the false discovery rate among all forms.
     gap_weights
         For each gap (a position with any residue), in their order: how strongly the motif with each of the 20 residues
         there is associated with the output, as a share of the strongest, (20,); empty where the residues do not differ
@@ -94,15 +94,12 @@ class EnrichedMotif:
     @property
     def kmer_offsets(self) -> tuple[int, ...]:
         """Offsets of the fixed residues of the motif."""
-        return tuple(offset for offset, letter in enumerate(self.letters) if letter != ANY)
+        return list_kmer_offsets(self.letters)
 
     @property
     def code(self) -> int:
         """Index of the motif among the k-mers with its offsets, as in `deeprc.datasets.kmers.count_kmers`."""
-        code = 0
-        for offset in self.kmer_offsets:
-            code = code * _N_LETTERS + self.letters[offset]
-        return code
+        return compute_code(self.letters)
 
     @property
     def pattern(self) -> str:
@@ -161,7 +158,8 @@ def find_enriched_motifs(
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
     strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
-    count once, and a variant counts if it has sequences of its own. Each output is searched alone.
+    count once, and a variant counts if it has sequences of its own. Each output is searched alone. At the end, forms of
+    the motifs with one position more or fewer are tested among each other, see `deeprc.training.motif_forms`.
 
     Parameters
     ----------
@@ -185,7 +183,7 @@ def find_enriched_motifs(
     for target in targets:
         for search in _start_searches(target, patterns, limits.level / n_outputs, rng):
             strongest.append(search.strongest())
-            found.append(search.find_motifs(limits.max_motifs))
+            found.append(search.find_motifs(limits.max_motifs, rng))
     if not any(found):
         found = [[motif] if motif.p_value <= limits.doubtful_level / n_outputs else [] for motif in strongest]
     corrected = [[replace(motif, p_value=motif.p_value * n_outputs) for motif in motifs] for motifs in found]
@@ -268,11 +266,21 @@ class _Search:
         best = int(self._p_values(every, every.correlation).argmin())
         return self._make_motif(every, best, every.correlation)
 
-    def find_motifs(self, max_motifs: int) -> list[EnrichedMotif]:
-        """Return the motifs, best first; each further pass leaves out the sequences with a chosen motif."""
-        sizes = self._dataset.n_sequences
-        starts = compute_offsets(sizes)
+    def find_motifs(self, max_motifs: int, rng: np.random.Generator) -> list[EnrichedMotif]:
+        """Return the motifs, best first, and then those of their forms that are associated with the label."""
+        starts = compute_offsets(self._dataset.n_sequences)
         explained = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
+        chosen = self._find_independent(max_motifs, explained, starts)
+        if not chosen or len(chosen) == max_motifs:
+            return chosen
+        known = {motif.letters: motif.correlation for motif in chosen}
+        forms = find_forms(known, self._target, self._patterns, explained, level=self._level, rng=rng)
+        chosen += [EnrichedMotif(form.letters, self._target.outputs[0], form.correlation, form.rate) for form in forms]
+        return chosen[:max_motifs]
+
+    def _find_independent(self, max_motifs: int, explained: Flags, starts: Codes) -> list[EnrichedMotif]:
+        """Return the motifs of `_choose` from all passes; each further pass leaves out the sequences with a motif."""
+        sizes = self._dataset.n_sequences
         chosen: list[EnrichedMotif] = []
         while True:
             candidates = self._take_candidates()

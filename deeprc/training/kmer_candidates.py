@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.training.kmer_frequencies import Codes, Flags
 
-__all__ = ["ANY", "Candidates"]
+__all__ = ["ANY", "Candidates", "compute_code", "list_kmer_offsets"]
 
 Floats = NDArray[np.float64]
 
@@ -82,3 +82,16 @@ class Candidates:
         for offset in reversed(kmer_offsets):
             code, letters[offset] = divmod(code, len(AMINO_ACIDS))
         return tuple(letters)
+
+
+def list_kmer_offsets(letters: Sequence[int]) -> tuple[int, ...]:
+    """Return the offsets of the fixed residues among amino-acid indices with `ANY` between them."""
+    return tuple(offset for offset, letter in enumerate(letters) if letter != ANY)
+
+
+def compute_code(letters: Sequence[int]) -> int:
+    """Return the index of a k-mer among those with its offsets, as in `deeprc.datasets.kmers.count_kmers`."""
+    code = 0
+    for offset in list_kmer_offsets(letters):
+        code = code * len(AMINO_ACIDS) + letters[offset]
+    return code

@@ -1,0 +1,103 @@
+"""Forms of motifs: a motif without one of its positions, or with one more, where any residue may be.
+
+Real and simulated motifs vary in length. A form of a motif is often too weak to be found among all k-mers, but the
+forms of the motifs that were found are few, so each needs less evidence.
+
+Letters: B repertoires, N sequences of all repertoires, n forms, P permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.kmer_candidates import ANY, compute_code, list_kmer_offsets
+from deeprc.training.kmer_frequencies import Flags, count_flagged
+from deeprc.training.kmer_occurrences import find_occurrences
+from deeprc.training.search_targets import SearchTarget
+
+__all__ = ["Form", "find_forms", "list_forms"]
+
+Letters = tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """A form of a motif that is associated with the label.
+
+    `letters` are amino-acid indices, `ANY` for any residue; `correlation` is that of its frequency with the label, and
+    `rate` the false discovery rate among all forms.
+    """
+
+    letters: Letters
+    correlation: float
+    rate: float
+
+
+def list_forms(letters: Letters) -> list[Letters]:
+    """Return the forms of a motif, each once: without one inner position, and with one more between two positions."""
+    shorter = [letters[:i] + letters[i + 1 :] for i in range(1, len(letters) - 1)]
+    longer = [(*letters[:i], ANY, *letters[i:]) for i in range(1, len(letters))]
+    return list(dict.fromkeys(shorter + longer))
+
+
+def find_forms(
+    motifs: Mapping[Letters, float],
+    target: SearchTarget,
+    patterns: Sequence[Sequence[int]],
+    explained: Flags,
+    *,
+    level: float,
+    rng: np.random.Generator,
+) -> list[Form]:
+    """Return the forms of motifs that are associated with the label in the same direction, strongest first.
+
+    Only sequences without any of the motifs count. The frequency of each form is correlated with the label and with
+    permutations of it, and a form is returned if its false discovery rate among all forms is at most the level. Forms
+    that are too common to be kept in memory, beyond ten million occurrences, are left out.
+
+    Parameters
+    ----------
+    motifs
+        Correlation of each motif with the label, by its letters.
+    target
+        One output with its repertoires.
+    patterns
+        Offsets of the residues of k-mers; forms with other offsets are left out.
+    explained
+        Whether each sequence has one of the motifs, (N,).
+    level
+        Largest false discovery rate.
+    rng
+        Random generator of the permutations.
+    """
+    signs: dict[Letters, set[float]] = {}  # directions of the motifs of which each form is one
+    for letters, correlation in motifs.items():
+        for form in list_forms(letters):
+            signs.setdefault(form, set()).add(float(np.sign(correlation)))
+    index = {tuple(pattern): i for i, pattern in enumerate(patterns)}
+    offsets = {form: list_kmer_offsets(form) for form in signs if form not in motifs}
+    known = {form: index[own] for form, own in offsets.items() if own in index}
+    if not known:
+        return []
+    code = np.array([compute_code(form) for form in known], np.int64)
+    found = find_occurrences(target.dataset, patterns, np.array(list(known.values()), np.int64), code)
+    free = ~explained[found.sequence]
+    n_repertoires, n = len(target.values), len(known)
+    counts = np.zeros((n_repertoires, n))
+    np.add.at(counts, (found.repertoire[free], found.which[free]), 1)
+    sizes = target.dataset.n_sequences
+    n_free: NDArray[np.int64] = sizes - count_flagged(explained, compute_offsets(sizes))
+    labels = target.permute_labels(N_PERMUTATIONS, rng)[:, 0]
+    tests = FalseDiscoveries(counts / np.maximum(n_free, 1)[:, None], labels, target.weigh(n_free), level)
+    rates = tests.rate(tests.correlation)
+    forms = [
+        Form(form, float(r), float(rate))
+        for form, r, rate in zip(known, tests.correlation, rates, strict=True)
+        if rate <= level and np.sign(r) in signs[form]
+    ]
+    return sorted(forms, key=lambda form: -abs(form.correlation))
