@@ -18,8 +18,8 @@ def make_seeds_table(seeds: Sequence[EnrichedMotif], tasks: Sequence[Task]) -> p
     """Return the motifs from which kernels started, a row each.
 
     The columns are kernel, from 1; motif, with a point for any residue; output, its name; correlation of the motif's
-    frequency in a training repertoire with the label; p_value, corrected for all searched motifs; best_residues at
-    gaps, see `describe_gaps`.
+    frequency in a training repertoire with the label; p_value, corrected for all motifs that were tested with it, see
+    `EnrichedMotif`; best_residues at gaps, see `describe_gaps`.
     """
     names = output_names(tasks)
     rows = [

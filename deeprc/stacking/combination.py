@@ -160,8 +160,8 @@ def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength
 def _takes_part(scores: Floats, positive: NDArray[np.bool_], slopes: Floats) -> NDArray[np.bool_]:
     """Return which members take part, (M,): those with a slope, and those whose AUC is above 0.5 by more than chance.
 
-    Scores with a slope are log-odds, which are near 0 where they tell nothing, so they need no test. If no member takes
-    part otherwise, it is the one with the highest AUC.
+    Members with a slope need no test: if their log-odds are wrong, a weaker penalty has a lower cross-entropy in
+    held-out repertoires, and their weights fall. If no member takes part otherwise, it is the one with the highest AUC.
     """
     test = mannwhitneyu(scores[positive], scores[~positive], alternative="greater", method="asymptotic")
     informative = np.asarray((slopes > 0) | (test.pvalue <= _MAX_P_VALUE))

@@ -58,7 +58,7 @@ class EnrichedMotif:
     correlation
         Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
         others, or the rank of a number. It is negative if the motif is rarer in members. Sequences with a motif that
-        was found earlier for the same output are left out.
+        was found earlier for the same output are left out; for a form, those with another form are not.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false
@@ -154,12 +154,13 @@ def find_enriched_motifs(
 
     A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
     repertoires than counting explains, which is known without labels, are also tested alone, see `FalseDiscoveries`. If
-    there are such k-mers, all p-values are multiplied by two.
+    there are such k-mers, all p-values of this search are multiplied by two.
 
     Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
     strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
-    count once, and a variant counts if it has sequences of its own. Each output is searched alone. At the end, forms of
-    the motifs with one position more or fewer are tested among each other, see `deeprc.training.motif_forms`.
+    count once, and a variant counts if it has sequences of its own. Each output is searched alone. Forms of the motifs
+    with one position more or fewer are tested among each other, see `deeprc.training.motif_forms`; they follow the
+    motifs of all outputs.
 
     Parameters
     ----------
@@ -176,18 +177,22 @@ def find_enriched_motifs(
     """
     if not patterns or limits.max_motifs < 1:
         return []
-    rng = np.random.default_rng(seed)
+    rng, rng_of_forms = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     targets = list(iterate_targets(fold, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
-    found, strongest = [], []
+    found, forms, strongest = [], [], []
     for target in targets:
         for search in _start_searches(target, patterns, limits.level / n_outputs, rng):
             strongest.append(search.strongest())
-            found.append(search.find_motifs(limits.max_motifs, rng))
+            motifs, own_forms = search.find_motifs(limits.max_motifs, rng_of_forms)
+            found.append(motifs)
+            forms.append(own_forms)
     if not any(found):
         found = [[motif] if motif.p_value <= limits.doubtful_level / n_outputs else [] for motif in strongest]
-    corrected = [[replace(motif, p_value=motif.p_value * n_outputs) for motif in motifs] for motifs in found]
-    return _take_in_turn(corrected, limits.max_motifs)
+    chosen: dict[tuple[int, ...], EnrichedMotif] = {}
+    for of_outputs in (found, forms):
+        _add_in_turn(chosen, of_outputs, limits.max_motifs)
+    return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
 
 
 def _start_searches(
@@ -210,17 +215,17 @@ def _start_searches(
     return searches
 
 
-def _take_in_turn(found: Sequence[Sequence[EnrichedMotif]], max_motifs: int) -> list[EnrichedMotif]:
-    """Return the best motif of each output, then the second best of each, and so on; each pattern only once.
+def _add_in_turn(
+    chosen: dict[tuple[int, ...], EnrichedMotif], found: Sequence[Sequence[EnrichedMotif]], max_motifs: int
+) -> None:
+    """Add the best motif of each output, then the second best of each, and so on; each pattern only once.
 
     Within a round, the motif with the smallest p-value comes first.
     """
-    chosen: dict[tuple[int, ...], EnrichedMotif] = {}
     for motifs in zip_longest(*found):
         for motif in sorted(filter(None, motifs), key=lambda each: each.p_value):
             if len(chosen) < max_motifs:
                 chosen.setdefault(motif.letters, motif)
-    return list(chosen.values())
 
 
 class _Search:
@@ -266,17 +271,17 @@ class _Search:
         best = int(self._p_values(every, every.correlation).argmin())
         return self._make_motif(every, best, every.correlation)
 
-    def find_motifs(self, max_motifs: int, rng: np.random.Generator) -> list[EnrichedMotif]:
-        """Return the motifs, best first, and then those of their forms that are associated with the label."""
+    def find_motifs(self, max_motifs: int, rng: np.random.Generator) -> tuple[list[EnrichedMotif], list[EnrichedMotif]]:
+        """Return the motifs, best first, and those of their forms that are associated with the label."""
         starts = compute_offsets(self._dataset.n_sequences)
         explained = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
         chosen = self._find_independent(max_motifs, explained, starts)
         if not chosen or len(chosen) == max_motifs:
-            return chosen
+            return chosen, []
         known = {motif.letters: motif.correlation for motif in chosen}
         forms = find_forms(known, self._target, self._patterns, explained, level=self._level, rng=rng)
-        chosen += [EnrichedMotif(form.letters, self._target.outputs[0], form.correlation, form.rate) for form in forms]
-        return chosen[:max_motifs]
+        output = self._target.outputs[0]
+        return chosen, [EnrichedMotif(form.letters, output, form.correlation, form.rate) for form in forms]
 
     def _find_independent(self, max_motifs: int, explained: Flags, starts: Codes) -> list[EnrichedMotif]:
         """Return the motifs of `_choose` from all passes; each further pass leaves out the sequences with a motif."""

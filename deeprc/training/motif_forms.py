@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.kmer_candidates import ANY, compute_code, list_kmer_offsets
-from deeprc.training.kmer_frequencies import Flags, count_flagged
+from deeprc.training.kmer_correlations import standardise
+from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences
 from deeprc.training.search_targets import SearchTarget
 
@@ -56,9 +58,9 @@ def find_forms(
 ) -> list[Form]:
     """Return the forms of motifs that are associated with the label in the same direction, strongest first.
 
-    Only sequences without any of the motifs count. The frequency of each form is correlated with the label and with
-    permutations of it, and a form is returned if its false discovery rate among all forms is at most the level. Forms
-    that are too common to be kept in memory, beyond ten million occurrences, are left out.
+    Only sequences without any of the motifs count. The frequency of each form is correlated with the label. Those that
+    have the direction of their motif are compared with permutations of the label, and a form is returned if its false
+    discovery rate among them is at most the level. The rate of a single form is at least 1 / 2001.
 
     Parameters
     ----------
@@ -82,22 +84,37 @@ def find_forms(
     index = {tuple(pattern): i for i, pattern in enumerate(patterns)}
     offsets = {form: list_kmer_offsets(form) for form in signs if form not in motifs}
     known = {form: index[own] for form, own in offsets.items() if own in index}
-    if not known:
-        return []
-    code = np.array([compute_code(form) for form in known], np.int64)
-    found = find_occurrences(target.dataset, patterns, np.array(list(known.values()), np.int64), code)
-    free = ~explained[found.sequence]
-    n_repertoires, n = len(target.values), len(known)
-    counts = np.zeros((n_repertoires, n))
-    np.add.at(counts, (found.repertoire[free], found.which[free]), 1)
     sizes = target.dataset.n_sequences
     n_free: NDArray[np.int64] = sizes - count_flagged(explained, compute_offsets(sizes))
-    labels = target.permute_labels(N_PERMUTATIONS, rng)[:, 0]
-    tests = FalseDiscoveries(counts / np.maximum(n_free, 1)[:, None], labels, target.weigh(n_free), level)
-    rates = tests.rate(tests.correlation)
-    forms = [
-        Form(form, float(r), float(rate))
-        for form, r, rate in zip(known, tests.correlation, rates, strict=True)
-        if rate <= level and np.sign(r) in signs[form]
-    ]
+    if not known or not n_free.any():
+        return []
+    code = np.array([compute_code(form) for form in known], np.int64)
+    counts = _count_free(target.dataset, patterns, np.array(list(known.values()), np.int64), code, explained)
+    weights, labels = target.weigh(n_free), target.permute_labels(N_PERMUTATIONS, rng)[:, 0]  # (B,), (B, 1 + P)
+    frequencies = counts / np.maximum(n_free, 1)[:, None]
+    r = (weights * standardise(labels[:, :1], weights)[:, 0]) @ standardise(frequencies, weights)
+    same = np.array([float(np.sign(each)) in signs[form] for form, each in zip(known, r, strict=True)])
+    tests = FalseDiscoveries(frequencies[:, same], labels, weights, level)
+    numbers = zip(np.array([*known], object)[same], tests.correlation, tests.rate(tests.correlation), strict=True)
+    forms = [Form(form, float(correlation), float(rate)) for form, correlation, rate in numbers if rate <= level]
     return sorted(forms, key=lambda form: -abs(form.correlation))
+
+
+def _count_free(
+    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes, explained: Flags
+) -> NDArray[np.float64]:
+    """Return how often each of n k-mers occurs in the sequences that are not explained, (B, n).
+
+    As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
+    """
+    n_repertoires, n = len(dataset), len(code)
+    counts, waiting = np.zeros(n_repertoires * n), np.arange(n)
+    while len(waiting):
+        found = find_occurrences(dataset, patterns, pattern[waiting], code[waiting])
+        free = ~explained[found.sequence]
+        cells = found.repertoire[free].astype(np.int64) * n + waiting[found.which[free]]
+        counts += np.bincount(cells, minlength=len(counts))
+        if not found.looked_for.any():
+            break
+        waiting = waiting[~found.looked_for]
+    return counts.reshape(n_repertoires, n)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
-from deeprc.training import motif_forms
+from deeprc.training import kmer_occurrences, motif_forms
 from deeprc.training.discoveries import N_PERMUTATIONS
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
@@ -29,9 +29,11 @@ def pattern_of(letters: tuple[int, ...]) -> str:
     return EnrichedMotif(letters, 0, 0.0, 1.0).pattern
 
 
-def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, float], *, seed: int = 0) -> list[list[str]]:
+def write_with(
+    path: Path, of_cases: dict[str, float], of_healthy: dict[str, float], *, seed: int = 0
+) -> list[list[str]]:
     """Write N repertoires of 400 sequences, every second a case; each text is put into so many of them on average."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     repertoires = []
     for b in range(N):
         sequences = random_sequences(rng, 400)
@@ -72,10 +74,10 @@ def test_forms_lack_one_inner_position_or_have_one_more(whole: str, expected: li
 
 
 def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> None:
-    """WHM is a form of WHWM and of WH.M, and YCF one of another motif, which is rarer in cases."""
+    """WHM is a form of WHWM, and YCF one of another motif, which is rarer in cases."""
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
-    _, target = open_target(tmp_path / "c.h5")
+    fold, target = open_target(tmp_path / "c.h5")
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: -0.8}
     explained = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     found = find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=np.random.default_rng(3))
@@ -87,22 +89,29 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
         for f, form in enumerate(forms):
             row[f] = sum(len(re.findall(f"(?={form})", each)) for each in free) / len(free)
     n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
-    labels = target.permute_labels(N_PERMUTATIONS, np.random.default_rng(3))[:, 0]
     weights = target.weigh(n_free)
 
     def correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
         return float((weights * x) @ y / np.sqrt((weights * x) @ x * ((weights * y) @ y)))
 
-    r = np.array([[correlate(column, y) for y in labels.T[:400]] for column in frequencies.T if column.any()])
-    seen = [form for form, column in zip(forms, frequencies.T, strict=True) if column.any()]
-    expected = {form: value for form, value in zip(seen, r[:, 0], strict=True) if form in ("WHM", "YCF")}
+    expected = {form: correlate(frequencies[:, forms.index(form)], fold.labels[:, 0]) for form in ("WHM", "YCF")}
     assert {pattern_of(form.letters): form.correlation for form in found} == pytest.approx(expected)
     assert expected["WHM"] > 0.5
     assert expected["YCF"] < -0.5
-    # no permutation is as strong, so the true labels alone are, among 2,001, for one form and for two
-    assert np.abs(r[:, 1:]).max() < min(map(abs, expected.values()))
-    assert [form.rate for form in found] == pytest.approx([1 / 2001 / 2] * 2)
+    # with labels of nobody no form of 120 repertoires is as strong, so the true labels alone are, for two forms
+    assert [form.rate for form in found] == pytest.approx([1 / (1 + N_PERMUTATIONS) / 2] * 2)
+
+
+def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
+    """A form of the other direction, however strong, does not make another one more certain."""
+    repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
+    _, target = open_target(tmp_path / "c.h5")
+    explained = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
+    rng = np.random.default_rng(0)
+    motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
+    found = find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=rng)
+    assert [(pattern_of(form.letters), form.rate) for form in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
@@ -127,21 +136,72 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
 
 
 def test_without_association_there_is_no_form(tmp_path: Path) -> None:
-    """At a level of 5%, two of 40 labels of nobody are expected to have one."""
-    write_with(tmp_path / "c.h5", {}, {})
-    fold, _ = open_target(tmp_path / "c.h5")
-    rng, shown = np.random.default_rng(0), 0
+    """In half of 40 permutations of the labels the strongest form has the direction; at 5%, two show one by chance."""
+    write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
+    fold, target = open_target(tmp_path / "c.h5")
     nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
+    code = np.array([motif("WHM").code])
+    counts = motif_forms._count_free(fold.dataset, PATTERNS, np.array([PATTERNS.index((0, 1, 2))]), code, nobody)
+    assert counts.sum() > 2 * N  # so there is something to find
+    rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
-        permuted = Fold(fold.dataset, rng.permutation(fold.labels))
-        (target,) = iterate_targets(permuted, TASKS, 2)
-        motifs = {motif("WH.M").letters: 0.5, motif("WH.M").letters[::-1]: -0.5}
-        shown += bool(find_forms(motifs, target, PATTERNS, nobody, level=0.05, rng=rng))
+        (target,) = iterate_targets(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
+        shown += bool(find_forms({motif("WH.M").letters: 0.5}, target, PATTERNS, nobody, level=0.05, rng=rng))
     assert shown <= 5
 
 
+def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
+    """A form that some donors have goes with labels of nobody, if repertoires of a donor pass for different donors."""
+    repertoires = write_with(tmp_path / "c.h5", {}, {})
+    rng = np.random.default_rng(1)
+    own = rng.poisson(4, 30)  # of each donor
+    for b, sequences in enumerate(repertoires):
+        for at in range(own[b // 4]):
+            sequences[at] = sequences[at][:2] + "WHM" + sequences[at][2:]
+    write_cohort(tmp_path / "d.h5", repertoires, pd.DataFrame({"status": ["case", "healthy"] * (N // 2)}))
+    dataset = open_dataset(tmp_path / "d.h5")
+    nobody, shown = np.zeros(int(dataset.n_sequences.sum()), np.bool_), {True: 0, False: 0}
+    for known in shown:
+        for seed in range(20):
+            labels = np.repeat(np.random.default_rng(seed).permutation(30) % 2, 4).astype(np.float64)[:, None]
+            groups = np.repeat(np.arange(30), 4) if known else None
+            (target,) = iterate_targets(Fold(dataset, labels, groups), TASKS, 2)
+            motifs = {motif("WH.M").letters: 0.5}
+            shown[known] += bool(find_forms(motifs, target, PATTERNS, nobody, level=0.05, rng=rng))
+    assert shown[True] <= 2
+    assert shown[False] >= 5
+
+
+def test_forms_that_fill_the_memory_are_counted_in_several_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WHM and WM are in 1,000 sequences; one of them fits at a time. With room for less, they are left out."""
+    repertoires = write_with(tmp_path / "c.h5", {"WHWM": 5, "WHM": 8}, {"WHM": 4})
+    _, target = open_target(tmp_path / "c.h5")
+    explained = np.array(["WHWM" in each for own in repertoires for each in own])
+    motifs = {motif("WHWM").letters: 0.8}
+
+    def find() -> list[motif_forms.Form]:
+        return find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=np.random.default_rng(0))
+
+    every = find()
+    assert [pattern_of(form.letters) for form in every] == ["WHM"]
+    monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 1000)
+    assert find() == every
+    monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", 300)
+    assert find() == []
+
+
+def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
+    write_with(tmp_path / "c.h5", {"WHWM": 5}, {})
+    _, target = open_target(tmp_path / "c.h5")
+    explained = np.ones(int(target.dataset.n_sequences.sum()), np.bool_)
+    arguments = {motif("WHWM").letters: 0.8}, target, PATTERNS, explained
+    assert find_forms(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
+
+
 def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the witnesses lack a residue, and few of these are in each repertoire."""
+    """One witness in fourteen lacks a residue, which makes 0.4 in a repertoire of 400."""
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
     fold, _ = open_target(tmp_path / "c.h5")
     assert find_patterns(fold) == ["SFEN", "SEN"]
@@ -149,9 +209,18 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
     assert find_patterns(fold) == ["SFEN"]
 
 
-def test_forms_take_no_place_of_other_motifs(tmp_path: Path) -> None:
-    write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
-    fold, _ = open_target(tmp_path / "c.h5")
-    limits = MotifLimits(1, level=0.01)
-    found = find_enriched_motifs(fold, TASKS, patterns=PATTERNS, limits=limits)
-    assert [each.pattern for each in found] == ["SFEN"]
+def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
+    """The form SEN of the first target comes after the motif of the second, and is left out if there is no place."""
+    repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
+    for sequences in repertoires[: N // 2]:
+        for at in range(50, 55):
+            sequences[at] = sequences[at][:2] + "WHWM" + sequences[at][2:]
+    write_cohort(tmp_path / "d.h5", repertoires, pd.DataFrame({"status": ["healthy", "case"] * (N // 2)}))
+    labels = np.stack([np.arange(N) % 2, np.arange(N) < N // 2], axis=1).astype(np.float64)
+    tasks = [*TASKS, Task("sex", "sex", "binary", ("f", "m"))]
+    fold = Fold(open_dataset(tmp_path / "d.h5"), labels)
+    for room, expected in ((3, [("SFEN", 0), ("WHWM", 1), ("SEN", 0)]), (2, [("SFEN", 0), ("WHWM", 1)])):
+        found = find_enriched_motifs(fold, tasks, patterns=PATTERNS, limits=MotifLimits(room, level=0.01))
+        assert sorted((each.pattern, each.output) for each in found) == sorted(expected)
+        assert room == 2 or found[2].pattern == "SEN"
+        assert all(each.p_value <= 0.01 for each in found)
