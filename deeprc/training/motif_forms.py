@@ -93,9 +93,9 @@ def find_forms(
     weights, labels = target.weigh(n_free), target.permute_labels(N_PERMUTATIONS, rng)[:, 0]  # (B,), (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     r = (weights * standardise(labels[:, :1], weights)[:, 0]) @ standardise(frequencies, weights)
-    same = np.array([float(np.sign(each)) in signs[form] for form, each in zip(known, r, strict=True)])
-    tests = FalseDiscoveries(frequencies[:, same], labels, weights, level)
-    numbers = zip(np.array([*known], object)[same], tests.correlation, tests.rate(tests.correlation), strict=True)
+    same = {form: i for i, (form, each) in enumerate(zip(known, r, strict=True)) if float(np.sign(each)) in signs[form]}
+    tests = FalseDiscoveries(frequencies[:, list(same.values())], labels, weights, level)
+    numbers = zip(same, tests.correlation, tests.rate(tests.correlation), strict=True)
     forms = [Form(form, float(correlation), float(rate)) for form, correlation, rate in numbers if rate <= level]
     return sorted(forms, key=lambda form: -abs(form.correlation))
 

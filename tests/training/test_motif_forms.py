@@ -154,21 +154,21 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
     """A form that some donors have goes with labels of nobody, if repertoires of a donor pass for different donors."""
     repertoires = write_with(tmp_path / "c.h5", {}, {})
     rng = np.random.default_rng(1)
-    own = rng.poisson(4, 30)  # of each donor
+    own = rng.poisson(4, 24)  # of each donor
     for b, sequences in enumerate(repertoires):
-        for at in range(own[b // 4]):
+        for at in range(own[b // 5]):
             sequences[at] = sequences[at][:2] + "WHM" + sequences[at][2:]
     write_cohort(tmp_path / "d.h5", repertoires, pd.DataFrame({"status": ["case", "healthy"] * (N // 2)}))
     dataset = open_dataset(tmp_path / "d.h5")
     nobody, shown = np.zeros(int(dataset.n_sequences.sum()), np.bool_), {True: 0, False: 0}
     for known in shown:
-        for seed in range(20):
-            labels = np.repeat(np.random.default_rng(seed).permutation(30) % 2, 4).astype(np.float64)[:, None]
-            groups = np.repeat(np.arange(30), 4) if known else None
+        for seed in range(40):
+            labels = np.repeat(np.random.default_rng(seed).permutation(24) % 2, 5).astype(np.float64)[:, None]
+            groups = np.repeat(np.arange(24), 5) if known else None
             (target,) = iterate_targets(Fold(dataset, labels, groups), TASKS, 2)
             motifs = {motif("WH.M").letters: 0.5}
             shown[known] += bool(find_forms(motifs, target, PATTERNS, nobody, level=0.05, rng=rng))
-    assert shown[True] <= 2
+    assert shown[True] <= 3
     assert shown[False] >= 5
 
 
