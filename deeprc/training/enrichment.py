@@ -352,15 +352,12 @@ class _Search:
             kmer_offsets = self._patterns[candidates.pattern[0]]
             explained |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
             return [self._make_motif(candidates, 0, candidates.correlation)], False
-        n_repertoires, n = len(self._values), len(candidates)
-        cell = found.repertoire.astype(np.int64) * n + found.which  # index in a table (B, n)
         n_free = np.diff(starts) - count_flagged(explained, starts)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
             weights = self._target.weigh(n_free)
             target = weights * standardise(self._values, weights)[:, 0]
-            free_cells = cell[~explained[found.sequence]]
-            counts = np.bincount(free_cells, minlength=n_repertoires * n).reshape(n_repertoires, n)
+            counts = found.tabulate(len(self._values), ~explained[found.sequence])
             r = target @ standardise(counts / np.maximum(n_free, 1)[:, None], weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
             p = self._p_values(candidates, r)
@@ -371,7 +368,7 @@ class _Search:
             new = np.unique(found.sequence[found.which == best])
             new = new[~explained[new]]
             explained[new] = True
-            n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=n_repertoires)
+            n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=len(n_free))
         return chosen, bool(found.looked_for.all())
 
     def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:

@@ -156,7 +156,7 @@ class Dispersion:
         """
         listed = self._list_kmers()
         found = find_occurrences(dataset, self._patterns, listed.pattern, listed.code, max_occurrences=_MAX_OCCURRENCES)
-        frequencies = _count_once(found, len(self._sizes), len(listed.code)) / self._sizes[:, None]
+        frequencies = _count_once(found, len(self._sizes)) / self._sizes[:, None]
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
         variance = squares.sum(axis=0) / self._weights.sum()
@@ -242,10 +242,8 @@ def _count_effective(parts: Floats) -> Floats:
     return np.asarray(parts.sum(axis=0) ** 2 / np.where(squares > 0, squares, 1))
 
 
-def _count_once(found: Occurrences, n_repertoires: int, n: int) -> Codes:
+def _count_once(found: Occurrences, n_repertoires: int) -> Codes:
     """Return the number of sequences that count for each k-mer, (B, n); each sequence counts for its first k-mer."""
     order = np.lexsort((found.which, found.sequence))
     sequence = found.sequence[order]
-    first = order[np.diff(sequence, prepend=-1) > 0]
-    cell = found.repertoire[first].astype(np.int64) * n + found.which[first]
-    return np.bincount(cell, minlength=n_repertoires * n).reshape(n_repertoires, n)
+    return found.tabulate(n_repertoires, order[np.diff(sequence, prepend=-1) > 0])

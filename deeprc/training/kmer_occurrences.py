@@ -67,6 +67,12 @@ class Occurrences:
         kept = which >= 0
         return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.looked_for[kmers])
 
+    def tabulate(self, n_repertoires: int, rows: Codes | Flags) -> Codes:
+        """Return how many of the occurrences at some rows are of each k-mer and in each repertoire, (B, n)."""
+        n = len(self.looked_for)
+        cell = self.repertoire[rows].astype(np.int64) * n + self.which[rows]
+        return np.bincount(cell, minlength=n_repertoires * n).reshape(n_repertoires, n)
+
     def append(self, other: Occurrences) -> Occurrences:
         """Join two sets of occurrences; the k-mers of `other` follow those of this one."""
         return Occurrences(

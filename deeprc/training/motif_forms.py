@@ -107,14 +107,11 @@ def _count_free(
 
     As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
     """
-    n_repertoires, n = len(dataset), len(code)
-    counts, waiting = np.zeros(n_repertoires * n), np.arange(n)
+    counts, waiting = np.zeros((len(dataset), len(code))), np.arange(len(code))
     while len(waiting):
         found = find_occurrences(dataset, patterns, pattern[waiting], code[waiting])
-        free = ~explained[found.sequence]
-        cells = found.repertoire[free].astype(np.int64) * n + waiting[found.which[free]]
-        counts += np.bincount(cells, minlength=len(counts))
+        counts[:, waiting] += found.tabulate(len(dataset), ~explained[found.sequence])
         if not found.looked_for.any():
             break
         waiting = waiting[~found.looked_for]
-    return counts.reshape(n_repertoires, n)
+    return counts

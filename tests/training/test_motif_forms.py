@@ -29,9 +29,7 @@ def pattern_of(letters: tuple[int, ...]) -> str:
     return EnrichedMotif(letters, 0, 0.0, 1.0).pattern
 
 
-def write_with(
-    path: Path, of_cases: dict[str, float], of_healthy: dict[str, float], *, seed: int = 0
-) -> list[list[str]]:
+def write_with(path: Path, of_cases: dict[str, float], of_healthy: dict[str, float]) -> list[list[str]]:
     """Write N repertoires of 400 sequences, every second a case; each text is put into so many of them on average."""
     rng = np.random.default_rng(0)
     repertoires = []
