@@ -263,7 +263,7 @@ def _train_and_score(
     state = trainer.fit()
     seconds = time.perf_counter() - started
     started = time.perf_counter()
-    model = TrainedModel((source.task,), trainer.network, config)
+    model = trainer.make_model()
     scores = model.outputs(dataset[split.test])[:, 0].double().numpy()
     return _Trained(trainer, state, model, scores, seconds, time.perf_counter() - started)
 

@@ -35,7 +35,6 @@ from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_fit import fit_composition
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.fold import Fold
-from deeprc.training.model import TrainedModel
 from deeprc.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -145,7 +144,7 @@ def _updates(trainer: Trainer) -> Callable[[], object]:
 
 
 def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
-    model = TrainedModel(trainer.tasks, trainer.network, trainer.config)
+    model = trainer.make_model()
     return lambda: model.inference(dataset[:1]).outputs()
 
 

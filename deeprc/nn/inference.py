@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.nn.averages import Average, KnownAverages
 from deeprc.nn.batch import Collator, RepertoireBatch
 from deeprc.nn.network import DeepRC, chunk_size
 from deeprc.nn.sampling import select_top_rows
@@ -60,12 +61,15 @@ class Inference:
         Share of a repertoire's sequences that the prediction averages over, see `DeepRC.forward`.
     chunk
         Number of sequences that are computed at a time; None chooses it by the device.
+    known
+        Averages of whole repertoires that were computed before, which are not computed again; None keeps none.
     """
 
     network: DeepRC
     collator: Collator
     top_fraction: float = 1.0
     chunk: int | None = None
+    known: KnownAverages | None = None
 
     @property
     def device(self) -> torch.device:
@@ -109,18 +113,42 @@ class Inference:
         rows
             Rows of the sequences to use in each repertoire of the dataset; None takes all sequences.
         """
-        for group in self.groups(positions, rows=rows):
-            for position, (mean, _) in zip(group, self._pool(group, rows), strict=True):
-                yield self._output(mean, position)
+        every = list(range(len(self.collator.dataset)) if positions is None else positions)
+        averages = self.averages(every) if rows is None else (mean for mean, _ in self._pool_all(every, rows))
+        for position, mean in zip(every, averages, strict=True):
+            yield self._output(mean, position)
+
+    def averages(self, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
+        """Yield the average of each head over each whole repertoire, (H, S) float64, on the network's device.
+
+        The parameter is that of `iterate_outputs`.
+        """
+        if self.known is None:
+            yield from (mean for mean, _ in self._pool_all(positions, None))
+            return
+        dataset, known = self.collator.dataset, self.known.of(self.network)
+        every = list(range(len(dataset)) if positions is None else positions)
+        keys = [(dataset.container, int(dataset.rows[position])) for position in every]
+        missing = {key: position for key, position in zip(keys, every, strict=True) if key not in known}
+        computed = self._pool_all(missing.values(), None)
+        for key in keys:
+            if key not in known:
+                known[key] = next(computed)[0]
+            yield known[key]
 
     def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the average of each head over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.
 
         The parameter is that of `iterate_outputs`.
         """
-        for group in self.groups(positions):
-            for mean, logits in self._pool(group, None):
-                yield mean.cpu(), logits
+        return ((mean.cpu(), logits) for mean, logits in self._pool_all(positions, None))
+
+    def _pool_all(
+        self, positions: Iterable[int] | None, rows: Sequence[NDArray[np.int64]] | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the averages, (H, S) float64, and the logits on the CPU, (n, H), of each repertoire."""
+        for group in self.groups(positions, rows=rows):
+            yield from self._pool(group, rows)
 
     def groups(
         self, positions: Iterable[int] | None = None, *, rows: Sequence[NDArray[np.int64]] | None = None
@@ -177,7 +205,7 @@ class Inference:
             scored = self.logits(position, rows)
             kept = select_kept_rows(scored, self.top_fraction).numpy()
             rows = kept if rows is None else rows[kept]
-        average, seen = _Average(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
+        average, seen = Average(self.network), [torch.zeros(0, len(self.network.pooling.queries))]
         for batch in self.batches(position, rows):
             values, logits = self.network.attend(batch)
             average.add(values, logits)
@@ -200,36 +228,8 @@ class Inference:
         values, logits = self.network.attend(self.collator.take_together(positions, rows).to(self.device))
         means = []
         for own_values, own_logits in zip(values.split(sizes), logits.split(sizes), strict=True):
-            average = _Average(self.network)
+            average = Average(self.network)
             if len(own_logits):
                 average.add(own_values, own_logits)
             means.append(average.mean())
         return list(zip(means, scored or logits.cpu().split(sizes), strict=True))
-
-
-class _Average:
-    """Average of each head over the sequences of one repertoire, accumulated some sequences at a time."""
-
-    def __init__(self, network: DeepRC) -> None:
-        self._shape = (network.pooling.queries.shape[0], network.n_values)  # H, S
-        self._device = network.pooling.queries.device
-        self._added: tuple[Tensor, Tensor, Tensor] | None = None  # maximum, sum of weights and of weighted values
-
-    def add(self, values: Tensor, logits: Tensor) -> None:
-        """Add n sequences, at least one: representations (n, S) and attention logits (n, H)."""
-        highest = logits.amax(dim=0)
-        higher = highest if self._added is None else torch.maximum(self._added[0], highest)
-        part = torch.exp(logits - higher)  # (n, H)
-        weight, pooled = part.sum(0).double(), (part.T @ values).double()  # (H, n) @ (n, S) -> (H, S)
-        if self._added is not None:
-            shrink = torch.exp(self._added[0] - higher).double()
-            weight += self._added[1] * shrink
-            pooled += self._added[2] * shrink[:, None]
-        self._added = higher, weight, pooled
-
-    def mean(self) -> Tensor:
-        """Return the averages, (H, S) float64."""
-        if self._added is None:
-            return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
-        _, weight, pooled = self._added
-        return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]

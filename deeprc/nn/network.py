@@ -12,6 +12,7 @@ the D numbers of h1. Readings of the whole repertoire, if the network has any, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -297,6 +298,18 @@ class DeepRC(nn.Module):
         if constant is not None:
             pooled = constant.add_to(pooled, logits, batch.offsets)
         return self.combine(pooled, batch.reading_scores)
+
+    def digest_attention(self) -> str:
+        """Return a hash of all weights but those of outputs and readings: those on which averages of the heads depend.
+
+        It is hexadecimal text.
+        """
+        content = hashlib.blake2b(digest_size=16)
+        for name, tensor in self.state_dict().items():
+            if not name.startswith(("output_network.", "readings.")):
+                content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+                content.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+        return content.hexdigest()
 
     @property
     def linear_output(self) -> nn.Linear | None:

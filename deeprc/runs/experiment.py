@@ -297,7 +297,7 @@ def _train(
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
-    return Run(folder, settings, splits, identities, replace(model, name=str(folder)))
+    return Run(folder, settings, splits, identities, replace(model, name=str(folder), known=None))
 
 
 @contextmanager
@@ -333,7 +333,7 @@ def _fit(
     """Train and return the model; write history, seeds and clones during the training and at its end."""
     trainer.start()
     _write_table(folder / "seeds.tsv", make_seeds_table(trainer.start_motifs, settings.tasks))
-    _write_table(folder / "clones.tsv", clones_table(TrainedModel(settings.tasks, trainer.network, settings.config)))
+    _write_table(folder / "clones.tsv", clones_table(trainer.make_model()))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:
@@ -349,7 +349,7 @@ def _fit(
     _logger.info("%s", describe_end(state, settings.config.training))
     _write_table(folder / "history.tsv", pd.DataFrame(state.history))
     trainer.network.requires_grad_(True).zero_grad(set_to_none=True)  # the state of a network that is loaded
-    trained = calibrate_model(TrainedModel(settings.tasks, trainer.network, settings.config), trainer.validation)
+    trained = calibrate_model(trainer.make_model(), trainer.validation)
     ranks.compute_once(lambda: trained.save(folder / "model.safetensors", update=state.kept_update))
     return trained
 

@@ -72,7 +72,7 @@ class DeepRCEstimator(RepertoireEstimator):
         config = make_residues_visible(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
-        self.model_ = calibrate_model(TrainedModel((self._task(),), trainer.network, config), trainer.validation)
+        self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), known=None)
         self.train_digests_, self.validation_digests_ = (
             np.array(identify_repertoires(fold.dataset), dtype=str) for fold in (train, validation)
         )

@@ -23,6 +23,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, validate
 from deeprc.errors import InputError
+from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
 from deeprc.nn.contributions import OutputParts, SequenceScores, combine_parts, combine_scores, score_sequences
 from deeprc.nn.genes import GeneNames
@@ -153,11 +154,14 @@ class TrainedModel(Model):
         Configuration of network and training. It determines how batches are made, and which sequences inference keeps.
     name
         Name of the model in messages: its run directory.
+    known
+        Averages of whole repertoires that its training has computed; None keeps none.
     """
 
     network: DeepRC
     config: Config
     name: str = "the model"
+    known: KnownAverages | None = None
 
     @property
     def members(self) -> tuple[TrainedModel, ...]:
@@ -173,7 +177,7 @@ class TrainedModel(Model):
         """Return an `Inference` of a dataset, which makes features and averages as in training."""
         readings = None if self.network.readings is None else ReadingScores(self.network.readings, dataset)
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
-        return Inference(self.network, collator, self.config.training.averaged_fraction)
+        return Inference(self.network, collator, self.config.training.averaged_fraction, known=self.known)
 
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
         """Yield the outputs of each repertoire, (T,), with their parts."""

@@ -15,6 +15,7 @@ from torch import nn
 
 from deeprc.config import Config
 from deeprc.nn.batch import Collator
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.tasks import Task
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
@@ -96,13 +97,7 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
 
 @torch.no_grad()
 def start_network(
-    network: DeepRC,
-    motifs: Sequence[EnrichedMotif],
-    collator: Collator,
-    labels: NDArray[np.float64],
-    tasks: Sequence[Task],
-    *,
-    top_fraction: float = 1.0,
+    inference: Inference, motifs: Sequence[EnrichedMotif], labels: NDArray[np.float64], tasks: Sequence[Task]
 ) -> None:
     """Change a new network in place so that its outputs depend on enriched motifs and on its readings.
 
@@ -114,17 +109,15 @@ def start_network(
 
     Parameters
     ----------
-    network
-        The new network; its encoder must have `starts_from_motifs` if there are motifs.
+    inference
+        The new network, with the training repertoires and the scores of its readings for them. Its encoder must have
+        `starts_from_motifs` if there are motifs.
     motifs
         Motifs, at most D.
-    collator
-        Collator of the training repertoires, with the scores of the network's readings.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
-    top_fraction
-        Share of the sequences that a prediction averages over.
     """
+    network = inference.network
     if not motifs and network.readings is None:
         return
     n_features = len(motifs)
@@ -137,9 +130,9 @@ def start_network(
             for motif in weighed
         ]
         options: dict[str, Any] = {"shares": [{} for _ in motifs] + shares} if weighed else {}
-        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(collator), **options)
+        full, none = network.embedding.start_from_motifs(letters, _compute_median_scale(inference.collator), **options)
         _start_attention(network, len(motifs), full, none)
-    fit_output(network, collator, labels, tasks, top_fraction=top_fraction, n_features=n_features)
+    fit_output(inference, labels, tasks, n_features=n_features)
 
 
 def _compute_median_scale(collator: Collator) -> float:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc import ranks
-from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
-from deeprc.nn.network import DeepRC, RunningStandardisation
+from deeprc.nn.network import RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
@@ -28,13 +27,7 @@ _MAX_STEPS = 200  # largest number of steps of the optimiser of the output weigh
 
 @torch.no_grad()
 def fit_output(
-    network: DeepRC,
-    collator: Collator,
-    labels: NDArray[np.float64],
-    tasks: Sequence[Task],
-    *,
-    top_fraction: float = 1.0,
-    n_features: int | None = None,
+    inference: Inference, labels: NDArray[np.float64], tasks: Sequence[Task], *, n_features: int | None = None
 ) -> None:
     """Set a linear output to the regression of labels on whole repertoires, and the gains of the readings with it.
 
@@ -43,24 +36,22 @@ def fit_output(
 
     Parameters
     ----------
-    network
-        The network, which is changed in place.
-    collator
-        Collator of the training repertoires, with the scores of the network's readings.
+    inference
+        The network, which is changed in place, with the training repertoires and the scores of its readings for them.
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
-    top_fraction
-        Share of the sequences that a prediction averages over.
     n_features
         Number of the first features that take part, of H * S; None: all.
     """
+    network, collator = inference.network, inference.collator
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
     if len(filled) == 0:
         return
     was_training = network.training
+    network.eval()
     own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
-    averages = Inference(network.eval(), collator, top_fraction).pooled(own.tolist())
-    pooled = ranks.gather([mean for mean, _ in track(averages, "regression on whole repertoires", len(own))])
+    averages = track(inference.averages(own.tolist()), "regression on whole repertoires", len(own))
+    pooled = ranks.gather([mean.cpu() for mean in averages])
     network.train(was_training)
     representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
     moments = RunningStandardisation(representation.shape[1]).double()

@@ -24,8 +24,10 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
+from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
 from deeprc.nn.genes import GeneNames
+from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import has_compiled_form
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
@@ -35,12 +37,13 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
+from deeprc.training.choice import choose_weights, copy_state
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import describe_start, start_network
-from deeprc.training.output_fit import fit_output
 from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
@@ -103,11 +106,14 @@ class Trainer:
         self.network = self._build(load_weights=not goes_on)
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
-        self._best = _copy_state(self.network)
+        self._best = copy_state(self.network)
         self._start_weights: dict[str, Tensor] = {}
         self._batches = self._make_collator(self.train.dataset)
         whole = self._make_collator(self.validation.dataset)
-        self._evaluator = Evaluator(self.validation, whole, config.training, self.tasks, seed=seed, monitor=monitor)
+        self._known = KnownAverages()
+        self._evaluator = Evaluator(
+            self.validation, whole, config.training, self.tasks, seed=seed, monitor=monitor, known=self._known
+        )
         self._losses: list[Tensor] = []
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:
@@ -159,7 +165,7 @@ class Trainer:
         if (self.state.seeds or self.state.readings) and not self.state.history:
             self._evaluate(time.monotonic() - started)  # because the start may be better than every update
             if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
-                self._start_weights, self.state.best_loss = _copy_state(self.network), float("inf")
+                self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
             self._forget_gap_weights()
         update = self.updates()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
@@ -173,56 +179,23 @@ class Trainer:
                 step.advance()
                 if progress is not None:
                     progress(self.state, loss)
-        self._choose_weights()
+        if self._evaluator.reads_samples:
+            self._best = choose_weights(
+                self._read_training(),
+                self.train.labels,
+                self._evaluator,
+                self.state,
+                best=self._best,
+                start=self._start_weights,
+            )
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
         return self.state
 
-    def _choose_weights(self) -> None:
-        """Choose the weights that are kept; whole validation repertoires decide if evaluations read samples of them.
-
-        Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are
-        the best update, the start, and the best update with an output that is fitted to whole training repertoires. A
-        later candidate has to be better by `least_gain`, but the best update has to be better than the start.
-        """
-        state, kept_update = self.state, self.state.best_update
-        if not self._evaluator.reads_samples or state.best_update == 0:
-            return
-        row_of, least_gain = {row["update"]: row for row in state.history}, self.config.training.least_gain
-        kept, lowest = self._best, self._compare(self._best, row_of[state.best_update], "whole")
-        if self._start_weights:
-            loss = self._compare(self._start_weights, row_of[0], "whole")
-            if loss <= lowest + least_gain:
-                kept, lowest, kept_update = self._start_weights, loss, 0
-        fitted = False
-        if self.network.linear_output is not None:
-            weights = self._fit_output_of_best()
-            loss = self._compare(weights, row_of[state.best_update], "fitted")
-            if fitted := loss < lowest - least_gain:
-                kept, kept_update = weights, state.best_update
-        self._best = kept
-        state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
-
-    def _fit_output_of_best(self) -> dict[str, Tensor]:
-        """Return the best weights with an output that is fitted to whole training repertoires."""
-        self.network.load_state_dict(self._best)
-        fraction = self.config.training.averaged_fraction
-        fit_output(self.network, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
-        ranks.broadcast_tensors(list(self.network.state_dict().values()))
-        return _copy_state(self.network)
-
-    def _compare(self, weights: dict[str, Tensor], row: dict[str, float], name: str) -> float:
-        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history.
-
-        Weights whose loss is not finite are no candidates: their loss is infinite, and nothing is noted.
-        """
-        self.network.load_state_dict(weights)
-        loss, monitored = self._evaluator.compute_loss(self.network, whole=True)
-        if not np.isfinite(loss):
-            return float("inf")
-        row |= {f"{name}_{key}": value for key, value in {"validation_loss": loss, **monitored}.items()}
-        return loss
+    def make_model(self) -> TrainedModel:
+        """Return the network as a model that knows what this training has computed about whole repertoires."""
+        return TrainedModel(self.tasks, self.network, self.config, known=self._known)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
@@ -255,7 +228,7 @@ class Trainer:
             logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         self._start_from(motifs)
-        self._best = _copy_state(self.network)
+        self._best = copy_state(self.network)
         self.state.started = True
         self._save()
 
@@ -272,10 +245,13 @@ class Trainer:
         self._save()
 
     def _start_from(self, motifs: Sequence[EnrichedMotif]) -> None:
-        fraction = self.config.training.averaged_fraction
-        start_network(self.network, motifs, self._batches, self.train.labels, self.tasks, top_fraction=fraction)
+        start_network(self._read_training(), motifs, self.train.labels, self.tasks)
         ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
+
+    def _read_training(self) -> Inference:
+        """Return the network as it reads whole training repertoires."""
+        return Inference(self.network, self._batches, self.config.training.averaged_fraction, known=self._known)
 
     def _make_ready(self) -> None:
         """Prepare updates and evaluations after the readings are attached, so that their gains are learned, too."""
@@ -364,7 +340,7 @@ class Trainer:
         self._losses = []
         if loss < self.state.best_loss - self.config.training.least_gain:
             self.state.best_loss, self.state.best_update = loss, self.state.update
-            self._best = _copy_state(self.step.average.network)
+            self._best = copy_state(self.step.average.network)
         self.state.history.append({**row, "best_update": self.state.best_update})
 
     def _save(self) -> None:
@@ -393,7 +369,3 @@ class Trainer:
         """Attach to the network the readings that a checkpoint describes."""
         attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
         self._make_ready()
-
-
-def _copy_state(network: DeepRC) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from deeprc import ranks
 from deeprc.config import TrainingConfig
+from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference, attention_weights
 from deeprc.nn.network import DeepRC
@@ -51,6 +52,8 @@ class Evaluator:
         Seed of the sample.
     monitor
         Function of outputs and labels that returns additional numbers.
+    known
+        Averages of whole repertoires that are not computed again; None keeps none.
 
     Attributes
     ----------
@@ -67,9 +70,10 @@ class Evaluator:
         *,
         seed: int,
         monitor: Monitor | None = None,
+        known: KnownAverages | None = None,
     ) -> None:
-        self.fold, self.collator, self.tasks, self.monitor = fold, collator, tasks, monitor
-        self._top_fraction = settings.averaged_fraction
+        self.fold, self.collator, self.settings, self.tasks, self.monitor = fold, collator, settings, tasks, monitor
+        self._known, self._top_fraction = known, settings.averaged_fraction
         sizes = fold.dataset.n_sequences
         max_rows = settings.validation_sequences or int(sizes.max(initial=0))
         keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
@@ -87,7 +91,7 @@ class Evaluator:
         The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike. If the
         loss is not finite, there are no other numbers.
         """
-        inference = Inference(network.eval(), self.collator, self._top_fraction)
+        inference = Inference(network.eval(), self.collator, self._top_fraction, known=self._known)
         own = ranks.take_share(len(self.fold.labels))
         outputs = inference.iterate_outputs(range(own.start, own.stop), rows=None if whole else self._rows)
         if whole:

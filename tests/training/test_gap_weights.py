@@ -305,7 +305,7 @@ def start_with_weights(folder: Path, n_kernels: int, motifs: list[EnrichedMotif]
     shape = NetworkConfig(n_kernels=n_kernels, kernel_size=4)
     network = build_network(Config(shape), TASKS, seed=0, device=torch.device("cpu"))
     collator = Collator(cohort, "none")
-    start_network(network, motifs, collator, np.array([[0.0], [1.0], [0.0], [1.0], [0.0]]), TASKS)
+    start_network(Inference(network, collator), motifs, np.array([[0.0], [1.0], [0.0], [1.0], [0.0]]), TASKS)
     return network, collator
 
 

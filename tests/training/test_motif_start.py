@@ -62,7 +62,7 @@ def test_a_kernel_fires_at_its_motif_alone_and_attention_follows(tmp_path: Path)
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     collator = Collator(cohort, "none")
-    start_network(network, [motif("SFEN"), motif("W.Y", -1.0)], collator, np.ones((1, 1)), TASKS)
+    start_network(Inference(network, collator), [motif("SFEN"), motif("W.Y", -1.0)], np.ones((1, 1)), TASKS)
     values, logits = (each.detach() for each in network.attend(collator.take(0, slice(None))))
     fires = values[:, 0] > 1
     assert fires.tolist() == [True] * 3 + [False] * (1 + len(rest))
@@ -81,7 +81,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
     shape = NetworkConfig(n_kernels=8, kernel_size=4, n_key_layers=n_key_layers)
     network = build_network(Config(shape), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
-    start_network(network, [motif("SFEN"), motif("W.Y")], collator, np.ones((1, 1)), TASKS)
+    start_network(Inference(network, collator), [motif("SFEN"), motif("W.Y")], np.ones((1, 1)), TASKS)
     first, second, both, none = network.attend(collator.take(0, slice(None)))[1][:, 0].tolist()
     assert first - none == pytest.approx(4.0, abs=0.5)
     assert second - none == pytest.approx(4.0, abs=0.5)
@@ -91,7 +91,7 @@ def test_two_matches_hardly_count_more_than_one(tmp_path: Path, n_key_layers: in
 def test_without_motifs_the_start_is_the_plain_one(cohort: RepertoireDataset) -> None:
     network = build_network(config(), TASKS, seed=0, device=CPU)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    start_network(network, [], Collator(cohort, "none"), label(cohort), TASKS)
+    start_network(Inference(network, Collator(cohort, "none")), [], label(cohort), TASKS)
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
@@ -100,7 +100,7 @@ def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     network_config = NetworkConfig(n_kernels=8, kernel_size=4, **shape)  # type: ignore[arg-type]
     network = build_network(Config(network_config), TASKS, seed=0, device=CPU)
     collator = Collator(cohort, "none")
-    start_network(network, [motif("WWHW")], collator, label(cohort), TASKS)
+    start_network(Inference(network, collator), [motif("WWHW")], label(cohort), TASKS)
     values, logits = (each.detach() for each in network.attend(collator.take(1, slice(None))))
     fires = values[:, 0] > 1
     assert 0 < int(fires.sum()) < len(fires)
@@ -323,7 +323,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
     tasks = [Task("x", "x", kind, classes)]
     shape = NetworkConfig(n_kernels=8, kernel_size=4, standardise=standardise)
     network = build_network(Config(shape), tasks, seed=0, device=CPU)
-    start_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, tasks)
+    start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, tasks)
     x = representations(network, cohort)
     z = ((x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8))[:, :2]
     if kind == "regression":
@@ -392,7 +392,7 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
         cohort = write_cohort(folder / "c.h5", sequences + more, pd.DataFrame({"x": range(30 + len(more))}))
         target = np.array([b % 2 for b in range(30)] + [0.0, np.nan, np.nan][: len(more)])[:, None]
         network = build_network(config(), TASKS, seed=0, device=CPU)
-        start_network(network, [motif("WWHW"), motif("A.C")], Collator(cohort, "none"), target, TASKS)
+        start_network(Inference(network, Collator(cohort, "none")), [motif("WWHW"), motif("A.C")], target, TASKS)
         z = representations(network, cohort)[:30, :2]
         output = next(layer for layer in network.output_network if isinstance(layer, torch.nn.Linear))
         weights.append(output.weight[0, :2].detach().numpy() / z.std(axis=0))

@@ -18,6 +18,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
+from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.readings import fit
@@ -153,7 +154,7 @@ def test_without_a_pull_the_start_is_logistic_regression(
     scores = (label(cohort) + rng.normal(size=label(cohort).shape))[:, None]
     network.readings.store_known_scores(cohort, scores)
     collator = Collator(cohort, "none", readings=ReadingScores(network.readings, cohort))
-    start_network(network, [], collator, label(cohort), TASKS)
+    start_network(Inference(network, collator), [], label(cohort), TASKS)
     expected = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, 0], label(cohort)[:, 0])
     assert float(network.readings.gains.detach()) == pytest.approx(expected.coef_.item(), rel=1e-4)  # type: ignore[union-attr]
     assert float(network.output_network[-1].bias.detach()) == pytest.approx(expected.intercept_.item(), rel=1e-3)

@@ -24,6 +24,7 @@ from deeprc.runs.experiment import describe_end
 from deeprc.tasks import Task
 from deeprc.training import motif_start
 from deeprc.training.building import build_network
+from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
 from deeprc.training.history import find_kept_weights
 from deeprc.training.output_fit import fit_output
@@ -161,6 +162,32 @@ def test_without_samples_nothing_is_judged_again(cohort_factory: Callable[..., R
     assert find_columns(trainer) == set()
 
 
+def test_no_repertoire_is_read_twice_with_the_same_weights(
+    cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regressions, last choice, calibration and outputs share the averages, which are those of a new reading."""
+    read: list[tuple[str, int]] = []
+    pool = Inference._pool
+
+    def record(self: Inference, group: list[int], rows: object) -> object:
+        if rows is None:
+            read.extend((self.network.digest_attention(), int(self.collator.dataset.rows[i])) for i in group)
+        return pool(self, group, rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Inference, "_pool", record)
+    cohort = cohort_factory(60, 200)
+    trainer = make(cohort[:40])
+    trainer.fit()
+    model = calibrate_model(trainer.make_model(), trainer.validation)
+    outputs = model.outputs(cohort)
+    assert len(set(read)) == len(read)
+    kept = trainer.network.digest_attention()
+    assert sorted(row for weights, row in read if weights == kept) == list(range(60))
+    again = replace(model, known=None)
+    assert torch.equal(outputs, again.outputs(cohort))
+    assert again.tasks == calibrate_model(again, trainer.validation).tasks
+
+
 def test_an_output_of_several_layers_is_not_fitted_again(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     trainer = make(cohort_factory(40, 200), n_output_layers=2)
     trainer.fit()
@@ -200,7 +227,7 @@ def test_a_resumed_run_makes_the_same_choice(
     cut = make(cohort, checkpoint)
     with monkeypatch.context() as patch:
         if killed_at == "the last choice":
-            patch.setattr(Trainer, "_compare", kill)
+            patch.setattr("deeprc.training.choice._Choice.compare", kill)
         with pytest.raises(Killed):
             cut.fit(kill_at_six if killed_at == "an update" else None)
     resumed = make(cohort, checkpoint)
@@ -217,7 +244,7 @@ def test_without_sequences_no_output_is_fitted(tmp_path: Path) -> None:
     cohort = write_cohort(tmp_path / "c.h5", [[], []], pd.DataFrame({"status": ["case", "healthy"]}))
     network = build_network(Config(NetworkConfig(n_kernels=8, kernel_size=4)), TASKS, seed=0, device=CPU)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    fit_output(network, Collator(cohort, "none"), label(cohort), TASKS)
+    fit_output(Inference(network, Collator(cohort, "none")), label(cohort), TASKS)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
 
 
@@ -232,7 +259,7 @@ def test_the_fitted_output_is_a_logistic_regression(
     x = torch.stack([mean for mean, _ in Inference(network.eval(), collator).pooled()]).flatten(1).numpy()
     z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-8)
     labels = label(cohort)
-    fit_output(network, collator, labels, TASKS)
+    fit_output(Inference(network, collator), labels, TASKS)
     expected = LogisticRegression(C=0.5, tol=1e-8, max_iter=10_000).fit(z, labels[:, 0]).decision_function(z)
     found = Inference(network, collator).outputs()[:, 0]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)

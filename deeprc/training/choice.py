@@ -1,0 +1,98 @@
+"""The choice of the weights that a training keeps, by losses on whole validation repertoires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeprc import ranks
+from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
+from deeprc.training.output_fit import fit_output
+from deeprc.training.state import TrainingState
+from deeprc.training.validation import Evaluator
+
+__all__ = ["Weights", "choose_weights", "copy_state"]
+
+Weights = dict[str, Tensor]
+"""All weights and buffers of a network, by name."""
+
+
+def choose_weights(
+    reader: Inference,
+    labels: NDArray[np.float64],
+    evaluator: Evaluator,
+    state: TrainingState,
+    *,
+    best: Weights,
+    start: Weights,
+) -> Weights:
+    """Return the weights that are kept, and note the choice and all losses in the history.
+
+    Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are the
+    best update, the start, and the best update with an output that is fitted to whole training repertoires. A later
+    candidate has to be better by `least_gain`, but the best update has to be better than the start.
+
+    Parameters
+    ----------
+    reader
+        The network, whose weights are changed, with the training repertoires.
+    labels
+        Labels of the training repertoires, (B, number of tasks), NaN where missing.
+    evaluator
+        Evaluator of the validation repertoires.
+    state
+        State of the training, which has ended.
+    best, start
+        Weights of the best update, and of the start; the latter are empty if nothing was learned before the first
+        update.
+    """
+    if state.best_update == 0:
+        return best
+    least_gain, choice = (
+        evaluator.settings.least_gain,
+        _Choice(reader.network, evaluator, {row["update"]: row for row in state.history}),
+    )
+    kept, kept_update, lowest = best, state.best_update, choice.compare(best, state.best_update, "whole")
+    if start:
+        loss = choice.compare(start, 0, "whole")
+        if loss <= lowest + least_gain:
+            kept, kept_update, lowest = start, 0, loss
+    fitted = False
+    if reader.network.linear_output is not None:
+        reader.network.load_state_dict(best)
+        fit_output(reader, labels, evaluator.tasks)
+        ranks.broadcast_tensors(list(reader.network.state_dict().values()))
+        weights = copy_state(reader.network)
+        loss = choice.compare(weights, state.best_update, "fitted")
+        if fitted := loss < lowest - least_gain:
+            kept, kept_update = weights, state.best_update
+    state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
+    return kept
+
+
+class _Choice:
+    """Comparison of weights of a network; `rows` are the rows of the history by the number of updates."""
+
+    def __init__(self, network: DeepRC, evaluator: Evaluator, rows: Mapping[float, dict[str, float]]) -> None:
+        self._network, self._evaluator, self._rows = network, evaluator, rows
+
+    def compare(self, weights: Weights, update: int, name: str) -> float:
+        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history.
+
+        Weights whose loss is not finite are no candidates: their loss is infinite, and nothing is noted.
+        """
+        self._network.load_state_dict(weights)
+        loss, monitored = self._evaluator.compute_loss(self._network, whole=True)
+        if not np.isfinite(loss):
+            return float("inf")
+        self._rows[update] |= {f"{name}_{key}": value for key, value in {"validation_loss": loss, **monitored}.items()}
+        return loss
+
+
+def copy_state(network: DeepRC) -> Weights:
+    """Return a copy of all weights and buffers of a network, by name."""
+    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}

@@ -1,0 +1,109 @@
+"""Averages over whole repertoires that were computed before are not computed again, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.nn.averages import KnownAverages
+from deeprc.nn.batch import Collator
+from deeprc.nn.inference import Inference
+from deeprc.nn.network import DeepRC
+
+
+@pytest.fixture
+def network() -> Iterator[DeepRC]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield DeepRC(n_kernels=8, kernel_size=4, n_heads=2, standardise=True, precision="bfloat16").eval()
+
+
+class Reader:
+    """An inference that notes the positions of the repertoires that it reads, one after the other."""
+
+    def __init__(
+        self, network: DeepRC, cohort: RepertoireDataset, known: KnownAverages, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.collator = Collator(cohort, "log1p")
+        self.inference = Inference(network, self.collator, known=known, chunk=1)
+        self.alone = Inference(network, Collator(cohort, "log1p"), chunk=1)
+        self.read: list[int] = []
+        take = self.collator.take
+
+        def note(position: int, rows: object) -> object:
+            if position not in self.read[-1:]:
+                self.read.append(position)
+            return take(position, rows)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(self.collator, "take", note)
+
+    def check(self, positions: list[int] | None, read: list[int]) -> None:
+        """Assert that all numbers are right to the last bit, and which repertoires are read for them."""
+        self.read.clear()
+        found = self.inference.outputs(positions)
+        assert torch.equal(found, self.alone.outputs(positions))
+        assert self.read == read
+
+
+def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(network, cohort[:6], KnownAverages(), monkeypatch)
+    reader.check([4, 1], [4, 1])
+    reader.check([4, 1], [])
+    reader.check([1, 3, 4, 0], [3, 0])
+    reader.check([5, 5, 2, 5], [5, 2])
+    reader.check(None, [])
+
+
+def test_changed_outputs_need_no_reading_but_changed_kernels_do(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(network, cohort[:3], KnownAverages(), monkeypatch)
+    reader.check(None, [0, 1, 2])
+    network.output_network[1].weight.mul_(2)
+    network.output_network[0].mean.add_(1)
+    reader.check(None, [])
+    for weights in (network.embedding.weight, network.embedding.bias, network.key_network[0].weight):
+        weights[0] += 0.25
+        reader.check([0, 2], [0, 2])
+        weights[0] -= 0.25
+        reader.check(None, [])  # the same weights as before
+    network.pooling.queries.neg_()
+    reader.check([1], [1])
+
+
+def test_averages_of_the_latest_four_weights_are_kept(
+    cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(network, cohort[:1], KnownAverages(), monkeypatch)
+    bias = network.embedding.bias
+
+    def check(value: float, read: list[int]) -> None:
+        bias.fill_(value)
+        reader.check(None, read)
+
+    for value in (1.0, 2.0, 3.0, 4.0):
+        check(value, [0])
+    check(1.0, [])
+    check(5.0, [0])  # 2.0 was used longest ago
+    check(1.0, [])
+    check(2.0, [0])
+
+
+def test_repertoires_of_other_containers_and_chosen_rows_are_others(
+    cohort: RepertoireDataset,
+    cohort_factory: Callable[..., RepertoireDataset],
+    network: DeepRC,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = KnownAverages()
+    first, second = (Reader(network, each, known, monkeypatch) for each in (cohort[2:5], cohort_factory(6, 30)[:3]))
+    first.check(None, [0, 1, 2])
+    second.check(None, [0, 1, 2])
+    Reader(network, cohort[[4, 2]], known, monkeypatch).check(None, [])  # other positions of the same repertoires
+    rows = [np.arange(3)] * 3
+    assert torch.equal(first.inference.outputs(rows=rows), first.alone.outputs(rows=rows))
+    assert not torch.equal(first.inference.outputs(rows=rows), first.inference.outputs())
