@@ -25,6 +25,7 @@ from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.sequence_hash import are_equal, hash_row
 from deeprc.datasets.sequences import SequenceArrays
 from deeprc.progress import open_step
+from deeprc.vectors import prefetch
 
 __all__ = ["AT_ONCE", "Clones", "SequencesInParts", "group_clones"]
 
@@ -32,6 +33,7 @@ AT_ONCE = 1 << 25
 """Number of sequences whose hashes are in memory at once, if nothing else is said."""
 
 _PIECE = 1 << 20  # number of sequences that are sorted at once; they fit a processor's cache
+_AHEAD = 16  # number of keys between the request for a sequence's residues and their comparison
 _DONE = np.uint64(2**64 - 1)
 _ALL_BITS = np.uint64(2**64 - 1)
 
@@ -301,9 +303,12 @@ def _group(
     start = 0
     while start < n:
         stop = start + 1
+        _fetch_soon(sequences, places, keys, start, row_bits)
         while stop < n and keys[stop] >> row_bits == keys[start] >> row_bits:
             stop += 1
         for one in range(start, stop):
+            if one > start:
+                _fetch_soon(sequences, places, keys, one, row_bits)
             if keys[one] == _DONE:
                 continue
             row = np.int64(keys[one] & row_mask)
@@ -328,6 +333,33 @@ def _group(
                 private[last] += 1
         start = stop
     return n_clones, n_carriers
+
+
+@njit(inline="always")
+def _fetch_soon(
+    sequences: SequenceArrays, places: NDArray[np.int64], keys: NDArray[np.uint64], at: Any, row_bits: Any
+) -> None:
+    """Fetch what the comparison of later keys reads, because sequences of equal keys lie far from each other.
+
+    Of the key after twice `_AHEAD` others the offset and the genes are fetched, of the one after `_AHEAD` others its
+    residues, whose place is known by then.
+    """
+    for ahead in (2 * _AHEAD, _AHEAD):
+        one = at + ahead
+        if one + 1 < len(keys) and keys[one] != _DONE:
+            hashed = keys[one] >> row_bits
+            if hashed == keys[one - 1] >> row_bits or hashed == keys[one + 1] >> row_bits:
+                row = np.int64(keys[one] & ((uint64(1) << row_bits) - uint64(1)))
+                if len(places) > 0:
+                    row = places[one]
+                if ahead == _AHEAD:
+                    prefetch(sequences.residues, sequences.offsets[row])
+                else:
+                    prefetch(sequences.offsets, row)
+                    if len(sequences.v) > 0:
+                        prefetch(sequences.v, row)
+                    if len(sequences.j) > 0:
+                        prefetch(sequences.j, row)
 
 
 @njit(nogil=True)
