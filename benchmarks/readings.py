@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -144,7 +145,7 @@ def _updates(trainer: Trainer) -> Callable[[], object]:
 
 
 def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
-    model = trainer.make_model()
+    model = replace(trainer.make_model(), known=None)  # every call computes
     return lambda: model.inference(dataset[:1]).outputs()
 
 

@@ -303,12 +303,12 @@ def _group(
     start = 0
     while start < n:
         stop = start + 1
-        _fetch_soon(sequences, places, keys, start, row_bits)
+        _prefetch_later_keys(sequences, places, keys, start, row_bits)
         while stop < n and keys[stop] >> row_bits == keys[start] >> row_bits:
             stop += 1
         for one in range(start, stop):
             if one > start:
-                _fetch_soon(sequences, places, keys, one, row_bits)
+                _prefetch_later_keys(sequences, places, keys, one, row_bits)
             if keys[one] == _DONE:
                 continue
             row = np.int64(keys[one] & row_mask)
@@ -336,7 +336,7 @@ def _group(
 
 
 @njit(inline="always")
-def _fetch_soon(
+def _prefetch_later_keys(
     sequences: SequenceArrays, places: NDArray[np.int64], keys: NDArray[np.uint64], at: Any, row_bits: Any
 ) -> None:
     """Fetch what the comparison of later keys reads, because sequences of equal keys lie far from each other.

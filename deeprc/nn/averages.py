@@ -56,18 +56,19 @@ class KnownAverages:
 
     A training reads whole repertoires for several purposes: the regression of the output, losses, calibration and
     predictions. The weights of kernels and attention are often the same for several of these. It is meant for the
-    networks of one training, which differ in their weights only, and for batches that are made in one way.
+    networks of one training, which differ in their weights only.
     """
 
     def __init__(self) -> None:
         self._of_weights: dict[str, dict[Hashable, Tensor]] = {}
 
-    def of(self, network: DeepRC) -> MutableMapping[Hashable, Tensor]:
-        """Return the averages, (H, S) float64, that are known for the weights that a network has now, to add others.
+    def find(self, network: DeepRC) -> MutableMapping[Hashable, Tensor]:
+        """Return the averages that are known for the weights that a network has now, to read them and to add others.
 
-        Their key is a container and the row of the repertoire in it. Averages of older weights are forgotten.
+        They are (H, S) float64 on the CPU. Their key says which repertoire it is and how its batches are made. Averages
+        of all but the latest weights are forgotten.
         """
-        digest = network.digest_attention()
+        digest = network.digest_pooling_weights()
         averages = self._of_weights.pop(digest, {})
         self._of_weights[digest] = averages  # the latest
         for old in list(self._of_weights)[:-_MAX_NETWORKS]:

@@ -121,20 +121,22 @@ class Inference:
     def averages(self, positions: Iterable[int] | None = None) -> Iterator[Tensor]:
         """Yield the average of each head over each whole repertoire, (H, S) float64, on the network's device.
 
-        The parameter is that of `iterate_outputs`.
+        The parameter is that of `iterate_outputs`. The weights of the network must not change before the last one is
+        yielded.
         """
         if self.known is None:
             yield from (mean for mean, _ in self._pool_all(positions, None))
             return
-        dataset, known = self.collator.dataset, self.known.of(self.network)
+        dataset, known = self.collator.dataset, self.known.find(self.network)
         every = list(range(len(dataset)) if positions is None else positions)
-        keys = [(dataset.container, int(dataset.rows[position])) for position in every]
+        batches = (dataset.container, self.collator.abundance, self.top_fraction)
+        keys = [(*batches, int(dataset.rows[position])) for position in every]
         missing = {key: position for key, position in zip(keys, every, strict=True) if key not in known}
-        computed = self._pool_all(missing.values(), None)
+        computed = self._pool_all(list(missing.values()), None)
         for key in keys:
-            if key not in known:
-                known[key] = next(computed)[0]
-            yield known[key]
+            if missing.pop(key, None) is not None:  # also if other code has computed it meanwhile
+                known[key] = next(computed)[0].cpu()
+            yield known[key].to(self.device)
 
     def pooled(self, positions: Iterable[int] | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the average of each head over each repertoire, (H, S) float64, and all its logits, (N, H), on the CPU.

@@ -299,7 +299,7 @@ class DeepRC(nn.Module):
             pooled = constant.add_to(pooled, logits, batch.offsets)
         return self.combine(pooled, batch.reading_scores)
 
-    def digest_attention(self) -> str:
+    def digest_pooling_weights(self) -> str:
         """Return a hash of all weights but those of outputs and readings: those on which averages of the heads depend.
 
         It is hexadecimal text.

@@ -22,7 +22,7 @@ Weights = dict[str, Tensor]
 
 
 def choose_weights(
-    reader: Inference,
+    inference: Inference,
     labels: NDArray[np.float64],
     evaluator: Evaluator,
     state: TrainingState,
@@ -30,7 +30,7 @@ def choose_weights(
     best: Weights,
     start: Weights,
 ) -> Weights:
-    """Return the weights that are kept, and note the choice and all losses in the history.
+    """Return the weights that are kept if evaluations read samples; note the choice and all losses in the history.
 
     Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are the
     best update, the start, and the best update with an output that is fitted to whole training repertoires. A later
@@ -38,7 +38,7 @@ def choose_weights(
 
     Parameters
     ----------
-    reader
+    inference
         The network, whose weights are changed, with the training repertoires.
     labels
         Labels of the training repertoires, (B, number of tasks), NaN where missing.
@@ -52,21 +52,19 @@ def choose_weights(
     """
     if state.best_update == 0:
         return best
-    least_gain, choice = (
-        evaluator.settings.least_gain,
-        _Choice(reader.network, evaluator, {row["update"]: row for row in state.history}),
-    )
+    least_gain = evaluator.settings.least_gain
+    choice = _Choice(inference.network, evaluator, {row["update"]: row for row in state.history})
     kept, kept_update, lowest = best, state.best_update, choice.compare(best, state.best_update, "whole")
     if start:
         loss = choice.compare(start, 0, "whole")
         if loss <= lowest + least_gain:
             kept, kept_update, lowest = start, 0, loss
     fitted = False
-    if reader.network.linear_output is not None:
-        reader.network.load_state_dict(best)
-        fit_output(reader, labels, evaluator.tasks)
-        ranks.broadcast_tensors(list(reader.network.state_dict().values()))
-        weights = copy_state(reader.network)
+    if inference.network.linear_output is not None:
+        inference.network.load_state_dict(best)
+        fit_output(inference, labels, evaluator.tasks)
+        ranks.broadcast_tensors(list(inference.network.state_dict().values()))
+        weights = copy_state(inference.network)
         loss = choice.compare(weights, state.best_update, "fitted")
         if fitted := loss < lowest - least_gain:
             kept, kept_update = weights, state.best_update

@@ -37,7 +37,7 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.choice import choose_weights, copy_state
+from deeprc.training.choice import Weights, choose_weights, copy_state
 from deeprc.training.confirmation import find_confirmed_motifs
 from deeprc.training.draws import Draws, Purpose, make_generator
 from deeprc.training.enrichment import EnrichedMotif
@@ -107,7 +107,7 @@ class Trainer:
         self.step = Step(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = copy_state(self.network)
-        self._start_weights: dict[str, Tensor] = {}
+        self._start_weights: Weights = {}
         self._batches = self._make_collator(self.train.dataset)
         whole = self._make_collator(self.validation.dataset)
         self._known = KnownAverages()

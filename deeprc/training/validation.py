@@ -57,6 +57,8 @@ class Evaluator:
 
     Attributes
     ----------
+    settings, tasks
+        The parameters.
     reads_samples
         Whether an evaluation leaves out sequences.
     """

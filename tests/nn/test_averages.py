@@ -67,9 +67,10 @@ def test_changed_outputs_need_no_reading_but_changed_kernels_do(
     network.output_network[0].mean.add_(1)
     reader.check(None, [])
     for weights in (network.embedding.weight, network.embedding.bias, network.key_network[0].weight):
+        before = weights.clone()
         weights[0] += 0.25
         reader.check([0, 2], [0, 2])
-        weights[0] -= 0.25
+        weights.copy_(before)
         reader.check(None, [])  # the same weights as before
     network.pooling.queries.neg_()
     reader.check([1], [1])
@@ -107,3 +108,30 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     rows = [np.arange(3)] * 3
     assert torch.equal(first.inference.outputs(rows=rows), first.alone.outputs(rows=rows))
     assert not torch.equal(first.inference.outputs(rows=rows), first.inference.outputs())
+
+
+def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
+    expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).outputs()
+    inference = Inference(network, Collator(cohort[:5], "log1p"), known=KnownAverages(), chunk=1)
+    stream = inference.iterate_outputs()
+    found = [next(stream)]
+    assert torch.equal(inference.outputs([3, 1]), expected[[3, 1]])
+    found += stream
+    assert torch.equal(torch.stack(found), expected)
+    assert torch.equal(inference.outputs(), expected)
+
+
+def test_a_group_of_which_some_are_known(cohort: RepertoireDataset, network: DeepRC) -> None:
+    expected = Inference(network, Collator(cohort[:6], "log1p")).outputs()
+    inference = Inference(network, Collator(cohort[:6], "log1p"), known=KnownAverages())
+    assert len(list(inference.groups())) == 1  # all are read together
+    assert torch.equal(inference.outputs([4, 1]), expected[[4, 1]])
+    assert torch.equal(inference.outputs(), expected)
+
+
+def test_batches_that_are_made_in_another_way_have_other_averages(cohort: RepertoireDataset, network: DeepRC) -> None:
+    known = KnownAverages()
+    for abundance, top_fraction in (("log1p", 1.0), ("none", 1.0), ("log1p", 0.1)):
+        collator = Collator(cohort[:4], abundance)  # type: ignore[arg-type]
+        expected = Inference(network, collator, top_fraction).outputs()
+        assert torch.equal(Inference(network, collator, top_fraction, known=known).outputs(), expected)

@@ -162,7 +162,7 @@ def test_without_samples_nothing_is_judged_again(cohort_factory: Callable[..., R
     assert find_columns(trainer) == set()
 
 
-def test_no_repertoire_is_read_twice_with_the_same_weights(
+def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regressions, last choice, calibration and outputs share the averages, which are those of a new reading."""
@@ -171,7 +171,7 @@ def test_no_repertoire_is_read_twice_with_the_same_weights(
 
     def record(self: Inference, group: list[int], rows: object) -> object:
         if rows is None:
-            read.extend((self.network.digest_attention(), int(self.collator.dataset.rows[i])) for i in group)
+            read.extend((self.network.digest_pooling_weights(), int(self.collator.dataset.rows[i])) for i in group)
         return pool(self, group, rows)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Inference, "_pool", record)
@@ -181,7 +181,7 @@ def test_no_repertoire_is_read_twice_with_the_same_weights(
     model = calibrate_model(trainer.make_model(), trainer.validation)
     outputs = model.outputs(cohort)
     assert len(set(read)) == len(read)
-    kept = trainer.network.digest_attention()
+    kept = trainer.network.digest_pooling_weights()
     assert sorted(row for weights, row in read if weights == kept) == list(range(60))
     again = replace(model, known=None)
     assert torch.equal(outputs, again.outputs(cohort))
