@@ -303,12 +303,10 @@ def _group(
     start = 0
     while start < n:
         stop = start + 1
-        _prefetch_later_keys(sequences, places, keys, start, row_bits)
         while stop < n and keys[stop] >> row_bits == keys[start] >> row_bits:
             stop += 1
         for one in range(start, stop):
-            if one > start:
-                _prefetch_later_keys(sequences, places, keys, one, row_bits)
+            _prefetch_later_keys(sequences, places, keys, one, row_bits)
             if keys[one] == _DONE:
                 continue
             row = np.int64(keys[one] & row_mask)

@@ -12,7 +12,6 @@ the D numbers of h1. Readings of the whole repertoire, if the network has any, a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -25,6 +24,7 @@ from deeprc.hopfield import HopfieldPooling
 from deeprc.hopfield.segments import segment_attention
 from deeprc.nn.attend_cpu import NetworkWeights, attend, score
 from deeprc.nn.batch import RepertoireBatch
+from deeprc.nn.digest import digest_tensors
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.genes import GeneEmbedding, GeneNames
 from deeprc.nn.motif_convolution import Implementation, Precision
@@ -304,12 +304,8 @@ class DeepRC(nn.Module):
 
         It is hexadecimal text.
         """
-        content = hashlib.blake2b(digest_size=16)
-        for name, tensor in self.state_dict().items():
-            if not name.startswith(("output_network.", "readings.")):
-                content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-                content.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
-        return content.hexdigest()
+        others = ("output_network.", "readings.")
+        return digest_tensors({name: each for name, each in self.state_dict().items() if not name.startswith(others)})
 
     @property
     def linear_output(self) -> nn.Linear | None:

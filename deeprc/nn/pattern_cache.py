@@ -89,7 +89,7 @@ class PatternCache:
         self._file.truncate(0)
 
 
-def get_shared_cache(digest: bytes, width: int) -> PatternCache:
+def get_shared_cache(digest: str, width: int) -> PatternCache:
     """Return the cache of an encoder whose weights have this digest: all runs of a process share it.
 
     A forked process has caches of its own, because two processes that write to one file would mix their patterns.
@@ -98,5 +98,5 @@ def get_shared_cache(digest: bytes, width: int) -> PatternCache:
 
 
 @lru_cache(maxsize=1)
-def _make_cache(digest: bytes, width: int, process: int) -> PatternCache:  # noqa: ARG001  # digest and process are keys
+def _make_cache(digest: str, width: int, process: int) -> PatternCache:  # noqa: ARG001  # digest and process are keys
     return PatternCache(width)

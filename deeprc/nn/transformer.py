@@ -5,7 +5,6 @@ Letters: N sequences, L positions, R residues of all sequences end to end, H hea
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import functional
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 from deeprc.hopfield.transformer import HopfieldEncoderLayer
+from deeprc.nn.digest import digest_tensors
 from deeprc.nn.encoders import EncoderSettings, SequenceEncoder
 from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.pattern_cache import get_shared_cache
@@ -113,7 +113,9 @@ class TransformerEncoder(SequenceEncoder):
         if not self.frozen or sequences.n_sequences == 0:
             return super().forward(sequences)
         if sequences.device.type == "cpu":
-            patterns = get_shared_cache(self._digest(), self.width).find(sequences, self._compute_frozen_patterns)
+            patterns = get_shared_cache(digest_tensors(self.trained_weights()), self.width).find(
+                sequences, self._compute_frozen_patterns
+            )
         else:
             patterns = self._compute_frozen_patterns(sequences.compact()).half().float()
         lengths = sequences.lengths
@@ -131,13 +133,6 @@ class TransformerEncoder(SequenceEncoder):
             one_hot[inside] = functional.one_hot(sequences.residues[at].long(), N_AMINO_ACIDS).to(one_hot)
             result[at] = self.patterns(one_hot, lengths)[inside]
         return result
-
-    def _digest(self) -> bytes:
-        """Return a digest of the weights of the layers."""
-        digest = hashlib.blake2b(digest_size=16)
-        for tensor in self.trained_weights().values():
-            digest.update(tensor.detach().numpy().tobytes())
-        return digest.digest()
 
 
 def _count_up(lengths: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 from deeprc.documents import abbreviate, parse_json, to_plain, validate
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file, write_safetensors
+from deeprc.nn.digest import digest_tensors
 
 __all__ = ["LOSSES", "load_tensors", "save_tensors"]
 
@@ -30,7 +30,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     """Write tensors and a state of JSON values into one file, under a temporary name first."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(to_plain(state))
-    metadata = {"state": text, "digest": _digest(contiguous, text)}
+    metadata = {"state": text, "digest": digest_tensors(contiguous, text=text)}
     write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata=metadata))
 
 
@@ -65,21 +65,15 @@ def load_tensors(
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
-    if metadata.get("digest", "") not in ("", _digest(tensors, text)):  # files of earlier versions have no digest
+    if metadata.get("digest", "") not in (
+        "",
+        digest_tensors(tensors, text=text),
+    ):  # files of earlier versions have no digest
         raise InputError(f"{path}: is damaged: its numbers are not those that were written")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise InputError(f"{path}: {abbreviate(name)}: expected finite numbers")
     return tensors, state
-
-
-def _digest(tensors: Mapping[str, Tensor], state: str) -> str:
-    """Return a hash of the content of a file, which shows damage by accident, but not a change on purpose."""
-    parts = hashlib.blake2b(state.encode(), digest_size=16)
-    for name in sorted(tensors):
-        parts.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
-        parts.update(tensors[name].flatten().view(torch.uint8).numpy().data)
-    return parts.hexdigest()
 
 
 def _check_header(path: Path, file: Any, names: Sequence[str], expected: Mapping[str, Tensor]) -> None:

@@ -110,7 +110,7 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_forked_process_has_its_own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = get_shared_cache(b"one", WIDTH)
-    assert get_shared_cache(b"one", WIDTH) is own
+    own = get_shared_cache("one", WIDTH)
+    assert get_shared_cache("one", WIDTH) is own
     monkeypatch.setattr("os.getpid", lambda: -1)  # as in a child, which has a copy of this memory
-    assert get_shared_cache(b"one", WIDTH) is not own
+    assert get_shared_cache("one", WIDTH) is not own

@@ -1,0 +1,23 @@
+"""Hashes of tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+__all__ = ["digest_tensors"]
+
+
+def digest_tensors(tensors: Mapping[str, Tensor], *, text: str = "") -> str:
+    """Return a hash of a text and of named tensors with their types and shapes, whatever their order and device.
+
+    It is hexadecimal text.
+    """
+    content = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        content.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}\n".encode())
+        content.update(tensors[name].detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return content.hexdigest()
