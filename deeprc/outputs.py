@@ -6,17 +6,27 @@ Letters: B repertoires, T outputs of all tasks together (one per binary or regre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 from torch import Tensor
 from torch.nn import functional
 
 from deeprc.tasks import Task
 
-__all__ = ["activate", "calibrate", "count_known", "multitask_loss", "output_names", "output_slices", "task_losses"]
+__all__ = [
+    "activate",
+    "calibrate",
+    "compute_log_odds",
+    "count_known",
+    "multitask_loss",
+    "output_names",
+    "output_slices",
+    "task_losses",
+]
 
 
 def output_slices(tasks: Sequence[Task]) -> list[slice]:
@@ -105,3 +115,20 @@ def activate(outputs: Tensor, tasks: Sequence[Task]) -> list[NDArray[np.float64]
         else:
             predictions.append((output[:, 0] * task.scale + task.mean).numpy())
     return predictions
+
+
+def compute_log_odds(outputs: NDArray[np.floating[Any]], tasks: Sequence[Task]) -> NDArray[np.float64]:
+    """Return calibrated log-odds of the positive class, or of each of several classes, (B, T), from outputs, (B, T).
+
+    The outputs of a regression have none, so they are NaN. Unlike probabilities near 1, log-odds are not rounded.
+    """
+    calibrated = calibrate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks).numpy()
+    log_odds = np.full_like(calibrated, np.nan)
+    for task, part in zip(tasks, output_slices(tasks), strict=True):
+        own = calibrated[:, part]
+        if task.kind == "binary":
+            log_odds[:, part] = own
+        elif task.kind == "multiclass":
+            others = [logsumexp(np.delete(own, c, axis=1), axis=1) for c in range(own.shape[1])]
+            log_odds[:, part] = own - np.stack(others, axis=1)
+    return log_odds

@@ -26,7 +26,7 @@ from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
 from deeprc.runs.run_cautions import control_cautions
-from deeprc.tasks import encode_labels
+from deeprc.tasks import Task, encode_labels
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_within"]
 
@@ -176,7 +176,7 @@ def _compare(
     parts: list[pd.DataFrame] = []
     reasons: dict[str, None] = {}
     for each in folds:
-        for name, answer in _predict_test_fold(each, label, place, dataset, columns).items():
+        for name, answer in _predict_test_fold(each, task, place, label, dataset, columns).items():
             if isinstance(answer, str):
                 reasons[f"{LABELS[name]} could not be compared{contrast.named}: {answer}."] = None
             else:
@@ -194,8 +194,9 @@ def _compare(
 
 def _predict_test_fold(
     fold: FoldPrediction,
-    label: NDArray[np.float64],
+    task: Task,
     place: int,
+    label: NDArray[np.float64],
     dataset: RepertoireDataset,
     columns: Sequence[str],
 ) -> dict[str, pd.DataFrame | str]:
@@ -203,14 +204,14 @@ def _predict_test_fold(
 
     Parameters
     ----------
-    fold, place
-        The fold, and the index of the target's output.
+    fold, task, place
+        The fold, the target, and the index of its output.
     label
         Label of each repertoire of the cohort, (B,).
     dataset, columns
         Cohort, and metadata columns, as in `compare_with_controls`.
     """
-    is_number = bool(np.isnan(fold.log_odds()[:, place]).all())
+    is_number = task.kind == "regression"
     tested, *learned = (rows[~np.isnan(label[rows])] for rows in (fold.rows, *fold.learned))
     if min(len(np.unique(label[rows])) for rows in (tested, *learned)) < 2:
         return {}

@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.outputs import activate, calibrate, output_slices
+from deeprc.outputs import activate, calibrate, compute_log_odds, output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import predictions_table
 from deeprc.tasks import Task
@@ -70,20 +69,8 @@ class FoldPrediction:
     learned: tuple[NDArray[np.int64], ...] = ()
 
     def log_odds(self) -> Floats:
-        """Return calibrated log-odds of the positive class, or of each of several classes, (B, T); NaN for numbers.
-
-        Unlike probabilities near 1, log-odds are not rounded.
-        """
-        calibrated = calibrate(torch.from_numpy(self.outputs), self.tasks).numpy()
-        found = np.full_like(calibrated, np.nan)
-        for task, part in zip(self.tasks, output_slices(self.tasks), strict=True):
-            own = calibrated[:, part]
-            if task.kind == "binary":
-                found[:, part] = own
-            elif task.kind == "multiclass":
-                others = [logsumexp(np.delete(own, c, axis=1), axis=1) for c in range(own.shape[1])]
-                found[:, part] = own - np.stack(others, axis=1)
-        return found
+        """Return the calibrated log-odds of the outputs, (B, T); see `deeprc.outputs.compute_log_odds`."""
+        return compute_log_odds(self.outputs, self.tasks)
 
     def probabilities(self, index: int) -> Floats:
         """Return the calibrated probabilities of a task, by its index: (B,), or (B, C) for several classes."""

@@ -66,7 +66,7 @@ def pack_run(
         unpack_bundle(target)  # raises an error if the file is anything but a bundle, so that it is not replaced
     trained = _remove_paths(load_run(folder, device="cpu"))
     text = "" if notes is None else read_text(Path(notes), limit=_MAX_NOTES)
-    settings = replace(trained.settings, fingerprint="", device="auto", test=None)
+    settings = replace(trained.settings, fingerprint="", device="auto", test=_remove_value(trained.settings.test))
     if trained.group_by is None and len(trained.clones()):
         _logger.warning(
             "%s: was trained without `group_by`: a stored clone may be of one person with several samples",
@@ -85,6 +85,14 @@ def pack_run(
         contents[_SHIFT] = _anonymise_summary(folder / _SHIFT)
     write_bundle(target, contents)
     return {name: len(data) for name, data in contents.items()}
+
+
+def _remove_value(test: str | None) -> str | None:
+    """Return `COLUMN=VALUE` without the value, which may name a person.
+
+    The column stays, because it says that the test repertoires are of no fold: `validation_fold` may equal `fold` then.
+    """
+    return None if test is None else f"{test.partition('=')[0]}=(removed)"
 
 
 def _remove_paths(run: Run) -> Run:

@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import compute_r2, r2_interval
 from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index_known_people
 from deeprc.evaluation.trust import are_few_people
-from deeprc.outputs import activate, output_slices
+from deeprc.outputs import activate, compute_log_odds, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
 from deeprc.runs.results import predictions_table
 from deeprc.tasks import Task
@@ -67,7 +66,7 @@ class Contrast:
     label
         Label of each repertoire, (B,): 1, 0, or NaN if not known.
     score
-        Log-odds of the positive class, (B,).
+        Calibrated log-odds of the positive class, (B,).
     probability
         Probability of the positive class, (B,).
     donors
@@ -262,11 +261,12 @@ def _make_contrasts_and_numbers(
     contrasts: list[Contrast] = []
     numbers: list[Numbers] = []
     predictions = activate(torch.from_numpy(np.ascontiguousarray(outputs)), tasks)
+    log_odds = compute_log_odds(outputs, tasks)
     for task, part, predicted, label in zip(tasks, output_slices(tasks), predictions, labels.T, strict=True):
         if task.kind == "regression":
             numbers.append(Numbers(task.name, label, predicted, donors, task.name if len(tasks) > 1 else ""))
         else:
-            contrasts += _make_contrasts(task, part.start, outputs[:, part], predicted, label)
+            contrasts += _make_contrasts(task, part.start, log_odds[:, part], predicted, label)
     if len(contrasts) > 1 or len(tasks) > 1:
         of = _make_prefixes(tasks)
         contrasts = [
@@ -283,15 +283,17 @@ def _make_prefixes(tasks: Sequence[Task]) -> dict[str, str]:
 
 
 def _make_contrasts(
-    task: Task, first: int, outputs: NDArray[Any], probability: NDArray[np.float64], label: NDArray[np.float64]
+    task: Task,
+    first: int,
+    log_odds: NDArray[np.float64],
+    probability: NDArray[np.float64],
+    label: NDArray[np.float64],
 ) -> list[Contrast]:
     if task.kind == "binary":
-        return [Contrast(task.name, task.name, task.positive, task.negative, first, label, outputs[:, 0], probability)]
+        return [Contrast(task.name, task.name, task.positive, task.negative, first, label, log_odds[:, 0], probability)]
     found = []
     for c, name in enumerate(task.classes):
         member = np.where(np.isnan(label), np.nan, label == c)
-        odds = outputs[:, c] - logsumexp(np.delete(outputs, c, axis=1), axis=1)
-        found.append(
-            Contrast(task.name, f"{task.name}={name}", name, f"not {name}", first + c, member, odds, probability[:, c])
-        )
+        own = log_odds[:, c], probability[:, c]
+        found.append(Contrast(task.name, f"{task.name}={name}", name, f"not {name}", first + c, member, *own))
     return found

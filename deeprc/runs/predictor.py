@@ -94,7 +94,12 @@ def predict(
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
     """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
-    Parameters are those of `Model.outputs`.
+    Parameters
+    ----------
+    predictor
+        A run, several runs together, or a model that was fitted in Python.
+    dataset
+        The repertoires.
 
     Raises
     ------

@@ -5,6 +5,7 @@ Letters: B repertoires, C classes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import shuffle_groups, validate_groups
 from deeprc.labels import encode_labels, validate_dataset, validate_numbers
+from deeprc.nn.inference import attention_weights
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
@@ -31,6 +33,8 @@ from deeprc.training.model import TrainedModel, describe_network, load_weights, 
 from deeprc.training.trainer import Trainer
 
 __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
+
+_logger = logging.getLogger(__name__)
 
 _DESCRIBED = ("genes", "readings", "calibration")
 
@@ -102,10 +106,14 @@ class DeepRCEstimator(RepertoireEstimator):
         return self.model_.outputs(validate_dataset(X))
 
     def attention(self, X: RepertoireDataset) -> list[NDArray[np.float64]]:
-        """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head."""
+        """Return the attention weights of each repertoire's sequences, (N, H), which sum to 1 per head.
+
+        They are those of the predictions: 0 for sequences beyond the setting `top_fraction`, if these are dropped.
+        """
         check_is_fitted(self)
         inference = self.model_.inference(X)
-        return [torch.softmax(inference.logits(i).double(), dim=0).numpy() for i in range(len(X))]
+        logits = (inference.logits(i) for i in range(len(X)))
+        return [attention_weights(each, inference.top_fraction).numpy() for each in logits]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, values = collect_fitted_state({name: value for name, value in vars(self).items() if name != "model_"})
@@ -137,14 +145,20 @@ def _make_validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], gro
 def _split_by_group(
     groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and about `n_held_out` rows of other groups."""
+    """Return the rows to learn from, and about `n_held_out` rows of other groups.
+
+    If possible, both have a row of each stratum, otherwise those to learn from.
+    """
     if strata is None:
         splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
-        splits = splitter.split(groups, groups=groups)
-    else:
-        n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
-        splits = StratifiedGroupKFold(n_folds).split(groups, strata, shuffle_groups(groups, seed))
-    train, held_out = next(splits)
+        train, held_out = next(splitter.split(groups, groups=groups))
+        return train, held_out
+    n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
+    splits = list(StratifiedGroupKFold(n_folds).split(groups, strata, shuffle_groups(groups, seed)))
+    n_strata = len(np.unique(strata))
+    complete = [[len(np.unique(strata[rows])) == n_strata for rows in split] for split in splits]
+    best = max(range(n_folds), key=lambda i: (complete[i][0], complete[i][1]))  # the first of equal ones
+    train, held_out = splits[best]
     return train, held_out
 
 
@@ -199,8 +213,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         TypeError
             If X is no `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has one class or a missing label, a validation label is none of y's, or a
-            parameter is out of range.
+            If X and y differ in length, y has one class or a missing label, a validation label is none of y's, the
+            donors of one class are all needed for early stopping, or a parameter is out of range.
         """
         share = self._validate_share()
         self.classes_, index = encode_labels(X, y)
@@ -208,11 +222,22 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
+            self._check_classes(train, validation)
         else:
             index = self._index_classes(X_validation, y_validation)
             validation = _make_validation_fold(X_validation, index.astype(np.float64), groups_validation)
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self
+
+    def _check_classes(self, train: Fold, validation: Fold) -> None:
+        """Raise ValueError if a class is missing among training repertoires; warn if one is among the others."""
+        index = np.arange(len(self.classes_))
+        missing = [self.classes_[np.setdiff1d(index, part.labels[:, 0])].tolist() for part in (train, validation)]
+        advice = "its donors cannot be divided between training and validation; give X_validation, or more donors"
+        if missing[0]:
+            raise ValueError(f"groups: no training repertoire is of class {missing[0][0]!r}: {advice}")
+        if missing[1]:
+            _logger.warning("groups: no validation repertoire is of class %r: %s", missing[1][0], advice)
 
     def _index_classes(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
         """Return the index of each validation repertoire's class, (B,)."""

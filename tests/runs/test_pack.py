@@ -106,18 +106,23 @@ def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:
     assert all(float(f"{each:.3e}") == each for name in ("centre", "spread", "error") for each in summary[name])
 
 
-def test_who_was_tested_alone_is_not_named(cohort: RepertoireDataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("validation_fold", [None, 0])
+def test_who_was_tested_alone_is_not_named(
+    cohort: RepertoireDataset, validation_fold: int | None, tmp_path: Path
+) -> None:
+    """A validation fold of 0 is not the test fold then, which is 0 if nothing else is said."""
     run = deeprc.train(
         cohort.container.path,
         tmp_path / "run",
         targets="status=ill",
         config=load_config("deeprc", ["n_updates=1", "n_kernels=4", "composition=false", "clones=false"]),
-        split=SplitOptions(test="site=of one person"),
+        split=SplitOptions(test="site=of one person", validation_fold=validation_fold),
         device="cpu",
     )
     assert "of one person" in (run.path / "config.yaml").read_text()
     deeprc.pack(run.path, tmp_path / "model.deeprc")
     assert b"of one person" not in b"".join(contents_of(tmp_path / "model.deeprc").values())
+    assert deeprc.load(tmp_path / "model.deeprc", device="cpu").settings.test == "site=(removed)"
     assert deeprc.load(tmp_path / "model.deeprc", device="cpu").predict(cohort[:3])["probability"].notna().all()
 
 

@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.outputs import activate
+from deeprc.outputs import activate, compute_log_odds
 from deeprc.tasks import Task
 from deeprc.training.calibration import average_calibrations, calibrate_tasks, restore_calibration
 from deeprc.training.model import TrainedModel
@@ -48,6 +48,17 @@ def test_predictions_by_hand() -> None:
     assert binary == pytest.approx([1 / (1 + np.exp(-2.0))])
     assert several[0] == pytest.approx(np.exp([0, 1, 2]) / np.exp([0, 1, 2]).sum())
     assert number == pytest.approx([1.0])
+
+
+def test_log_odds_by_hand() -> None:
+    tasks = (
+        replace(TASKS[0], calibration=Calibration(0.5, 1.0)),
+        replace(TASKS[1], calibration=Calibration(2.0)),
+        TASKS[2],
+    )
+    (found,) = compute_log_odds(np.array([[2.0, 0.0, 0.5, 1.0, -1.0]], np.float32), tasks)
+    p = np.exp([0, 1, 2]) / np.exp([0, 1, 2]).sum()
+    assert found == pytest.approx([2.0, *np.log(p / (1 - p)), np.nan], nan_ok=True)
 
 
 def test_tasks_learn_from_known_labels_only() -> None:

@@ -123,3 +123,47 @@ def test_the_training_knows_the_donors_of_both_sides(
     assert not set(train) & set(validation)
     with pytest.raises(ValueError, match="groups: expected 10 values"):
         DeepRCClassifier().fit(cohort[:20], y[:20], groups=donors[:20], **{**sides, "groups_validation": donors})
+
+
+def test_no_split_by_donor_takes_a_class_from_training(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Fold] = []
+
+    def keep(config: object, tasks: object, *folds: Fold, **options: object) -> None:
+        seen.extend(folds)
+        raise Killed
+
+    monkeypatch.setattr(estimator_module, "Trainer", keep)
+
+    y = [*"aaaaabbbbb"]
+
+    def split(donors: list[int], seed: int, share: float = 0.2) -> tuple[set[float], set[float]]:
+        seen.clear()
+        with pytest.raises(Killed):
+            DeepRCClassifier(seed=seed, validation_fraction=share).fit(cohort[:10], y, groups=donors)
+        train, validation = ({*fold.labels[:, 0].tolist()} for fold in seen)
+        return train, validation
+
+    for seed in range(5):
+        with pytest.raises(
+            ValueError, match=r"groups: no training repertoire is of class '[ab]': its donors cannot be"
+        ):
+            DeepRCClassifier(seed=seed).fit(cohort[:10], y, groups=[0] * 5 + [1] * 5)
+        assert not caplog.records
+        assert split([0] * 5 + [1] * 2 + [2] * 3, seed) == ({0, 1}, {1})
+        assert "groups: no validation repertoire is of class 'a'" in caplog.text
+        caplog.clear()
+        assert split([0] * 4 + [1] + [2] * 2 + [3] * 3, seed, 0.5) == ({0, 1}, {0, 1})
+        assert not caplog.records
+
+
+def test_attention_is_that_of_the_predictions(cohort: RepertoireDataset) -> None:
+    overrides = {**OVERRIDES, "n_updates": 5, "top_fraction": 0.1, "unattended": "dropped"}
+    model = DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"])
+    for position, weights in enumerate(model.attention(cohort[:3])):
+        logits = model.model_.inference(cohort).logits(position).double().numpy()[:, 0]
+        kept = np.argsort(logits)[-int(np.ceil(len(logits) / 10)) :]
+        expected = np.zeros(len(logits))
+        expected[kept] = np.exp(logits[kept]) / np.exp(logits[kept]).sum()
+        np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-6)
