@@ -21,7 +21,7 @@ from deeprc.training.draws import Purpose, make_generator
 from deeprc.training.enrichment import LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import weigh_gaps
-from deeprc.training.kmer_correlations import standardise
+from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_carriers
 from deeprc.training.motif_start import find_start_motifs
@@ -108,8 +108,8 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
     if target.n_donors < 2:
         return 1.0
     labels = target.permute_labels(_N_PERMUTATIONS, rng)[:, 0]  # (n, 1 + P)
-    weights, share = target.weigh(), _compute_motif_share(motif, target.dataset)
-    r = (weights * standardise(share[:, None], weights)[:, 0]) @ standardise(labels, weights)
+    share = _compute_motif_share(motif, target.dataset)
+    (r,) = correlate_columns(share[:, None], labels, target.compute_weights())
     reach = np.sign(motif.correlation) * r
     return float(np.mean(reach >= reach[0] - 1e-12)) if reach[0] > 0 else 1.0
 

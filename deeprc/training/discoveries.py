@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.training.kmer_correlations import standardise
+from deeprc.training.kmer_correlations import correlate_columns
 
 __all__ = ["N_PERMUTATIONS", "FalseDiscoveries"]
 
@@ -48,28 +48,29 @@ class FalseDiscoveries:
 
     def __init__(self, frequencies: Floats, labels: Floats, weights: Floats, level: float) -> None:
         self._n_labels = labels.shape[1]
-        r = (weights[:, None] * standardise(frequencies, weights)).T @ standardise(labels, weights)  # (n, 1 + P)
+        r = correlate_columns(frequencies, labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
         observed, permuted = np.abs(self.correlation), np.abs(r[:, 1:])
         self._observed, self._lowest = np.sort(observed), np.ones(len(observed))
-        taken = np.zeros(len(observed), np.bool_)
+        significant = np.zeros(len(observed), np.bool_)
         while True:
-            self._permuted = np.sort(permuted[~taken], axis=None)
-            self._lowest = np.minimum.accumulate(self._share(self._observed))  # stronger k-mers have no higher rate
-            again = self.rate(self.correlation) <= level
-            if (taken == again).all():
+            self._permuted = np.sort(permuted[~significant], axis=None)
+            # stronger k-mers have no higher rate
+            self._lowest = np.minimum.accumulate(self._compute_rates(self._observed))
+            now_significant = self.compute_adjusted_rates(self.correlation) <= level
+            if (significant == now_significant).all():
                 return
-            taken = again
+            significant = now_significant
 
-    def rate(self, correlation: Floats) -> Floats:
+    def compute_adjusted_rates(self, correlation: Floats) -> Floats:
         """Return the rates of k-mers with these correlations."""
-        strength = np.abs(correlation)
-        weaker = np.searchsorted(self._observed, strength + _ROUNDING, side="right")
+        abs_r = np.abs(correlation)
+        weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
         lowest = np.concatenate([[1.0], self._lowest])[weaker]
-        return np.asarray(np.minimum(lowest, self._share(strength)))
+        return np.asarray(np.minimum(lowest, self._compute_rates(abs_r)))
 
-    def _share(self, strength: Floats) -> Floats:
+    def _compute_rates(self, abs_r: Floats) -> Floats:
         """Return the expected number of k-mers that are as strong by chance, divided by the observed number or 1."""
-        by_chance = len(self._permuted) - np.searchsorted(self._permuted, strength - _ROUNDING)
-        seen = len(self._observed) - np.searchsorted(self._observed, strength - _ROUNDING)
+        by_chance = len(self._permuted) - np.searchsorted(self._permuted, abs_r - _ROUNDING)
+        seen = len(self._observed) - np.searchsorted(self._observed, abs_r - _ROUNDING)
         return np.asarray((1 + by_chance) / self._n_labels / np.maximum(seen, 1))

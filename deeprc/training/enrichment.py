@@ -1,6 +1,6 @@
 """Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
 
-Letters: B repertoires, N sequences of all repertoires, M k-mers of one pattern (one tuple of offsets), T outputs of the
+Letters: B repertoires, N sequences of all repertoires, M k-mers of one spacing (one tuple of offsets), T outputs of the
 network, P permutations, n candidates, W residues that a motif spans.
 """
 
@@ -20,11 +20,11 @@ from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIO
 from deeprc.training.discoveries import FalseDiscoveries
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY, Candidates, compute_code, list_kmer_offsets
-from deeprc.training.kmer_correlations import standardise
+from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
-from deeprc.training.kmer_summaries import StrongestKmers, summarise_patterns
+from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
 from deeprc.training.motif_forms import find_forms
 from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull
 from deeprc.training.search_targets import SearchTarget, iterate_targets
@@ -140,7 +140,7 @@ def find_enriched_motifs(
     fold: Fold,
     tasks: Sequence[Task],
     *,
-    patterns: Sequence[Sequence[int]],
+    spacings: Sequence[Sequence[int]],
     limits: MotifLimits,
     seed: int = 0,
 ) -> list[EnrichedMotif]:
@@ -168,21 +168,21 @@ def find_enriched_motifs(
         Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored.
     tasks
         Tasks of the labels.
-    patterns
+    spacings
         Offsets of the residues of k-mers, each as in `deeprc.datasets.kmers.count_kmers`.
     limits
         Largest number of motifs, and largest p-values.
     seed
         Seed of the permutations.
     """
-    if not patterns or limits.max_motifs < 1:
+    if not spacings or limits.max_motifs < 1:
         return []
     rng, rng_of_forms = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     targets = list(iterate_targets(fold, tasks, max(limits.min_donors, 2)))
     n_outputs = sum(len(target.outputs) for target in targets)
     found, forms, strongest = [], [], []
     for target in targets:
-        for search in _start_searches(target, patterns, limits.level / n_outputs, rng):
+        for search in _start_searches(target, spacings, limits.level / n_outputs, rng):
             strongest.append(search.strongest())
             motifs, own_forms = search.find_motifs(limits.max_motifs, rng_of_forms)
             found.append(motifs)
@@ -196,18 +196,18 @@ def find_enriched_motifs(
 
 
 def _start_searches(
-    target: SearchTarget, patterns: Sequence[Sequence[int]], level: float, rng: np.random.Generator
+    target: SearchTarget, spacings: Sequence[Sequence[int]], level: float, rng: np.random.Generator
 ) -> list[_Search]:
     """Return a search for each output of a target, after the first pass, with the true and the permuted labels."""
     columns = target.permute_labels(N_PERMUTATIONS, rng)  # (n, T', 1 + P)
-    searches = [_Search(target.take([i]), patterns, level) for i in range(len(target.outputs))]
-    weights = target.weigh()
-    dispersion = Dispersion(patterns, weights, target.dataset.n_sequences, target.donors)
-    for summary in summarise_patterns(target.dataset, patterns, columns, weights, with_moments=True):
-        dispersion.note(summary.pattern, summary.mean, summary.variance)
+    searches = [_Search(target.take([i]), spacings, level) for i in range(len(target.outputs))]
+    weights = target.compute_weights()
+    dispersion = Dispersion(spacings, weights, target.dataset.n_sequences, target.donors)
+    for summary in summarise_spacings(target.dataset, spacings, columns, weights, with_moments=True):
+        dispersion.note(summary.spacing, summary.mean, summary.variance)
         for search, strongest in zip(searches, summary.by_output, strict=True):
-            search.null.add(len(patterns[summary.pattern]), strongest.largest)
-            search.note_strongest(summary.pattern, strongest)
+            search.null.add(len(spacings[summary.spacing]), strongest.largest)
+            search.note_strongest(summary.spacing, strongest)
     overdispersed = dispersion.find_overdispersed(target.dataset)
     if len(overdispersed):
         for search in searches:
@@ -218,7 +218,7 @@ def _start_searches(
 def _add_in_turn(
     chosen: dict[tuple[int, ...], EnrichedMotif], found: Sequence[Sequence[EnrichedMotif]], max_motifs: int
 ) -> None:
-    """Add the best motif of each output, then the second best of each, and so on; each pattern only once.
+    """Add the best motif of each output, then the second best of each, and so on; each motif only once.
 
     Within a round, the motif with the smallest p-value comes first.
     """
@@ -235,24 +235,24 @@ class _Search:
     ----------
     target
         The output, with its repertoires and the values that frequencies are correlated with, (B, 1).
-    patterns
+    spacings
         Offsets of the residues of k-mers.
     level
         Largest p-value of a motif.
     """
 
-    def __init__(self, target: SearchTarget, patterns: Sequence[Sequence[int]], level: float) -> None:
-        self._target, self._patterns, self._level = target, patterns, level
+    def __init__(self, target: SearchTarget, spacings: Sequence[Sequence[int]], level: float) -> None:
+        self._target, self._spacings, self._level = target, spacings, level
         self._dataset, self._values = target.dataset, target.values
         self._noted: list[Candidates] = []
         self._overdispersed, self._occurrences = Candidates.none(), Occurrences.none()
         self._discoveries: FalseDiscoveries | None = None
-        self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in patterns}, target.n_donors)
+        self.null = PermutationNull({len(kmer_offsets) for kmer_offsets in spacings}, target.n_donors)
 
-    def note_strongest(self, pattern: int, kmers: StrongestKmers) -> None:
-        """Keep the k-mers of a pattern, given by its index, with the strongest correlations."""
+    def note_strongest(self, spacing: int, kmers: StrongestKmers) -> None:
+        """Keep the k-mers of a spacing, given by its index, with the strongest correlations."""
         n = len(kmers.code)
-        self._noted.append(Candidates(np.full(n, pattern), kmers.code, kmers.correlation, np.zeros(n, np.bool_)))
+        self._noted.append(Candidates(np.full(n, spacing), kmers.code, kmers.correlation, np.zeros(n, np.bool_)))
 
     def test_overdispersed(self, kmers: OverdispersedKmers, rng: np.random.Generator) -> None:
         """Test overdispersed k-mers alone; this test and the test of all k-mers get half of the level each.
@@ -260,8 +260,8 @@ class _Search:
         Call it in the first pass, before any motif is chosen.
         """
         labels = self._target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
-        self._discoveries = FalseDiscoveries(kmers.frequencies, labels, self._target.weigh(), self._level / 2)
-        found = Candidates(kmers.pattern, kmers.code, self._discoveries.correlation, np.ones(len(kmers), np.bool_))
+        self._discoveries = FalseDiscoveries(kmers.frequencies, labels, self._target.compute_weights(), self._level / 2)
+        found = Candidates(kmers.spacing, kmers.code, self._discoveries.correlation, np.ones(len(kmers), np.bool_))
         order = np.argsort(-np.abs(found.correlation), kind="stable")
         self._overdispersed, self._occurrences = found.take(order), kmers.occurrences.take(order)
 
@@ -274,32 +274,32 @@ class _Search:
     def find_motifs(self, max_motifs: int, rng: np.random.Generator) -> tuple[list[EnrichedMotif], list[EnrichedMotif]]:
         """Return the motifs, best first, and those of their forms that are associated with the label."""
         starts = compute_offsets(self._dataset.n_sequences)
-        explained = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
-        chosen = self._find_independent(max_motifs, explained, starts)
+        has_motif = np.zeros(int(starts[-1]), bool)  # whether a sequence has a chosen motif, (N,)
+        chosen = self._find_independent(max_motifs, has_motif, starts)
         if not chosen or len(chosen) == max_motifs:
             return chosen, []
         known = {motif.letters: motif.correlation for motif in chosen}
-        forms = find_forms(known, self._target, self._patterns, explained, level=self._level, rng=rng)
+        forms = find_forms(known, self._target, self._spacings, has_motif, level=self._level, rng=rng)
         output = self._target.outputs[0]
         return chosen, [EnrichedMotif(form.letters, output, form.correlation, form.rate) for form in forms]
 
-    def _find_independent(self, max_motifs: int, explained: Flags, starts: Codes) -> list[EnrichedMotif]:
+    def _find_independent(self, max_motifs: int, has_motif: Flags, starts: Codes) -> list[EnrichedMotif]:
         """Return the motifs of `_choose` from all passes; each further pass leaves out the sequences with a motif."""
         sizes = self._dataset.n_sequences
         chosen: list[EnrichedMotif] = []
         while True:
             candidates = self._take_candidates()
             compared = candidates.take_first_of_each_sign(_MAX_CANDIDATES // 2)
-            found, complete = self._choose(compared, explained, starts, max_motifs - len(chosen))
+            found, complete = self._choose(compared, has_motif, starts, max_motifs - len(chosen))
             chosen += found
             if not found or len(chosen) == max_motifs or (complete and len(compared) == len(candidates)):
                 return chosen
-            weights = self._target.weigh(sizes - count_flagged(explained, starts))
+            weights = self._target.compute_weights(sizes - count_flagged(has_motif, starts))
             if not weights.any():
                 return chosen
             labels = self._values[:, :, None]  # (B, 1, 1), without permutations
-            for summary in summarise_patterns(self._dataset, self._patterns, labels, weights, left_out=explained):
-                self.note_strongest(summary.pattern, summary.by_output[0])
+            for summary in summarise_spacings(self._dataset, self._spacings, labels, weights, excluded=has_motif):
+                self.note_strongest(summary.spacing, summary.by_output[0])
 
     def _take_candidates(self) -> Candidates:
         """Return the kept k-mers with a p-value of at most the level, strongest first, and forget all kept ones."""
@@ -309,14 +309,14 @@ class _Search:
 
     def _p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
         """Return the p-values that candidates have with these correlations, (n,)."""
-        size = np.array([len(kmer_offsets) for kmer_offsets in self._patterns])[candidates.pattern]
+        size = np.array([len(kmer_offsets) for kmer_offsets in self._spacings])[candidates.spacing]
         p = np.ones(len(size))
         for k in np.unique(size):
-            p[size == k] = self.null.p_value(int(k), correlation[size == k])
+            p[size == k] = self.null.compute_p_values(int(k), correlation[size == k])
         if self._discoveries is None:
             return p
         some = candidates.overdispersed
-        p[some] = np.minimum(p[some], self._discoveries.rate(correlation[some]))
+        p[some] = np.minimum(p[some], self._discoveries.compute_adjusted_rates(correlation[some]))
         return np.asarray(np.minimum(2 * p, 1))
 
     def _join_overdispersed(self, candidates: Candidates) -> tuple[Candidates, Occurrences]:
@@ -326,11 +326,11 @@ class _Search:
         others, found = self._overdispersed.take(significant), self._occurrences.take(significant)
         own = candidates.without(others)
         if len(own):
-            found = find_occurrences(self._dataset, self._patterns, own.pattern, own.code).append(found)
+            found = find_occurrences(self._dataset, self._spacings, own.spacing, own.code).append(found)
         return Candidates.concatenate([own, others]), found
 
     def _choose(
-        self, candidates: Candidates, explained: Flags, starts: Codes, max_motifs: int
+        self, candidates: Candidates, has_motif: Flags, starts: Codes, max_motifs: int
     ) -> tuple[list[EnrichedMotif], bool]:
         """Choose motifs among n candidates; return them, and whether all candidates could be compared.
 
@@ -338,7 +338,7 @@ class _Search:
         ----------
         candidates
             Candidate k-mers, strongest first; significant overdispersed ones are added to them.
-        explained
+        has_motif
             Whether each sequence has a chosen motif, (N,); changed in place.
         starts
             Offsets of the repertoires in the sequences, (B + 1,).
@@ -348,30 +348,29 @@ class _Search:
         candidates, found = self._join_overdispersed(candidates)
         if len(candidates) == 0:
             return [], True
-        if not found.looked_for[0]:  # the first one is too common to be compared with the others
-            kmer_offsets = self._patterns[candidates.pattern[0]]
-            explained |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
+        if not found.was_searched[0]:  # the first one is too common to be compared with the others
+            kmer_offsets = self._spacings[candidates.spacing[0]]
+            has_motif |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
             return [self._make_motif(candidates, 0, candidates.correlation)], False
-        n_free = np.diff(starts) - count_flagged(explained, starts)
+        n_free = np.diff(starts) - count_flagged(has_motif, starts)
         chosen: list[EnrichedMotif] = []
         while len(chosen) < max_motifs and n_free.any():
-            weights = self._target.weigh(n_free)
-            target = weights * standardise(self._values, weights)[:, 0]
-            counts = found.tabulate(len(self._values), ~explained[found.sequence])
-            r = target @ standardise(counts / np.maximum(n_free, 1)[:, None], weights)
+            weights = self._target.compute_weights(n_free)
+            counts = found.tabulate(len(self._values), ~has_motif[found.sequence])
+            (r,) = correlate_columns(self._values, counts / np.maximum(n_free, 1)[:, None], weights)
             r[np.sign(r) != np.sign(candidates.correlation)] = 0
             p = self._p_values(candidates, r)
             best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
             if p[best] > self._level or r[best] == 0:
                 break
             chosen.append(self._make_motif(candidates, best, r))
-            new = np.unique(found.sequence[found.which == best])
-            new = new[~explained[new]]
-            explained[new] = True
+            new = np.unique(found.sequence[found.kmer == best])
+            new = new[~has_motif[new]]
+            has_motif[new] = True
             n_free -= np.bincount(np.searchsorted(starts, new, side="right") - 1, minlength=len(n_free))
-        return chosen, bool(found.looked_for.all())
+        return chosen, bool(found.was_searched.all())
 
     def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
         p_value = self._p_values(candidates.take(np.array([i])), correlation[[i]])
-        letters = candidates.letters(i, self._patterns)
+        letters = candidates.letters(i, self._spacings)
         return EnrichedMotif(letters, self._target.outputs[0], float(correlation[i]), float(p_value[0]))

@@ -70,14 +70,14 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     gaps = [(m, offset) for m, motif in enumerate(motifs) for offset in motif.gaps]
     if not gaps:
         return list(motifs)
-    counts, left_out = _count_letters(fold.dataset, motifs, gaps)
+    counts, n_excluded = _count_letters(fold.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
         target, known = make_target_of_output(fold, tasks, motifs[m].output)
-        sizes = target.dataset.n_sequences - left_out[known, m]
+        sizes = target.dataset.n_sequences - n_excluded[known, m]
         found = None
         if sizes.any():
-            numbers = target.values[:, 0], target.weigh(sizes), target.donors
+            numbers = target.values[:, 0], target.compute_weights(sizes), target.donors
             slopes, variances, means = _fit_slopes(counts[known, g] / np.maximum(sizes, 1)[:, None], sizes, *numbers)
             slopes *= np.sign(motifs[m].correlation)
             found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
@@ -207,8 +207,8 @@ def _count_letters(
     sequences that are left out for each motif, (B, M).
     """
     function = partial(_count_part, [motif.letters for motif in motifs], [motif.output for motif in motifs], gaps)
-    counts, left_out = zip(*compute_parts(function, divide_repertoires(dataset)), strict=True)
-    return np.concatenate(counts), np.concatenate(left_out)
+    counts, n_excluded = zip(*compute_parts(function, divide_repertoires(dataset)), strict=True)
+    return np.concatenate(counts), np.concatenate(n_excluded)
 
 
 def _count_part(
@@ -224,13 +224,13 @@ def _count_part(
     first_bounds = np.searchsorted(letters[by_first, 0], np.arange(_N_LETTERS + 1))
     tables = _Motifs(letters, spans, groups, bounds, offset.copy(), by_first, first_bounds)
     counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
-    left_out = np.zeros((len(dataset), len(motifs)), np.int64)
+    n_excluded = np.zeros((len(dataset), len(motifs)), np.int64)
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
         for block in iterate_blocks(dataset, step):
-            own_counts, own_left_out = counts[block.rows], left_out[block.rows]
-            arguments = block.residues, block.offsets, block.bounds, tables, own_counts, own_left_out
+            own_counts, own_n_excluded = counts[block.rows], n_excluded[block.rows]
+            arguments = block.residues, block.offsets, block.bounds, tables, own_counts, own_n_excluded
             run_in_parts(_tally, len(own_counts), *arguments)
-    return counts, left_out
+    return counts, n_excluded
 
 
 class _Motifs(NamedTuple):
@@ -259,21 +259,21 @@ def _tally(
     bounds: Codes,
     motifs: _Motifs,
     counts: Codes,
-    left_out: Codes,
+    n_excluded: Codes,
 ) -> None:
-    """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `left_out`."""
+    """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `n_excluded`."""
     n = len(motifs.spans)
-    found, explained = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    found, has_motif = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for b in range(first, stop):
         for s in range(bounds[b], bounds[b + 1]):
             if not _find_motifs(residues, offsets[s], offsets[s + 1], motifs, found):
                 continue
-            explained[:] = False
+            has_motif[:] = False
             for m in range(n):
-                if explained[motifs.groups[m]]:
-                    left_out[b, m] += 1
+                if has_motif[motifs.groups[m]]:
+                    n_excluded[b, m] += 1
                 elif found[m]:
-                    explained[motifs.groups[m]] = True
+                    has_motif[motifs.groups[m]] = True
                     for start in range(offsets[s], offsets[s + 1] - motifs.spans[m] + 1):
                         if _matches(residues, start, motifs.letters[m], motifs.spans[m]):
                             for g in range(motifs.bounds[m], motifs.bounds[m + 1]):

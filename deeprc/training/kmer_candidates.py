@@ -25,17 +25,17 @@ class Candidates:
 
     Attributes
     ----------
-    pattern
-        Index of each k-mer's pattern, (n,).
+    spacing
+        Index of each k-mer's spacing, (n,).
     code
-        Index of each k-mer among those of its pattern, (n,).
+        Index of each k-mer among those of its spacing, (n,).
     correlation
         Correlation of each k-mer's frequency with the label, (n,).
     overdispersed
         Whether each k-mer was found by its dispersion, (n,), see `deeprc.training.kmer_dispersion`.
     """
 
-    pattern: Codes
+    spacing: Codes
     code: Codes
     correlation: Floats
     overdispersed: Flags
@@ -50,22 +50,22 @@ class Candidates:
 
     def take(self, rows: NDArray[np.int64] | Flags) -> Candidates:
         """Return some of the candidates, by their rows."""
-        return Candidates(self.pattern[rows], self.code[rows], self.correlation[rows], self.overdispersed[rows])
+        return Candidates(self.spacing[rows], self.code[rows], self.correlation[rows], self.overdispersed[rows])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Candidates]) -> Candidates:
         """Join the candidates of several parts, in their order."""
-        columns = zip(*((part.pattern, part.code, part.correlation, part.overdispersed) for part in parts), strict=True)
+        columns = zip(*((part.spacing, part.code, part.correlation, part.overdispersed) for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))
 
     def sort(self) -> Candidates:
         """Return the candidates, strongest first."""
-        return self.take(np.lexsort((self.code, self.pattern, -np.abs(self.correlation))))
+        return self.take(np.lexsort((self.code, self.spacing, -np.abs(self.correlation))))
 
     def without(self, others: Candidates) -> Candidates:
         """Return the candidates that are not among others."""
-        known = set(zip(others.pattern.tolist(), others.code.tolist(), strict=True))
-        pairs = zip(self.pattern.tolist(), self.code.tolist(), strict=True)
+        known = set(zip(others.spacing.tolist(), others.code.tolist(), strict=True))
+        pairs = zip(self.spacing.tolist(), self.code.tolist(), strict=True)
         return self.take(np.array([pair not in known for pair in pairs], np.bool_))
 
     def take_first_of_each_sign(self, max_of_sign: int) -> Candidates:
@@ -75,9 +75,9 @@ class Candidates:
             rank[sign] = np.arange(int(sign.sum()))
         return self.take(rank < max_of_sign)
 
-    def letters(self, i: int, patterns: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    def letters(self, i: int, spacings: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return the amino-acid indices of candidate i, with `ANY` between them."""
-        kmer_offsets = patterns[self.pattern[i]]
+        kmer_offsets = spacings[self.spacing[i]]
         code, letters = int(self.code[i]), [ANY] * (kmer_offsets[-1] + 1)
         for offset in reversed(kmer_offsets):
             code, letters[offset] = divmod(code, len(AMINO_ACIDS))

@@ -1,6 +1,6 @@
 """Correlations of gapped k-mer frequencies with labels, computed in a few passes over the repertoires.
 
-Letters: B repertoires, M k-mers of one pattern (one tuple of offsets).
+Letters: B repertoires, M k-mers of one spacing (one tuple of offsets).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deeprc.training.kmer_frequencies import (
     iterate_frequencies,
 )
 
-__all__ = ["KmerStatistics", "correlate", "standardise", "weigh_by_size"]
+__all__ = ["KmerStatistics", "correlate", "correlate_columns", "standardise", "weigh_by_size"]
 
 Floats = NDArray[np.float64]
 
@@ -36,19 +36,19 @@ _MEMORY_OF_MACHINE = 400_000_000
 
 
 class KmerStatistics(NamedTuple):
-    """Weighted moments of the k-mers of one pattern, and their correlations with labels.
+    """Weighted moments of the k-mers of one spacing, and their correlations with labels.
 
     Attributes
     ----------
-    pattern
-        Index of the pattern.
+    spacing
+        Index of the spacing.
     r
         Correlation of each k-mer's frequency with each target, (columns, M).
     mean, variance
         Mean and variance of the frequencies, (M,).
     """
 
-    pattern: int
+    spacing: int
     r: NDArray[np.float32]
     mean: Floats
     variance: Floats
@@ -56,19 +56,19 @@ class KmerStatistics(NamedTuple):
 
 def correlate(
     dataset: RepertoireDataset,
-    patterns: Sequence[Sequence[int]],
+    spacings: Sequence[Sequence[int]],
     targets: Floats,
     weights: Floats,
-    left_out: Flags | None = None,
+    excluded: Flags | None = None,
 ) -> Iterator[KmerStatistics]:
-    """Yield for each pattern the moments of its k-mers' frequencies, and their correlations with the targets.
+    """Yield for each spacing the moments of its k-mers' frequencies, and their correlations with the targets.
 
-    Each pass over the repertoires counts as many patterns as the memory allows. The next pass overwrites the memory of
+    Each pass over the repertoires counts as many spacings as the memory allows. The next pass overwrites the memory of
     the correlations, because to allocate new memory takes longer than the sums.
 
     Parameters
     ----------
-    dataset, patterns, left_out
+    dataset, spacings, excluded
         Repertoires, offsets and flags of sequences to ignore, see `iterate_frequencies`.
     targets
         One column for each true or permuted label, (B, columns).
@@ -78,7 +78,7 @@ def correlate(
     weighted = weights[:, None] * standardise(targets, weights)  # (B, columns)
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
-    sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in patterns]
+    sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
     passes = _plan_passes(sizes, _MEMORY_OF_MACHINE // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
@@ -88,15 +88,15 @@ def correlate(
             ends = np.cumsum([n_columns * sizes[index] for index in together])
             parts = np.split(memory[: ends[-1]], ends[:-1])
             sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
-            used = [patterns[index] for index in together]
-            for rows, one, counted in iterate_frequencies(dataset, used, step, left_out):
+            used = [spacings[index] for index in together]
+            for rows, one, counted in iterate_frequencies(dataset, used, step, excluded):
                 sums[one].add(counted, rows_of[:, rows], weights[rows], scratch)
             for index, each in zip(together, sums, strict=True):
                 yield each.statistics(index, float(weights.sum()))
 
 
 def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
-    """Return the indices of the patterns of each pass: one pattern, or several with at most `max_size` k-mers."""
+    """Return the indices of the spacings of each pass: one spacing, or several with at most `max_size` k-mers."""
     passes: list[list[int]] = []
     room = 0
     for index, size in enumerate(sizes):
@@ -132,6 +132,11 @@ def standardise(columns: Floats, weights: Floats) -> Floats:
     centred = columns - weights @ columns / weights.sum()
     length = np.sqrt(weights @ centred**2)
     return np.asarray(centred / np.where(length > _CONSTANT, length, np.inf))
+
+
+def correlate_columns(a: Floats, b: Floats, weights: Floats) -> Floats:
+    """Return the weighted correlation of each column of `a`, (B, m), with each of `b`, (B, n): (m, n)."""
+    return np.asarray((weights[:, None] * standardise(a, weights)).T @ standardise(b, weights))
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class _Sums:
         Parameters
         ----------
         index
-            Index of the pattern.
+            Index of the spacing.
         weight
             Sum of the weights of all repertoires.
         """

@@ -3,7 +3,7 @@
 Motifs of a subgroup of donors are such k-mers. Labels are not used, so a later test of these few k-mers with labels
 needs no correction for all other k-mers.
 
-Letters: B repertoires, D donors, M k-mers of one pattern (one tuple of offsets), n k-mers of any pattern.
+Letters: B repertoires, D donors, M k-mers of one spacing (one tuple of offsets), n k-mers of any spacing.
 """
 
 from __future__ import annotations
@@ -91,17 +91,17 @@ class OverdispersedKmers:
 
     Attributes
     ----------
-    pattern
-        Index of each k-mer's pattern, (n,).
+    spacing
+        Index of each k-mer's spacing, (n,).
     code
-        Index of each k-mer among those of its pattern, (n,).
+        Index of each k-mer among those of its spacing, (n,).
     frequencies
         Share of each repertoire's sequences that count for each k-mer, (B, n).
     occurrences
         All occurrences of the k-mers, also in sequences that count for another k-mer.
     """
 
-    pattern: Codes
+    spacing: Codes
     code: Codes
     frequencies: Floats
     occurrences: Occurrences
@@ -111,15 +111,15 @@ class OverdispersedKmers:
 
 
 class _Listed(NamedTuple):
-    """k-mers of any pattern, with their expected relative excess and their priority, (n,) each."""
+    """k-mers of any spacing, with their expected relative excess and their priority, (n,) each."""
 
-    pattern: Codes
+    spacing: Codes
     code: Codes
     inherited: Floats
     priority: Floats
 
     def take(self, rows: Codes) -> _Listed:
-        return _Listed(self.pattern[rows], self.code[rows], self.inherited[rows], self.priority[rows])
+        return _Listed(self.spacing[rows], self.code[rows], self.inherited[rows], self.priority[rows])
 
 
 class Dispersion:
@@ -127,23 +127,23 @@ class Dispersion:
 
     Parameters
     ----------
-    patterns
+    spacings
         Offsets of the residues of k-mers.
     weights, sizes, donors
         Weight, number of sequences and donor index of each repertoire, (B,) each; no repertoire may be empty.
     """
 
-    def __init__(self, patterns: Sequence[Sequence[int]], weights: Floats, sizes: Codes, donors: Codes) -> None:
-        self._patterns, self._weights, self._sizes, self._donors = patterns, weights, sizes, donors
+    def __init__(self, spacings: Sequence[Sequence[int]], weights: Floats, sizes: Codes, donors: Codes) -> None:
+        self._spacings, self._weights, self._sizes, self._donors = spacings, weights, sizes, donors
         self._sampling = Sampling.of(weights, sizes, donors)
         self._moments: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
 
-    def note(self, pattern: int, mean: Floats, variance: Floats) -> None:
-        """Store mean and variance of the frequencies of the k-mers of one pattern, (M,) each, by its index."""
-        self._moments[tuple(self._patterns[pattern])] = mean, variance
+    def note(self, spacing: int, mean: Floats, variance: Floats) -> None:
+        """Store mean and variance of the frequencies of the k-mers of one spacing, (M,) each, by its index."""
+        self._moments[tuple(self._spacings[spacing])] = mean, variance
 
     def find_overdispersed(self, dataset: RepertoireDataset) -> OverdispersedKmers:
-        """Return the k-mers of all patterns that vary more than counting and their parts explain.
+        """Return the k-mers of all spacings that vary more than counting and their parts explain.
 
         A part of a k-mer is the k-mer without one of its residues. If a part varies, for example as a piece of a gene,
         every k-mer with this part varies, too; a k-mer is returned only if it varies more than that. But if one k-mer
@@ -155,7 +155,7 @@ class Dispersion:
         because of fewer than four donors: it would be correlated with many labels by chance.
         """
         listed = self._list_kmers()
-        found = find_occurrences(dataset, self._patterns, listed.pattern, listed.code, max_occurrences=_MAX_OCCURRENCES)
+        found = find_occurrences(dataset, self._spacings, listed.spacing, listed.code, max_occurrences=_MAX_OCCURRENCES)
         frequencies = _count_once(found, len(self._sizes)) / self._sizes[:, None]
         mean = self._weights @ frequencies / self._weights.sum()
         squares = self._weights[:, None] * (frequencies - mean) ** 2
@@ -164,7 +164,7 @@ class Dispersion:
         excess[_count_effective(_sum_by_donor(squares, self._donors)) < _MIN_CARRIERS] = 0
         strongest = np.argsort(-excess, kind="stable")[:_MAX_KEPT]
         kept = strongest[excess[strongest] >= _MIN_EXCESS]
-        return OverdispersedKmers(listed.pattern[kept], listed.code[kept], frequencies[:, kept], found.take(kept))
+        return OverdispersedKmers(listed.spacing[kept], listed.code[kept], frequencies[:, kept], found.take(kept))
 
     def _list_kmers(self) -> _Listed:
         """Return the k-mers that vary more than their parts explain, most variable first."""
@@ -172,7 +172,7 @@ class Dispersion:
         variances = {key: value * self._moments[key][0] ** 2 for key, value in relative.items()}
         passed_on = _find_passed_on(variances)
         parts = []
-        for index, kmer_offsets in enumerate(self._patterns):
+        for index, kmer_offsets in enumerate(self._spacings):
             mean, variance = self._moments[tuple(kmer_offsets)]
             inherited = _inherit(tuple(kmer_offsets), relative, variances)
             exceeding = self._sampling.excess(mean, variance, inherited) >= _MIN_EXCESS
@@ -188,12 +188,12 @@ class Dispersion:
 def _iterate_known_parts(
     kmer_offsets: tuple[int, ...], known: Container[tuple[int, ...]]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the parts of a pattern that are known: the index of the residue that is left out, and the other offsets."""
-    for left_out in range(len(kmer_offsets)):
-        rest = kmer_offsets[:left_out] + kmer_offsets[left_out + 1 :]
+    """Yield the parts of a spacing that are known: the index of the residue that is left out, and the other offsets."""
+    for dropped in range(len(kmer_offsets)):
+        rest = kmer_offsets[:dropped] + kmer_offsets[dropped + 1 :]
         part = tuple(offset - rest[0] for offset in rest)
         if part in known:
-            yield left_out, part
+            yield dropped, part
 
 
 def _inherit(
@@ -201,30 +201,30 @@ def _inherit(
     relative: Mapping[tuple[int, ...], Floats],
     variances: Mapping[tuple[int, ...], Floats],
 ) -> Floats:
-    """Return the relative excess that each k-mer of a pattern inherits from its parts, (M,), the largest of them.
+    """Return the relative excess that each k-mer of a spacing inherits from its parts, (M,), the largest of them.
 
     Parameters
     ----------
     kmer_offsets
         Pattern of the k-mers.
     relative, variances
-        Relative excess, and excess variance, of the k-mers of each pattern.
+        Relative excess, and excess variance, of the k-mers of each spacing.
     """
     shape = (_N_LETTERS,) * len(kmer_offsets)
     own = variances[kmer_offsets].reshape(shape)
     inherited = np.zeros(shape)
-    for left_out, part in _iterate_known_parts(kmer_offsets, relative):
-        of_part, variance = (np.expand_dims(each[part].reshape(shape[1:]), left_out) for each in (relative, variances))
+    for dropped, part in _iterate_known_parts(kmer_offsets, relative):
+        of_part, variance = (np.expand_dims(each[part].reshape(shape[1:]), dropped) for each in (relative, variances))
         inherited = np.maximum(inherited, np.where(own < _PASSED_ON * variance, of_part, 0))
     return inherited.ravel()
 
 
 def _find_passed_on(variances: Mapping[tuple[int, ...], Floats]) -> dict[tuple[int, ...], Flags]:
-    """Return whether a longer k-mer has at least half of the excess variance of each k-mer, (M,), by pattern."""
+    """Return whether a longer k-mer has at least half of the excess variance of each k-mer, (M,), by spacing."""
     largest = {key: np.zeros(len(values)) for key, values in variances.items()}
     for kmer_offsets, values in variances.items():
-        for left_out, part in _iterate_known_parts(kmer_offsets, variances):
-            of_longer = values.reshape((_N_LETTERS,) * len(kmer_offsets)).max(axis=left_out).ravel()
+        for dropped, part in _iterate_known_parts(kmer_offsets, variances):
+            of_longer = values.reshape((_N_LETTERS,) * len(kmer_offsets)).max(axis=dropped).ravel()
             largest[part] = np.maximum(largest[part], of_longer)
     return {key: largest[key] >= _PASSED_ON * values for key, values in variances.items()}
 
@@ -244,6 +244,6 @@ def _count_effective(parts: Floats) -> Floats:
 
 def _count_once(found: Occurrences, n_repertoires: int) -> Codes:
     """Return the number of sequences that count for each k-mer, (B, n); each sequence counts for its first k-mer."""
-    order = np.lexsort((found.which, found.sequence))
+    order = np.lexsort((found.kmer, found.sequence))
     sequence = found.sequence[order]
     return found.tabulate(n_repertoires, order[np.diff(sequence, prepend=-1) > 0])

@@ -1,6 +1,6 @@
 """Frequencies of gapped k-mers in repertoires, a block of repertoires at a time.
 
-Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers of one pattern (one tuple of offsets).
+Letters: B repertoires, N sequences of a block, R residues of a block, M k-mers of one spacing (one tuple of offsets).
 """
 
 from __future__ import annotations
@@ -109,34 +109,34 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
 
 
 def iterate_frequencies(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], step: Step, left_out: Flags | None = None
+    dataset: RepertoireDataset, spacings: Sequence[Sequence[int]], step: Step, excluded: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
-    """Yield the frequencies of the k-mers of each pattern (occurrences per sequence), block by block.
+    """Yield the frequencies of the k-mers of each spacing (occurrences per sequence), block by block.
 
     Parameters
     ----------
     dataset
         The repertoires.
-    patterns
+    spacings
         Offsets of the residues of k-mers from the first one, see `deeprc.datasets.kmers.count_kmers`.
     step
         Step that advances by the number of sequences.
-    left_out
+    excluded
         Whether each sequence of the dataset is ignored; None ignores none.
 
     Yields
     ------
-    The rows of the repertoires of the block; the index of the pattern; and the frequencies, (rows, M). They are in
+    The rows of the repertoires of the block; the index of the spacing; and the frequencies, (rows, M). They are in
     memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so small that they have only few
     of all k-mers.
     """
-    widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in patterns), default=0)
+    widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in spacings), default=0)
     memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
     starts = compute_offsets(dataset.n_sequences)
     for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
         n = len(offsets) - 1
-        without = np.zeros(n, np.bool_) if left_out is None else left_out[starts[rows.start] :][:n]
-        for index, kmer_offsets in enumerate(patterns):
+        without = np.zeros(n, np.bool_) if excluded is None else excluded[starts[rows.start] :][:n]
+        for index, kmer_offsets in enumerate(spacings):
             size, n_rows = count_kmers_of(kmer_offsets), len(bounds) - 1
             if len(residues) * _SPARSE < size:
                 cells = _encode_cells(residues, offsets, bounds, tuple(kmer_offsets), without)
@@ -153,14 +153,14 @@ def iterate_frequencies(
 
 @njit(nogil=True)
 def _encode_cells(
-    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, kmer_offsets: tuple[int, ...], left_out: Flags
+    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, kmer_offsets: tuple[int, ...], excluded: Flags
 ) -> Codes:
     """Return (index of the k-mer) * rows + (index of the repertoire) for each occurrence, (n,)."""
     cells = np.empty(len(residues), np.int64)
     n, n_rows = 0, len(bounds) - 1
     for b in range(n_rows):
         for s in range(bounds[b], bounds[b + 1]):
-            if not left_out[s]:
+            if not excluded[s]:
                 for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
                     cells[n] = np.int64(encode_kmer(residues, start, kmer_offsets)) * n_rows + b
                     n += 1
@@ -175,7 +175,7 @@ def _count(
     offsets: Codes,
     bounds: Codes,
     kmer_offsets: tuple[int, ...],
-    left_out: Flags,
+    excluded: Flags,
     frequencies: NDArray[np.float32],
 ) -> None:
     """Write the frequencies of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
@@ -185,7 +185,7 @@ def _count(
         row[:] = 0
         n = 0
         for sequence in range(bounds[b], bounds[b + 1]):
-            if not left_out[sequence]:
+            if not excluded[sequence]:
                 n += 1
                 for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
                     row[encode_kmer(residues, start, kmer_offsets)] += 1

@@ -1,6 +1,6 @@
 """Search for the sequences in which given gapped k-mers occur; several ranks divide the repertoires among them.
 
-Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one pattern (one tuple of offsets), P patterns with a
+Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one spacing (one tuple of offsets), P spacings with a
 given k-mer, K residues of the longest, A distances between the first two residues.
 """
 
@@ -43,16 +43,16 @@ class Occurrences:
         Index of the repertoire of each occurrence, (m,) int32.
     sequence
         Index of the sequence of each occurrence among the sequences of all repertoires, (m,).
-    which
+    kmer
         Index of the k-mer of each occurrence, (m,) int32.
-    looked_for
+    was_searched
         Whether each k-mer was searched for, (n,).
     """
 
     repertoire: NDArray[np.int32]
     sequence: Codes
-    which: NDArray[np.int32]
-    looked_for: Flags
+    kmer: NDArray[np.int32]
+    was_searched: Flags
 
     @classmethod
     def none(cls) -> Occurrences:
@@ -61,16 +61,16 @@ class Occurrences:
 
     def take(self, kmers: Codes) -> Occurrences:
         """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in this order."""
-        index = np.full(len(self.looked_for), -1, np.int32)
+        index = np.full(len(self.was_searched), -1, np.int32)
         index[kmers] = np.arange(len(kmers))
-        which = index[self.which]
+        which = index[self.kmer]
         kept = which >= 0
-        return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.looked_for[kmers])
+        return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.was_searched[kmers])
 
     def tabulate(self, n_repertoires: int, rows: Codes | Flags) -> Codes:
         """Return how many of the occurrences at some rows are of each k-mer and in each repertoire, (B, n)."""
-        n = len(self.looked_for)
-        cell = self.repertoire[rows].astype(np.int64) * n + self.which[rows]
+        n = len(self.was_searched)
+        cell = self.repertoire[rows].astype(np.int64) * n + self.kmer[rows]
         return np.bincount(cell, minlength=n_repertoires * n).reshape(n_repertoires, n)
 
     def append(self, other: Occurrences) -> Occurrences:
@@ -78,15 +78,15 @@ class Occurrences:
         return Occurrences(
             np.concatenate([self.repertoire, other.repertoire]),
             np.concatenate([self.sequence, other.sequence]),
-            np.concatenate([self.which, other.which + np.int32(len(self.looked_for))]),
-            np.concatenate([self.looked_for, other.looked_for]),
+            np.concatenate([self.kmer, other.kmer + np.int32(len(self.was_searched))]),
+            np.concatenate([self.was_searched, other.was_searched]),
         )
 
 
 def find_occurrences(
     dataset: RepertoireDataset,
-    patterns: Sequence[Sequence[int]],
-    pattern: Codes,
+    spacings: Sequence[Sequence[int]],
+    spacing: Codes,
     code: Codes,
     *,
     max_occurrences: int | None = None,
@@ -97,53 +97,53 @@ def find_occurrences(
     ----------
     dataset
         The repertoires.
-    patterns
+    spacings
         Offsets of the residues of k-mers from the first one.
-    pattern
-        Index of each k-mer's pattern, (n,).
+    spacing
+        Index of each k-mer's spacing, (n,).
     code
-        Index of each k-mer among those of its pattern, (n,).
+        Index of each k-mer among those of its spacing, (n,).
     max_occurrences
         Largest number of occurrences of all k-mers together; None is ten million.
     """
     if len(code) == 0:
         return Occurrences.none()
-    kmers = _Kmers(patterns, pattern, code)
+    kmers = _Kmers(spacings, spacing, code)
     parts = divide_repertoires(dataset)
     found = compute_parts(partial(_count_part, kmers), parts)
     total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(code), np.int64))
-    looked_for = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
-    if not total[looked_for].any():
-        return replace(Occurrences.none(), looked_for=looked_for)
+    was_searched = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    if not total[was_searched].any():
+        return replace(Occurrences.none(), was_searched=was_searched)
     for counts, _ in found:
-        counts[:, ~looked_for] = 0
+        counts[:, ~was_searched] = 0
     searched = [_Searched(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
-    kmers = _Kmers(patterns, np.where(looked_for, pattern, -1), code)
-    return _join(parts, compute_parts(partial(_find_part, kmers), searched), looked_for)
+    kmers = _Kmers(spacings, np.where(was_searched, spacing, -1), code)
+    return _join(parts, compute_parts(partial(_find_part, kmers), searched), was_searched)
 
 
 @dataclass(frozen=True)
 class _Kmers:
-    """The n given k-mers; see `find_occurrences`. A pattern of -1 leaves a k-mer out."""
+    """The n given k-mers; see `find_occurrences`. A spacing of -1 leaves a k-mer out."""
 
-    patterns: Sequence[Sequence[int]]
-    pattern: Codes
+    spacings: Sequence[Sequence[int]]
+    spacing: Codes
     code: Codes
 
     def make_tables(self) -> _Tables:
         """Return the k-mers as tables, in which compiled code looks them up."""
-        used = np.unique(self.pattern[self.pattern >= 0])
-        patterns = [self.patterns[index] for index in used]
-        sizes = np.array([len(kmer_offsets) for kmer_offsets in patterns], np.int64)
+        used = np.unique(self.spacing[self.spacing >= 0])
+        spacings = [self.spacings[index] for index in used]
+        sizes = np.array([len(kmer_offsets) for kmer_offsets in spacings], np.int64)
         offsets = np.zeros((len(used), sizes.max(initial=2)), np.int64)
-        for row, kmer_offsets in zip(offsets, patterns, strict=True):
+        for row, kmer_offsets in zip(offsets, spacings, strict=True):
             row[:] = [*kmer_offsets, *[kmer_offsets[-1]] * (len(row) - len(kmer_offsets))]
-        starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in patterns], np.int64))
+        starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in spacings], np.int64))
         which = np.full(starts[-1], -1, np.int32)
         gaps, gap_of = np.unique(offsets[:, 1], return_inverse=True)
         begins = np.zeros((len(gaps), _N_PAIRS, len(used)), np.bool_)
         for row, index in enumerate(used):
-            own = self.pattern == index
+            own = self.spacing == index
             which[starts[row] + self.code[own]] = np.flatnonzero(own)
             begins[gap_of[row], self.code[own] // _N_LETTERS ** (sizes[row] - 2), row] = True
         bounds = compute_offsets(begins.sum(axis=2, dtype=np.int64).ravel())
@@ -152,21 +152,21 @@ class _Kmers:
 
 
 class _Tables(NamedTuple):
-    """The given k-mers, whose patterns have at least two residues, for compiled code.
+    """The given k-mers, whose spacings have at least two residues, for compiled code.
 
-    Only few pairs of residues begin a given k-mer. So the first two residues are looked up once for all patterns that
+    Only few pairs of residues begin a given k-mer. So the first two residues are looked up once for all spacings that
     have the same gap between them. Numbers are unsigned, see `deeprc.datasets.kmers.encode_kmer`.
 
     Attributes
     ----------
     which
-        Index of the k-mer for each code of each pattern, or -1, end to end.
+        Index of the k-mer for each code of each spacing, or -1, end to end.
     offsets
-        Offsets of the residues of each pattern, (P, K); the last one is repeated.
+        Offsets of the residues of each spacing, (P, K); the last one is repeated.
     sizes
-        Number of residues of each pattern, (P,).
+        Number of residues of each spacing, (P,).
     starts
-        Start of each pattern in `which`, (P + 1,).
+        Start of each spacing in `which`, (P + 1,).
     gaps
         Distances between the first two residues, (A,), ascending.
     bounds
@@ -193,35 +193,35 @@ class _Searched(NamedTuple):
         The repertoires.
     counts
         Count of each k-mer in each repertoire, (B, n).
-    holding
+    has_kmer
         Whether each sequence has any k-mer, (N,).
     """
 
     dataset: RepertoireDataset
     counts: Codes
-    holding: PackedFlags
+    has_kmer: PackedFlags
 
 
 def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, PackedFlags]:
     """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
     counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
     starts = compute_offsets(dataset.n_sequences)
-    holding = np.zeros(int(starts[-1]), np.bool_)
+    has_kmer = np.zeros(int(starts[-1]), np.bool_)
     tables = kmers.make_tables()
-    with open_step("search for motifs: where candidates occur, pass 1 of 2", len(holding)) as step:
+    with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            some = holding[starts[rows.start] : starts[rows.stop]]
+            some = has_kmer[starts[rows.start] : starts[rows.stop]]
             run_in_parts(_count, len(bounds) - 1, residues, offsets, bounds, tables, counts[rows], some)
-    return counts, PackedFlags(holding)
+    return counts, PackedFlags(has_kmer)
 
 
 _Found = tuple[NDArray[np.int32], Codes, NDArray[np.int32]]
 
 
-def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], looked_for: Flags) -> Occurrences:
+def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searched: Flags) -> Occurrences:
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(found) == 1:
-        return Occurrences(*found[0], looked_for)
+        return Occurrences(*found[0], was_searched)
     firsts = compute_offsets(np.array([len(part) for part in parts], np.int64))
     starts = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))
     moved = [
@@ -229,21 +229,21 @@ def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], looked_fo
         for (repertoire, sequence, which), first, start in zip(found, firsts[:-1], starts[:-1], strict=True)
     ]
     repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
-    return Occurrences(repertoire, sequence, which, looked_for)
+    return Occurrences(repertoire, sequence, which, was_searched)
 
 
 def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
     """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
-    dataset, counts, holding = searched.dataset, searched.counts, searched.holding.flags
+    dataset, counts, has_kmer = searched.dataset, searched.counts, searched.has_kmer.flags
     starts = compute_offsets(dataset.n_sequences)
     found = counts.sum(axis=1)  # (B,)
     repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), found)
     sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
     firsts = compute_offsets(found)
     tables = kmers.make_tables()
-    with open_step("search for motifs: where candidates occur, pass 2 of 2", len(holding)) as step:
+    with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            sequences = np.flatnonzero(holding[starts[rows.start] : starts[rows.stop]])
+            sequences = np.flatnonzero(has_kmer[starts[rows.start] : starts[rows.stop]])
             part = slice(firsts[rows.start], firsts[rows.stop])
             given = residues, offsets, sequences, np.searchsorted(sequences, bounds), tables
             places = firsts[rows.start : rows.stop] - part.start
@@ -288,7 +288,7 @@ def _count(
     bounds: Codes,
     tables: _Tables,
     counts: Codes,
-    holding: Flags,
+    has_kmer: Flags,
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
     found = np.empty(0, np.int32)
@@ -298,7 +298,7 @@ def _count(
             n_found = _look_up(residues, offsets[s], offsets[s + 1], tables, found)
             for i in range(n_found):
                 counts[b, found[i]] += 1
-            holding[s] = n_found > 0
+            has_kmer[s] = n_found > 0
 
 
 @njit(nogil=True)
@@ -353,12 +353,12 @@ def _look_up(residues: NDArray[np.uint8], start: int, stop: int, tables: _Tables
             pair = row + residues[second]
             key = gap * uint64(_N_PAIRS) + pair
             for i in range(bounds[key], bounds[key + uint64(1)]):
-                pattern = beginning[i]
-                if at + offsets[pattern, -1] < end:
+                spacing = beginning[i]
+                if at + offsets[spacing, -1] < end:
                     code = pair
-                    for j in range(uint64(2), sizes[pattern]):
-                        code = code * uint64(_N_LETTERS) + residues[at + offsets[pattern, j]]
-                    kmer = which[starts[pattern] + code]
+                    for j in range(uint64(2), sizes[spacing]):
+                        code = code * uint64(_N_LETTERS) + residues[at + offsets[spacing, j]]
+                    kmer = which[starts[spacing] + code]
                     if kmer >= 0:
                         found[n_found] = kmer
                         n_found += uint64(1)

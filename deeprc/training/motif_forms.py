@@ -18,7 +18,7 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.kmer_candidates import ANY, compute_code, list_kmer_offsets
-from deeprc.training.kmer_correlations import standardise
+from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences
 from deeprc.training.search_targets import SearchTarget
@@ -50,8 +50,8 @@ def list_forms(letters: Letters) -> list[Letters]:
 def find_forms(
     motifs: Mapping[Letters, float],
     target: SearchTarget,
-    patterns: Sequence[Sequence[int]],
-    explained: Flags,
+    spacings: Sequence[Sequence[int]],
+    has_motif: Flags,
     *,
     level: float,
     rng: np.random.Generator,
@@ -68,9 +68,9 @@ def find_forms(
         Correlation of each motif with the label, by its letters.
     target
         One output with its repertoires.
-    patterns
+    spacings
         Offsets of the residues of k-mers; forms with other offsets are left out.
-    explained
+    has_motif
         Whether each sequence has one of the motifs, (N,).
     level
         Largest false discovery rate.
@@ -81,37 +81,40 @@ def find_forms(
     for letters, correlation in motifs.items():
         for form in list_forms(letters):
             signs.setdefault(form, set()).add(float(np.sign(correlation)))
-    index = {tuple(pattern): i for i, pattern in enumerate(patterns)}
+    index = {tuple(spacing): i for i, spacing in enumerate(spacings)}
     offsets = {form: list_kmer_offsets(form) for form in signs if form not in motifs}
     known = {form: index[own] for form, own in offsets.items() if own in index}
     sizes = target.dataset.n_sequences
-    n_free: NDArray[np.int64] = sizes - count_flagged(explained, compute_offsets(sizes))
+    n_free: NDArray[np.int64] = sizes - count_flagged(has_motif, compute_offsets(sizes))
     if not known or not n_free.any():
         return []
     code = np.array([compute_code(form) for form in known], np.int64)
-    counts = _count_free(target.dataset, patterns, np.array(list(known.values()), np.int64), code, explained)
-    weights, labels = target.weigh(n_free), target.permute_labels(N_PERMUTATIONS, rng)[:, 0]  # (B,), (B, 1 + P)
+    counts = _count_free(target.dataset, spacings, np.array(list(known.values()), np.int64), code, has_motif)
+    weights, labels = (
+        target.compute_weights(n_free),
+        target.permute_labels(N_PERMUTATIONS, rng)[:, 0],
+    )  # (B,), (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
-    r = (weights * standardise(labels[:, :1], weights)[:, 0]) @ standardise(frequencies, weights)
+    (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     same = {form: i for i, (form, each) in enumerate(zip(known, r, strict=True)) if float(np.sign(each)) in signs[form]}
     tests = FalseDiscoveries(frequencies[:, list(same.values())], labels, weights, level)
-    numbers = zip(same, tests.correlation, tests.rate(tests.correlation), strict=True)
+    numbers = zip(same, tests.correlation, tests.compute_adjusted_rates(tests.correlation), strict=True)
     forms = [Form(form, float(correlation), float(rate)) for form, correlation, rate in numbers if rate <= level]
     return sorted(forms, key=lambda form: -abs(form.correlation))
 
 
 def _count_free(
-    dataset: RepertoireDataset, patterns: Sequence[Sequence[int]], pattern: Codes, code: Codes, explained: Flags
+    dataset: RepertoireDataset, spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes, has_motif: Flags
 ) -> NDArray[np.float64]:
-    """Return how often each of n k-mers occurs in the sequences that are not explained, (B, n).
+    """Return how often each of n k-mers occurs in the sequences that are not has_motif, (B, n).
 
     As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
     """
     counts, waiting = np.zeros((len(dataset), len(code))), np.arange(len(code))
     while len(waiting):
-        found = find_occurrences(dataset, patterns, pattern[waiting], code[waiting])
-        counts[:, waiting] += found.tabulate(len(dataset), ~explained[found.sequence])
-        if not found.looked_for.any():
+        found = find_occurrences(dataset, spacings, spacing[waiting], code[waiting])
+        counts[:, waiting] += found.tabulate(len(dataset), ~has_motif[found.sequence])
+        if not found.was_searched.any():
             break
-        waiting = waiting[~found.looked_for]
+        waiting = waiting[~found.was_searched]
     return counts

@@ -54,10 +54,10 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
         Seed of the permutations of labels.
     """
     span = min(_MAX_SPAN, config.network.kernel_size)
-    patterns = [kmer_offsets for k in _RESIDUES if k <= span for kmer_offsets in enumerate_kmer_offsets(k, span)]
+    spacings = [kmer_offsets for k in _RESIDUES if k <= span for kmer_offsets in enumerate_kmer_offsets(k, span)]
     max_motifs = int(config.training.seeded_start * config.network.n_kernels)
     limits = MotifLimits(max_motifs, min_donors=_MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
-    return find_enriched_motifs(fold, tasks, patterns=patterns, limits=limits, seed=seed)
+    return find_enriched_motifs(fold, tasks, spacings=spacings, limits=limits, seed=seed)
 
 
 def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) -> str:

@@ -2,7 +2,7 @@
 
 Repertoires of one donor are not independent, so labels are permuted between donors, not between repertoires.
 
-Letters: B repertoires, D donors, S repertoires of a donor, T outputs, M k-mers of one pattern, P permutations, n
+Letters: B repertoires, D donors, S repertoires of a donor, T outputs, M k-mers of one spacing, P permutations, n
 k-mers. The strength of a k-mer is |r| times the square root of the number of donors, where r is its correlation with
 the label.
 """
@@ -122,28 +122,28 @@ class PermutationNull:
 
     Parameters
     ----------
-    sizes
+    ks
         Values of k, the number of residues of a k-mer.
     n_donors
         Number of donors.
     """
 
-    def __init__(self, sizes: Iterable[int], n_donors: int) -> None:
+    def __init__(self, ks: Iterable[int], n_donors: int) -> None:
         self._root = n_donors**0.5
-        self.highest = {k: np.zeros(N_PERMUTATIONS) for k in sizes}
+        self.highest = {k: np.zeros(N_PERMUTATIONS) for k in ks}
 
-    def add(self, size: int, largest: NDArray[np.float32]) -> None:
-        """Add the largest absolute correlation of k-mers of `size` residues with each of the permuted labels, (P,)."""
-        self.highest[size] = np.maximum(self.highest[size], [self._root * each for each in largest])
+    def add(self, k: int, largest: NDArray[np.float32]) -> None:
+        """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
+        self.highest[k] = np.maximum(self.highest[k], [self._root * each for each in largest])
 
-    def p_value(self, size: int, correlation: Floats) -> Floats:
+    def compute_p_values(self, k: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
 
         It is computed from a Gumbel distribution with the mean and the variance of the highest strengths in the
         permutations. It is at least the share of permutations that reach the strength, and is multiplied by the number
-        of sizes (Bonferroni).
+        of values of k (Bonferroni).
         """
-        highest, strength = self.highest[size], np.abs(correlation) * self._root
+        highest, strength = self.highest[k], np.abs(correlation) * self._root
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
         beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))

@@ -61,14 +61,14 @@ class SearchTarget:
         """Return the true labels, and permutations of them between donors, (n, T', 1 + P)."""
         return permute_labels(self.values, self.dataset.n_sequences, self.donors, n_permutations, rng)
 
-    def weigh(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
+    def compute_weights(self, n_counted: NDArray[np.int64] | None = None) -> Floats:
         """Return the weights of repertoires, (n,), for frequencies among `n_counted` of their sequences; None: all."""
         sizes = self.dataset.n_sequences
         return weigh_by_size(sizes if n_counted is None else n_counted, sizes, self.donors)
 
 
 def _find_known(fold: Fold, column: Floats) -> NDArray[np.int64]:
-    """Return the rows of the repertoires with a known label, (B,), that are not empty: those of `make_target`, (n,)."""
+    """Return the rows of the repertoires that have a label in `column`, (B,), and at least one sequence, (n,)."""
     return np.flatnonzero(~np.isnan(column) & (fold.dataset.n_sequences > 0))
 
 

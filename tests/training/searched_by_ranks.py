@@ -29,11 +29,11 @@ from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kme
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters
 from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
-from deeprc.training.kmer_summaries import summarise_patterns
+from deeprc.training.kmer_summaries import summarise_spacings
 
 STATUS = Task("status", "status", "binary", ("healthy", "case"))
 SITE = Task("site", "site", "multiclass", ("a", "b", "c"))
-PATTERNS = [offsets for k in (2, 3, 4) for offsets in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [offsets for k in (2, 3, 4) for offsets in enumerate_kmer_offsets(k, 4)]
 Found = dict[str, Any]
 
 
@@ -48,12 +48,12 @@ def find_motifs(dataset: RepertoireDataset) -> list[Any]:
     site = metadata["site"].map(SITE.classes.index)
     labels = np.stack([(metadata["status"] == "case").to_numpy(float), site.to_numpy(float)], axis=1)
     limits = MotifLimits(6)
-    motifs = find_enriched_motifs(Fold(dataset, labels), [STATUS, SITE], patterns=PATTERNS, limits=limits)
+    motifs = find_enriched_motifs(Fold(dataset, labels), [STATUS, SITE], spacings=SPACINGS, limits=limits)
     return [[motif.pattern, motif.output, motif.correlation, motif.p_value] for motif in motifs]
 
 
 def find_common_motifs(dataset: RepertoireDataset) -> list[Any]:
-    """Return the motifs if all are too common to be compared, and if each pass counts one pattern."""
+    """Return the motifs if all are too common to be compared, and if each pass counts one spacing."""
     before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE
     kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE = 10, 1
     try:
@@ -66,11 +66,11 @@ def count(dataset: RepertoireDataset) -> Found:
     """Return what the passes over repertoires count."""
     weights, labels = np.ones(len(dataset)), np.arange(4.0 * len(dataset)).reshape(len(dataset), 2, 2) ** 2
     left_out = np.arange(dataset.n_sequences.sum()) % 7 == 0
-    kept = summarise_patterns(dataset, PATTERNS, labels, weights, left_out=left_out, with_moments=True)
-    summaries = sorted(kept, key=lambda each: each.pattern)
-    pattern, code = np.array([3, 3, 1, 4]), np.array([17, 4000, 44, 160])
-    occurrences = find_occurrences(dataset, PATTERNS, pattern, code)
-    order = np.lexsort((occurrences.which, occurrences.sequence))
+    kept = summarise_spacings(dataset, SPACINGS, labels, weights, excluded=left_out, with_moments=True)
+    summaries = sorted(kept, key=lambda each: each.spacing)
+    spacing, code = np.array([3, 3, 1, 4]), np.array([17, 4000, 44, 160])
+    occurrences = find_occurrences(dataset, SPACINGS, spacing, code)
+    order = np.lexsort((occurrences.kmer, occurrences.sequence))
     return {
         "moments": digest(*(array for each in summaries for array in (each.mean, each.variance))),
         "strongest": digest(*(array for each in summaries for kmers in each.by_output for array in kmers)),
@@ -96,8 +96,8 @@ def count_gaps(dataset: RepertoireDataset) -> list[Any]:
     motifs = [
         EnrichedMotif(letters, output, 0.5, 0.01) for letters, output in (((0, -1, 1), 0), ((0, 1), 0), ((2, -1, 3), 1))
     ]
-    counts, left_out = _count_letters(dataset, motifs, [(0, 1), (2, 1)])
-    return [digest(counts, left_out), int(counts.sum()), int(left_out.sum())]
+    counts, n_excluded = _count_letters(dataset, motifs, [(0, 1), (2, 1)])
+    return [digest(counts, n_excluded), int(counts.sum()), int(n_excluded.sum())]
 
 
 def search_all(dataset: RepertoireDataset) -> Found:

@@ -38,8 +38,10 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
     strength = np.abs(expected)
     shares = [(1 + (by_chance >= r - 1e-9).sum()) / (1 + len(labels)) / (strength >= r).sum() for r in strength]
     rates = [min(shares[k] for k in range(8) if strength[k] <= r) for r in strength]
-    np.testing.assert_allclose(found.rate(found.correlation), rates)
-    assert found.rate(np.array([0.0, 2.0, -2.0])) == pytest.approx([1, min(rates), min(rates)], rel=1e-3)
+    np.testing.assert_allclose(found.compute_adjusted_rates(found.correlation), rates)
+    assert found.compute_adjusted_rates(np.array([0.0, 2.0, -2.0])) == pytest.approx(
+        [1, min(rates), min(rates)], rel=1e-3
+    )
 
 
 def test_several_need_less_evidence_than_one() -> None:
@@ -66,5 +68,5 @@ def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: 
     reached = 0
     for _ in range(n_cohorts):
         found = discoveries(rng.poisson(0.5, (60, 12)) + 0.0, rng.permutation(ALTERNATING), level=0.1)
-        reached += bool((found.rate(found.correlation) <= 0.1).any())
+        reached += bool((found.compute_adjusted_rates(found.correlation) <= 0.1).any())
     assert 1 <= reached <= most

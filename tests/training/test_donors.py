@@ -15,13 +15,13 @@ from deeprc.training.fold import Fold
 from tests.conftest import motif, random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
-PATTERNS = [kmer_offsets for k in (2, 3) for kmer_offsets in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [kmer_offsets for k in (2, 3) for kmer_offsets in enumerate_kmer_offsets(k, 4)]
 N_DONORS, N_SAMPLES = 40, 5
 DONORS = np.repeat(np.arange(N_DONORS), N_SAMPLES)
 
 
 def find_motifs(fold: Fold, *, seed: int = 0) -> list[EnrichedMotif]:
-    return find_enriched_motifs(fold, BINARY, patterns=PATTERNS, limits=MotifLimits(8), seed=seed)
+    return find_enriched_motifs(fold, BINARY, spacings=SPACINGS, limits=MotifLimits(8), seed=seed)
 
 
 def samples_of_donors(folder: Path, seed: int, *, n_carriers: int = 0) -> RepertoireDataset:
@@ -102,7 +102,7 @@ def test_a_class_needs_donors_not_repertoires(tmp_path: Path) -> None:
 
     def find_in(n_positive: int, min_donors: int = 8) -> list[EnrichedMotif]:
         fold = Fold(dataset, (n_positive > DONORS)[:, None].astype(np.float64), DONORS)
-        return find_enriched_motifs(fold, BINARY, patterns=PATTERNS, limits=MotifLimits(8, min_donors))
+        return find_enriched_motifs(fold, BINARY, spacings=SPACINGS, limits=MotifLimits(8, min_donors))
 
     assert find_in(10)[0].pattern == "WHW"
     assert find_in(9) == []

@@ -23,7 +23,7 @@ from tests.conftest import random_sequences, write_cohort
 
 Floats = NDArray[np.float64]
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
-PATTERNS = enumerate_kmer_offsets(3, 4)
+SPACINGS = enumerate_kmer_offsets(3, 4)
 
 
 def implanted(
@@ -50,7 +50,7 @@ def find_motifs(
     labels: NDArray[np.float64],
     tasks: Sequence[Task],
     *,
-    patterns: Sequence[Sequence[int]],
+    spacings: Sequence[Sequence[int]],
     max_motifs: int,
     seed: int = 0,
     groups: NDArray[np.int64] | None = None,
@@ -58,7 +58,7 @@ def find_motifs(
 ) -> list[EnrichedMotif]:
     """Call `find_enriched_motifs` with its limits one by one."""
     own = MotifLimits(max_motifs, **limits)  # type: ignore[arg-type]
-    return find_enriched_motifs(Fold(dataset, labels, groups), tasks, patterns=patterns, limits=own, seed=seed)
+    return find_enriched_motifs(Fold(dataset, labels, groups), tasks, spacings=spacings, limits=own, seed=seed)
 
 
 def test_enumerate_kmer_offsets() -> None:
@@ -69,7 +69,7 @@ def test_enumerate_kmer_offsets() -> None:
 def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
-    found = find_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], max_motifs=8)
+    found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8)
     assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
     assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.01 for motif in found)
 
@@ -78,7 +78,7 @@ def test_a_motif_with_a_gap(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     rng = np.random.default_rng(1)
     cohort = implanted(tmp_path, [[f"W{AMINO_ACIDS[rng.integers(20)]}HW"] if label else [] for label in y])
-    found = find_motifs(cohort, column(y), BINARY, patterns=PATTERNS, max_motifs=1)
+    found = find_motifs(cohort, column(y), BINARY, spacings=SPACINGS, max_motifs=1)
     assert [motif.pattern for motif in found] == ["W.HW"]
 
 
@@ -88,14 +88,14 @@ def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
     cohort = implanted(tmp_path, [[motifs[g]] for g in grade])
     classes = Task("grade", "grade", "multiclass", ("a", "b", "c"))
     number = Task("age", "age", "regression", mean=1.0, scale=2.0)
-    found = find_motifs(cohort, column(grade), [classes], patterns=[(0, 1, 2, 3)], max_motifs=3)
+    found = find_motifs(cohort, column(grade), [classes], spacings=[(0, 1, 2, 3)], max_motifs=3)
     assert {motif.pattern: motif.output for motif in found} == {"WHWM": 0, "CYFC": 1, "MMWW": 2}
     age = np.array(grade, np.float64) == 2
     age[:6] = np.nan
     table = np.stack([np.array(grade, np.float64), np.where(np.arange(48) < 6, np.nan, 30 + 5.0 * age)], axis=1)
-    both = find_motifs(cohort, table, [classes, number], patterns=[(0, 1, 2, 3)], max_motifs=4)
+    both = find_motifs(cohort, table, [classes, number], spacings=[(0, 1, 2, 3)], max_motifs=4)
     assert {motif.pattern for motif in both} >= set(motifs)
-    alone = find_motifs(cohort, table[:, 1:], [number], patterns=[(0, 1, 2, 3)], max_motifs=4)
+    alone = find_motifs(cohort, table[:, 1:], [number], spacings=[(0, 1, 2, 3)], max_motifs=4)
     assert [(motif.pattern, motif.output) for motif in alone[:1]] == [("MMWW", 0)]
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     numbers = [
         len(
             find_motifs(
-                cohort, column(rng.permutation(40) % 2), BINARY, patterns=PATTERNS, max_motifs=8, level=0.05, seed=seed
+                cohort, column(rng.permutation(40) % 2), BINARY, spacings=SPACINGS, max_motifs=8, level=0.05, seed=seed
             )
         )
         for seed in range(20)
@@ -118,7 +118,7 @@ def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
     """The carriers of WHWMF hold WHWM, HWMF, WH.M ...; a second motif is in other sequences."""
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWMF", "CYFC"] if label else [] for label in y])
-    found = find_motifs(cohort, column(y), BINARY, patterns=[*PATTERNS, (0, 1, 2, 3)], max_motifs=16)
+    found = find_motifs(cohort, column(y), BINARY, spacings=[*SPACINGS, (0, 1, 2, 3)], max_motifs=16)
     of_first = [motif.pattern for motif in found if set(motif.pattern) <= set("WHMF.")]
     of_second = [motif.pattern for motif in found if set(motif.pattern) <= set("CYF.")]
     assert (len(of_first), len(of_second), len(found)) == (1, 1, 2)
@@ -128,7 +128,7 @@ def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Pa
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM", "WHM"] if label else [] for label in y])  # a residue is left out in half
     found = find_motifs(
-        cohort, column(y), BINARY, patterns=[*enumerate_kmer_offsets(3, 3), (0, 1, 2, 3)], max_motifs=16
+        cohort, column(y), BINARY, spacings=[*enumerate_kmer_offsets(3, 3), (0, 1, 2, 3)], max_motifs=16
     )
     patterns = {motif.pattern for motif in found}
     assert "WHM" in patterns
@@ -137,13 +137,13 @@ def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Pa
 
 @pytest.mark.parametrize("labels", [[np.nan] * 30, [1.0] * 30, [1.0, 0.0, *[np.nan] * 28]])
 def test_too_few_labels_find_nothing(cohort: RepertoireDataset, labels: list[float]) -> None:
-    assert find_motifs(cohort, column(labels), BINARY, patterns=PATTERNS, max_motifs=8) == []
+    assert find_motifs(cohort, column(labels), BINARY, spacings=SPACINGS, max_motifs=8) == []
 
 
 def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     cohort = cohort_factory(24)
     y = column([b % 2 for b in range(24)])
-    first, again = (find_motifs(cohort, y, BINARY, patterns=PATTERNS, max_motifs=8, seed=3) for _ in range(2))
+    first, again = (find_motifs(cohort, y, BINARY, spacings=SPACINGS, max_motifs=8, seed=3) for _ in range(2))
     assert first == again
     assert first[0].pattern in ("WWH", "WHW", "WW.W", "W.HW")
 
@@ -157,7 +157,7 @@ def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
     shown = 0
     for seed in range(10):
         table = np.stack([rng.permutation(40) % 4, rng.normal(size=40)], axis=1)
-        shown += bool(find_motifs(cohort, table, [task, other], patterns=PATTERNS, max_motifs=8, level=0.05, seed=seed))
+        shown += bool(find_motifs(cohort, table, [task, other], spacings=SPACINGS, max_motifs=8, level=0.05, seed=seed))
     assert shown <= 2
 
 
@@ -180,7 +180,7 @@ def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
     table = np.column_stack([y, rng.normal(size=40), rng.permutation(40) % 2])
 
     def found(tasks: list[Task], **limits: float) -> list[EnrichedMotif]:
-        return find_motifs(cohort, table[:, : len(tasks)], tasks, patterns=[(0, 1, 2, 3)], max_motifs=8, **limits)
+        return find_motifs(cohort, table[:, : len(tasks)], tasks, spacings=[(0, 1, 2, 3)], max_motifs=8, **limits)
 
     (alone,) = found(BINARY, doubtful_level=1.0)
     for n_outputs, tasks in ((2, [*BINARY, others[0]]), (4, [*BINARY, *others])):
@@ -194,7 +194,7 @@ def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> N
     cohort, y = with_a_weak_motif(tmp_path)
 
     def found(**limits: float) -> list[EnrichedMotif]:
-        return find_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], max_motifs=8, **limits)
+        return find_motifs(cohort, y, BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8, **limits)
 
     (doubtful,) = found(doubtful_level=0.5)
     assert doubtful.pattern == "WHWM"
@@ -208,10 +208,10 @@ def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path:
     grade = [b % 4 for b in range(80)]
     cohort = implanted(tmp_path, [["WHWM"] if g == 0 else [] for g in grade])
     task = Task("grade", "grade", "multiclass", tuple("abcd"))
-    every = find_motifs(cohort, column(grade), [task], patterns=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
+    every = find_motifs(cohort, column(grade), [task], spacings=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
     assert {motif.output for motif in every if motif.p_value <= LEVEL} == {motif.output for motif in every}
     nobody = np.random.default_rng(2).permutation(grade)
-    doubtful = find_motifs(cohort, column(nobody), [task], patterns=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
+    doubtful = find_motifs(cohort, column(nobody), [task], spacings=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
     assert sorted(motif.output for motif in doubtful) == [0, 1, 2, 3]
     assert all(motif.p_value > LEVEL for motif in doubtful)
 
@@ -220,7 +220,7 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else [] for label in y])
     found = [
-        find_motifs(cohort, column(y), [Task("x", "x", "multiclass", classes)], patterns=[(0, 1, 2, 3)], max_motifs=1)
+        find_motifs(cohort, column(y), [Task("x", "x", "multiclass", classes)], spacings=[(0, 1, 2, 3)], max_motifs=1)
         for classes in (("a", "b"), ("a", "b", "nobody"))
     ]
     assert [motif.pattern for motif in found[0]] == ["WHWM"]
@@ -228,7 +228,7 @@ def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_without_patterns_nothing_is_found(cohort: RepertoireDataset) -> None:
-    assert find_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, patterns=[], max_motifs=8) == []
+    assert find_motifs(cohort, column([b % 2 for b in range(len(cohort))]), BINARY, spacings=[], max_motifs=8) == []
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
@@ -244,7 +244,7 @@ def test_what_a_motif_displaces_is_not_taken_for_a_motif(tmp_path: Path, rate: f
         repertoires.append(sequences)
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = [b % 2 for b in range(60)]
-    found = find_motifs(cohort, column(y), BINARY, patterns=[(0, 1, 2, 3)], max_motifs=16)
+    found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=16)
     assert [motif.pattern for motif in found] == ["WHWM"]
 
 
@@ -272,8 +272,8 @@ def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 
 def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
-    patterns = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
-    found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, patterns=patterns, max_motifs=16)]
+    spacings = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
+    found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, spacings=spacings, max_motifs=16)]
     assert found[0] == "WHWM"
     assert found[1] in ("CYFC", "CYF", "YFC", "CY.C", "C.FC")
     assert len(found) == 2
@@ -285,7 +285,7 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
     found = []
     for room in (10_000, 10_000_000):
         monkeypatch.setattr(kmer_occurrences, "_MAX_OCCURRENCES", room)
-        found.append(find_motifs(cohort, y, BINARY, patterns=[(0, 2), (0, 1, 2, 3)], max_motifs=8))
+        found.append(find_motifs(cohort, y, BINARY, spacings=[(0, 2), (0, 1, 2, 3)], max_motifs=8))
     for motifs in found:
         assert {motif.pattern for motif in motifs} >= {"CYFC"}
         assert {motif.pattern for motif in motifs[:2]} <= {"K.A", "K.G", "CYFC"}
@@ -295,7 +295,7 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
 
 def test_another_outputs_rare_class_or_outlier_costs_no_power(weak_cohort: RepertoireDataset) -> None:
     cohort, y = weak_cohort, np.array([b % 2 for b in range(160)], np.float64)
-    alone = find_motifs(cohort, y[:, None], BINARY, patterns=[(0, 1, 2, 3)], max_motifs=4)
+    alone = find_motifs(cohort, y[:, None], BINARY, spacings=[(0, 1, 2, 3)], max_motifs=4)
     assert [motif.pattern for motif in alone] == ["CYFC"]
     outlier = np.random.default_rng(0).normal(size=160)
     outlier[5] = 1000
@@ -308,7 +308,7 @@ def test_another_outputs_rare_class_or_outlier_costs_no_power(weak_cohort: Reper
         (np.stack([y, single.astype(float)], axis=1), [*BINARY, *BINARY]),
         (three[:, None], [classes]),
     ):
-        found = find_motifs(cohort, table, tasks, patterns=[(0, 1, 2, 3)], max_motifs=4)
+        found = find_motifs(cohort, table, tasks, spacings=[(0, 1, 2, 3)], max_motifs=4)
         assert [motif.pattern for motif in found] == ["CYFC"], tasks
         assert found[0].correlation == pytest.approx(alone[0].correlation, abs=0.02) or tasks == [classes]
 
@@ -320,7 +320,7 @@ def test_one_outlying_number_does_not_rule_the_ranks(weak_cohort: RepertoireData
         weak_cohort,
         age[:, None],
         [Task("age", "age", "regression", mean=0.0, scale=1.0)],
-        patterns=[(0, 1, 2, 3)],
+        spacings=[(0, 1, 2, 3)],
         max_motifs=4,
     )
     assert [motif.pattern for motif in found] == ["CYFC"]
@@ -332,7 +332,7 @@ def test_empty_repertoires_tell_nothing(tmp_path: Path) -> None:
     repertoires = [[] if b < 15 else random_sequences(rng, 100) for b in range(60)]
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = [0.0 if b < 15 else b % 2 for b in range(60)]
-    assert find_motifs(cohort, column(y), BINARY, patterns=PATTERNS, max_motifs=8) == []
+    assert find_motifs(cohort, column(y), BINARY, spacings=SPACINGS, max_motifs=8) == []
 
 
 def test_small_repertoires_count_less(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_small_repertoires_count_less(tmp_path: Path) -> None:
         repertoires.append(sequences)
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
     y = column([b % 2 for b in range(60)])
-    found = find_motifs(cohort, y, BINARY, patterns=[(0, 1, 2, 3)], max_motifs=4)
+    found = find_motifs(cohort, y, BINARY, spacings=[(0, 1, 2, 3)], max_motifs=4)
     values = y[:, 0]
     frequency = np.array([sum("WHWM" in text for text in each) / len(each) for each in repertoires])
     sizes = np.array([len(each) for each in repertoires])
@@ -369,8 +369,8 @@ def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Pa
             [f"KWKMHWC{text}" if i < share * 200 * (b % 2) else text for i, text in enumerate(sequences)]
         )
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
-    patterns = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 6)]
-    found = find_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, patterns=patterns, max_motifs=16)
+    spacings = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 6)]
+    found = find_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, spacings=spacings, max_motifs=16)
     assert len(found) == 1
     assert found[0].correlation > 0.9
 
@@ -386,8 +386,8 @@ def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         cohort = write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(120)}), 0)
-        patterns = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 5)]
-        found = find_motifs(cohort, column(y.astype(float)), BINARY, patterns=patterns, max_motifs=16, seed=seed)
+        spacings = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 5)]
+        found = find_motifs(cohort, column(y.astype(float)), BINARY, spacings=spacings, max_motifs=16, seed=seed)
         shown += len(found) > 0
     assert shown <= 1
 
@@ -405,17 +405,17 @@ def in_subgroups(folder: Path, n: int = 100) -> tuple[RepertoireDataset, Floats]
     return cohort, column([b % 2 for b in range(n)])
 
 
-SUBGROUP_PATTERNS = [*enumerate_kmer_offsets(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
+SUBGROUP_SPACINGS = [*enumerate_kmer_offsets(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
 
 
 def test_motifs_of_subgroups(tmp_path: Path) -> None:
     """Among all k-mers, the correlation of a motif in 10 of 50 positive repertoires, 0.33, occurs by chance."""
     cohort, y = in_subgroups(tmp_path)
-    found = find_motifs(cohort, y, BINARY, patterns=SUBGROUP_PATTERNS, max_motifs=16)
+    found = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=16)
     assert sorted(motif.pattern for motif in found) == ["CY.FC", "HCHC", "MMWW", "WHWM", "WYMH"]
     assert all(motif.p_value <= LEVEL for motif in found)
     assert [motif.correlation for motif in found] == pytest.approx([1 / 3] * 5, abs=0.02)
-    three = find_motifs(cohort, y, BINARY, patterns=SUBGROUP_PATTERNS, max_motifs=3)
+    three = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=3)
     assert three == found[:3]
 
 
@@ -427,9 +427,9 @@ def test_motifs_of_subgroups_do_not_go_with_labels_of_nobody(tmp_path: Path, n_l
     """
     cohort, y = in_subgroups(tmp_path)
     rng = np.random.default_rng(0)
-    patterns = [(0, 1, 2, 3), (0, 1, 3, 4)]
+    spacings = [(0, 1, 2, 3), (0, 1, 3, 4)]
     shown = [
-        bool(find_motifs(cohort, rng.permutation(y), BINARY, patterns=patterns, max_motifs=8, level=0.1, seed=seed))
+        bool(find_motifs(cohort, rng.permutation(y), BINARY, spacings=spacings, max_motifs=8, level=0.1, seed=seed))
         for seed in range(n_labels)
     ]
     assert np.count_nonzero(shown) <= most

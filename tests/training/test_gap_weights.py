@@ -67,14 +67,14 @@ def test_counts_equal_a_plain_loop(tmp_path: Path) -> None:
     repertoires[0] += ["SASSS", "SSASA"]  # overlapping occurrences
     dataset = write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"status": ["case"] * 3}))
     motifs = [motif("S..A"), motif("SA"), motif("S.S"), motif("W.Y", output=1)]
-    found, left_out = _count_letters(dataset, motifs, [(0, 1), (0, 2), (2, 1), (3, 1)])
-    expected, explained = np.zeros((3, 4, 20), int), np.zeros((3, 4), int)
+    found, n_excluded = _count_letters(dataset, motifs, [(0, 1), (0, 2), (2, 1), (3, 1)])
+    expected, expected_excluded = np.zeros((3, 4, 20), int), np.zeros((3, 4), int)
     for b, sequences in enumerate(repertoires):
         for sequence in sequences:
             if earlier := re.search("S..A", sequence):
-                explained[b, 1] += 1
+                expected_excluded[b, 1] += 1
             if earlier or "SA" in sequence:
-                explained[b, 2] += 1
+                expected_excluded[b, 2] += 1
             for i in range(len(sequence)):
                 if re.match("S..A", sequence[i:]):
                     for g in (1, 2):
@@ -84,9 +84,9 @@ def test_counts_equal_a_plain_loop(tmp_path: Path) -> None:
                 if re.match("W.Y", sequence[i:]):  # of another output
                     expected[b, 3, AMINO_ACIDS.index(sequence[i + 1])] += 1
     assert found.tolist() == expected.tolist()
-    assert left_out.tolist() == explained.tolist()
+    assert n_excluded.tolist() == expected_excluded.tolist()
     assert found.sum(axis=(0, 2)).min() > 10
-    assert left_out[:, 1:3].sum(axis=0).min() > 10
+    assert n_excluded[:, 1:3].sum(axis=0).min() > 10
 
 
 def test_slopes_and_variances_by_hand() -> None:

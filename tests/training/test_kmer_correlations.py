@@ -13,7 +13,7 @@ from deeprc.training.kmer_frequencies import SparseFrequencies, iterate_frequenc
 from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
 from tests.conftest import StepRecorder
 
-PATTERNS = [(0, 1), (0, 2), (0, 1, 3)]
+SPACINGS = [(0, 1), (0, 2), (0, 1, 3)]
 STEP = Step("counting", 1, StepRecorder())
 
 
@@ -69,14 +69,14 @@ def test_passes_and_blocks_change_nothing(
     monkeypatch.setattr(kmer_correlations, "_MEMORY_OF_MACHINE", memory)
     for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE": sparse}.items():
         monkeypatch.setattr(kmer_frequencies, name, value)
-    expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in PATTERNS]
+    expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in SPACINGS]
     seen = [np.zeros_like(each) for each in expected]
-    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, STEP):
+    for rows, index, counted in iterate_frequencies(cohort, SPACINGS, STEP):
         seen[index][rows] += _dense(counted, seen[index][rows].shape)
     for one, other in zip(seen, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     target = np.linspace(-1, 1, len(cohort))[:, None]
-    found = {index: r.copy() for index, r, *_ in correlate(cohort, PATTERNS, target, np.ones(len(cohort)))}
+    found = {index: r.copy() for index, r, *_ in correlate(cohort, SPACINGS, target, np.ones(len(cohort)))}
     assert sorted(found) == [0, 1, 2]
     for index, each in found.items():
         centred = expected[index] - expected[index].mean(axis=0)
@@ -88,11 +88,11 @@ def test_passes_and_blocks_change_nothing(
 @pytest.mark.parametrize("block", [128, 3])
 def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", block)
-    patterns = [(0, 1), (0, 2)]
-    pattern, texts = np.array([1, 0, 0]), ["W.W", "WH", "HW"]
+    spacings = [(0, 1), (0, 2)]
+    spacing, texts = np.array([1, 0, 0]), ["W.W", "WH", "HW"]
     code = np.array([AMINO_ACIDS.index(text[0]) * 20 + AMINO_ACIDS.index(text[-1]) for text in texts])
-    found = find_occurrences(cohort, patterns, pattern, code)
-    seen = sorted(zip(found.repertoire.tolist(), found.sequence.tolist(), found.which.tolist(), strict=True))
+    found = find_occurrences(cohort, spacings, spacing, code)
+    seen = sorted(zip(found.repertoire.tolist(), found.sequence.tolist(), found.kmer.tolist(), strict=True))
     expected, number = [], 0
     for b, repertoire in enumerate(cohort):
         for text in repertoire.sequences.decode():
@@ -108,9 +108,9 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
     first_and_last = (room[0] + room[2], [True, False, True])  # the second alone does not fit
     assert room[1] > room[2] > 0
     for room_left, which in ((sum(room), [True] * 3), first_and_last, (0, [False] * 3)):
-        some = find_occurrences(cohort, patterns, pattern, code, max_occurrences=room_left)
-        assert some.looked_for.tolist() == which
-        seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.which.tolist(), strict=True))
+        some = find_occurrences(cohort, spacings, spacing, code, max_occurrences=room_left)
+        assert some.was_searched.tolist() == which
+        seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.kmer.tolist(), strict=True))
         assert seen == sorted(each for each in expected if which[each[2]])
 
 
@@ -120,15 +120,15 @@ def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, mon
     left_out = rng.random(int(cohort.n_sequences.sum())) < 0.3
     left_out[: int(cohort.n_sequences[0])] = True  # all of the first repertoire's
     starts = np.concatenate([[0], np.cumsum(cohort.n_sequences)])
-    for rows, index, counted in iterate_frequencies(cohort, PATTERNS, STEP, left_out):
-        whole = _dense(counted, (rows.stop - rows.start, 20 ** len(PATTERNS[index])))
+    for rows, index, counted in iterate_frequencies(cohort, SPACINGS, STEP, left_out):
+        whole = _dense(counted, (rows.stop - rows.start, 20 ** len(SPACINGS[index])))
         for b, row in zip(range(rows.start, rows.stop), whole, strict=True):
             kept = ~left_out[starts[b] : starts[b + 1]]
             texts = [text for text, keep in zip(cohort[b].sequences.decode(), kept, strict=True) if keep]
-            expected = np.zeros(20 ** len(PATTERNS[index]))
+            expected = np.zeros(20 ** len(SPACINGS[index]))
             for text in texts:
-                for at in range(len(text) - PATTERNS[index][-1]):
-                    letters = [AMINO_ACIDS.index(text[at + offset]) for offset in PATTERNS[index]]
+                for at in range(len(text) - SPACINGS[index][-1]):
+                    letters = [AMINO_ACIDS.index(text[at + offset]) for offset in SPACINGS[index]]
                     expected[np.ravel_multi_index(letters, [20] * len(letters))] += 1 / len(texts)
             np.testing.assert_allclose(row, expected, atol=1e-6)
 
@@ -147,9 +147,9 @@ def test_steps_end_when_all_sequences_were_read(
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     monkeypatch.setattr(kmer_correlations, "_MEMORY_OF_MACHINE", 1)
     n = int(cohort.n_sequences.sum())
-    for _ in correlate(cohort, PATTERNS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
+    for _ in correlate(cohort, SPACINGS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
         pass
-    find_occurrences(cohort, PATTERNS, np.array([1]), np.array([5]))
+    find_occurrences(cohort, SPACINGS, np.array([1]), np.array([5]))
     find_carriers(cohort, (0, 2), 5)
     assert [(step.name, step.done, step.total) for step in recorder.steps] == [
         (f"search for motifs: correlations, passes over {len(cohort)} repertoires: 3", 3 * n, 3 * n),
@@ -160,14 +160,14 @@ def test_steps_end_when_all_sequences_were_read(
     assert len(recorder.told) > 3 * 2 + 6
 
 
-def test_occurrences_of_several_patterns_that_begin_alike(cohort: RepertoireDataset) -> None:
+def test_occurrences_of_several_spacings_that_begin_alike(cohort: RepertoireDataset) -> None:
     """Two, three and four residues, some with the same first two, and up to the last residue of a sequence."""
     texts = ["WH", "WHW", "WHH", "WH.H", "WHWA", "W.W", "W.WA", "W..H", "H.H.W", "AWWF"]
     offsets = [tuple(i for i, letter in enumerate(text) if letter != ".") for text in texts]
-    patterns = sorted(set(offsets))
+    spacings = sorted(set(offsets))
     letters = [[AMINO_ACIDS.index(letter) for letter in text.replace(".", "")] for text in texts]
     code = np.array([sum(a * 20 ** (len(each) - 1 - i) for i, a in enumerate(each)) for each in letters])
-    found = find_occurrences(cohort, patterns, np.array([patterns.index(each) for each in offsets]), code)
+    found = find_occurrences(cohort, spacings, np.array([spacings.index(each) for each in offsets]), code)
     sequences = [text for repertoire in cohort for text in repertoire.sequences.decode()]
     expected = [
         (s, k)
@@ -176,7 +176,7 @@ def test_occurrences_of_several_patterns_that_begin_alike(cohort: RepertoireData
         for at in range(len(sequence) - len(text) + 1)
         if all(m in (".", letter) for m, letter in zip(text, sequence[at:], strict=False))
     ]
-    assert sorted(zip(found.sequence.tolist(), found.which.tolist(), strict=True)) == expected
+    assert sorted(zip(found.sequence.tolist(), found.kmer.tolist(), strict=True)) == expected
     assert len({k for _, k in expected}) >= 8
     owner = np.repeat(np.arange(len(cohort)), cohort.n_sequences)
     np.testing.assert_array_equal(found.repertoire, owner[found.sequence])

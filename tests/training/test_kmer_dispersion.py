@@ -14,23 +14,23 @@ from deeprc.training.kmer_correlations import correlate, weigh_by_size
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers, Sampling
 from tests.conftest import random_sequences, write_cohort
 
-PATTERNS = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 4)]
 
 
 def find_overdispersed(cohort: RepertoireDataset, donors: NDArray[np.int64] | None = None) -> OverdispersedKmers:
     sizes = cohort.n_sequences
     donors = np.arange(len(cohort)) if donors is None else donors
     weights = weigh_by_size(sizes, sizes, donors)
-    dispersion = Dispersion(PATTERNS, weights, sizes, donors)
-    for statistics in correlate(cohort, PATTERNS, np.zeros((len(cohort), 1)), weights):
-        dispersion.note(statistics.pattern, statistics.mean, statistics.variance)
+    dispersion = Dispersion(SPACINGS, weights, sizes, donors)
+    for statistics in correlate(cohort, SPACINGS, np.zeros((len(cohort), 1)), weights):
+        dispersion.note(statistics.spacing, statistics.mean, statistics.variance)
     return dispersion.find_overdispersed(cohort)
 
 
 def names(kmers: OverdispersedKmers) -> list[str]:
     n = len(kmers)
-    candidates = Candidates(kmers.pattern, kmers.code, np.zeros(n), np.zeros(n, np.bool_))
-    letters = [candidates.letters(i, PATTERNS) for i in range(n)]
+    candidates = Candidates(kmers.spacing, kmers.code, np.zeros(n), np.zeros(n, np.bool_))
+    letters = [candidates.letters(i, SPACINGS) for i in range(n)]
     return ["".join("." if a < 0 else "ACDEFGHIKLMNPQRSTVWY"[a] for a in each) for each in letters]
 
 
@@ -71,7 +71,7 @@ def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> No
     carriers = {name: np.flatnonzero(kmers.frequencies[:, i] > 0.02) for i, name in enumerate(names(kmers))}
     assert carriers["WHWM"].tolist() == list(range(5, 80, 10))
     assert carriers["C.FC"].tolist() == list(range(0, 80, 10))
-    assert np.bincount(kmers.occurrences.which).min() >= 80
+    assert np.bincount(kmers.occurrences.kmer).min() >= 80
 
 
 @pytest.mark.parametrize(("n_carriers", "expected"), [(3, []), (6, ["WHWM"])])

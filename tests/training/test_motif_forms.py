@@ -21,7 +21,7 @@ from deeprc.training.search_targets import SearchTarget, iterate_targets
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
-PATTERNS = [each for k in (2, 3, 4) for each in enumerate_kmer_offsets(k, 5)]
+SPACINGS = [each for k in (2, 3, 4) for each in enumerate_kmer_offsets(k, 5)]
 N = 120
 
 
@@ -55,7 +55,7 @@ def open_target(path: Path) -> tuple[Fold, SearchTarget]:
 
 def find_patterns(fold: Fold) -> list[str]:
     limits = MotifLimits(16, level=0.01)
-    return [each.pattern for each in find_enriched_motifs(fold, TASKS, patterns=PATTERNS, limits=limits)]
+    return [each.pattern for each in find_enriched_motifs(fold, TASKS, spacings=SPACINGS, limits=limits)]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     repertoires = write_with(tmp_path / "c.h5", of_cases, of_healthy)
     fold, target = open_target(tmp_path / "c.h5")
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: -0.8}
-    explained = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
-    found = find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=np.random.default_rng(3))
+    has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
+    found = find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(3))
 
     forms = [pattern_of(form) for letters in motifs for form in list_forms(letters)]
     frequencies = np.zeros((N, len(forms)))
@@ -87,7 +87,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
         for f, form in enumerate(forms):
             row[f] = sum(len(re.findall(f"(?={form})", each)) for each in free) / len(free)
     n_free = np.array([sum("WHWM" not in each and "YYCF" not in each for each in own) for own in repertoires])
-    weights = target.weigh(n_free)
+    weights = target.compute_weights(n_free)
 
     def correlate(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
         x, y = x - np.average(x, weights=weights), y - np.average(y, weights=weights)
@@ -105,31 +105,31 @@ def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path)
     """A form of the other direction, however strong, does not make another one more certain."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
     _, target = open_target(tmp_path / "c.h5")
-    explained = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
+    has_motif = np.array(["WHWM" in each or "YYCF" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
     motifs = {motif("WHWM").letters: 0.8, motif("YYCF").letters: 0.8}
-    found = find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=rng)
+    found = find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=rng)
     assert [(pattern_of(form.letters), form.rate) for form in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
 def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8}, {"WHM": 8})
     _, target = open_target(tmp_path / "c.h5")
-    explained = np.array(["WHWM" in each for own in repertoires for each in own])
+    has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     rng = np.random.default_rng(0)
-    assert find_forms({motif("WHWM").letters: 0.8}, target, PATTERNS, explained, level=0.01, rng=rng) == []
-    other = find_forms({motif("WHWM").letters: -0.8}, target, PATTERNS, explained, level=0.01, rng=rng)
+    assert find_forms({motif("WHWM").letters: 0.8}, target, SPACINGS, has_motif, level=0.01, rng=rng) == []
+    other = find_forms({motif("WHWM").letters: -0.8}, target, SPACINGS, has_motif, level=0.01, rng=rng)
     assert [pattern_of(form.letters) for form in other] == ["WHM"]
 
 
 def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8, "WHM": 8}, {})
     _, target = open_target(tmp_path / "c.h5")
-    explained = np.array(["WHWM" in each for own in repertoires for each in own])
+    has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     arguments = {motif("WHWM").letters: 0.8}, target
     rng = np.random.default_rng(0)
-    assert find_forms(*arguments, [(0, 1), (0, 1, 2, 3)], explained, level=0.01, rng=rng) == []
-    found = find_forms(*arguments, [(0, 1), (0, 1, 2)], explained, level=0.01, rng=rng)
+    assert find_forms(*arguments, [(0, 1), (0, 1, 2, 3)], has_motif, level=0.01, rng=rng) == []
+    found = find_forms(*arguments, [(0, 1), (0, 1, 2)], has_motif, level=0.01, rng=rng)
     assert [pattern_of(form.letters) for form in found] == ["WHM"]
 
 
@@ -139,12 +139,12 @@ def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     fold, target = open_target(tmp_path / "c.h5")
     nobody = np.zeros(int(fold.dataset.n_sequences.sum()), np.bool_)
     code = np.array([motif("WHM").code])
-    counts = motif_forms._count_free(fold.dataset, PATTERNS, np.array([PATTERNS.index((0, 1, 2))]), code, nobody)
+    counts = motif_forms._count_free(fold.dataset, SPACINGS, np.array([SPACINGS.index((0, 1, 2))]), code, nobody)
     assert counts.sum() > 2 * N  # so there is something to find
     rng, shown = np.random.default_rng(0), 0
     for _ in range(40):
         (target,) = iterate_targets(Fold(fold.dataset, rng.permutation(fold.labels)), TASKS, 2)
-        shown += bool(find_forms({motif("WH.M").letters: 0.5}, target, PATTERNS, nobody, level=0.05, rng=rng))
+        shown += bool(find_forms({motif("WH.M").letters: 0.5}, target, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown <= 5
 
 
@@ -165,7 +165,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
             groups = np.repeat(np.arange(24), 5) if known else None
             (target,) = iterate_targets(Fold(dataset, labels, groups), TASKS, 2)
             motifs = {motif("WH.M").letters: 0.5}
-            shown[known] += bool(find_forms(motifs, target, PATTERNS, nobody, level=0.05, rng=rng))
+            shown[known] += bool(find_forms(motifs, target, SPACINGS, nobody, level=0.05, rng=rng))
     assert shown[True] <= 3
     assert shown[False] >= 5
 
@@ -176,11 +176,11 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
     """WHM and WM are in 1,000 sequences; one of them fits at a time. With room for less, they are left out."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 5, "WHM": 8}, {"WHM": 4})
     _, target = open_target(tmp_path / "c.h5")
-    explained = np.array(["WHWM" in each for own in repertoires for each in own])
+    has_motif = np.array(["WHWM" in each for own in repertoires for each in own])
     motifs = {motif("WHWM").letters: 0.8}
 
     def find() -> list[motif_forms.Form]:
-        return find_forms(motifs, target, PATTERNS, explained, level=0.01, rng=np.random.default_rng(0))
+        return find_forms(motifs, target, SPACINGS, has_motif, level=0.01, rng=np.random.default_rng(0))
 
     every = find()
     assert [pattern_of(form.letters) for form in every] == ["WHM"]
@@ -193,8 +193,8 @@ def test_forms_that_fill_the_memory_are_counted_in_several_passes(
 def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
     write_with(tmp_path / "c.h5", {"WHWM": 5}, {})
     _, target = open_target(tmp_path / "c.h5")
-    explained = np.ones(int(target.dataset.n_sequences.sum()), np.bool_)
-    arguments = {motif("WHWM").letters: 0.8}, target, PATTERNS, explained
+    has_motif = np.ones(int(target.dataset.n_sequences.sum()), np.bool_)
+    arguments = {motif("WHWM").letters: 0.8}, target, SPACINGS, has_motif
     assert find_forms(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
 
 
@@ -218,7 +218,7 @@ def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
     tasks = [*TASKS, Task("sex", "sex", "binary", ("f", "m"))]
     fold = Fold(open_dataset(tmp_path / "d.h5"), labels)
     for room, expected in ((3, [("SFEN", 0), ("WHWM", 1), ("SEN", 0)]), (2, [("SFEN", 0), ("WHWM", 1)])):
-        found = find_enriched_motifs(fold, tasks, patterns=PATTERNS, limits=MotifLimits(room, level=0.01))
+        found = find_enriched_motifs(fold, tasks, spacings=SPACINGS, limits=MotifLimits(room, level=0.01))
         assert sorted((each.pattern, each.output) for each in found) == sorted(expected)
         assert room == 2 or found[2].pattern == "SEN"
         assert all(each.p_value <= 0.01 for each in found)
