@@ -50,7 +50,8 @@ def plot(
       kernels      what each kernel adds
       sequences    the top sequences, residues coloured by what they add
 
-    Several runs predict together, as in `deeprc predict`. Each run's history and kernels are drawn separately.
+    If you give several runs, they predict together, as in `deeprc predict`. The figures roc, precision-recall,
+    calibration and regression then need CONTAINER. The figures history, kernels and network take one run only.
 
     \b
     Examples:

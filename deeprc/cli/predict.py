@@ -34,7 +34,7 @@ def predict(
 
     For test and new repertoires, shift is the distance from the training repertoires. If it is above 1, as in 5% of the
     training repertoires, shift_reason says what is unusual (depth, genes, lengths, residues, ...). resembles names a
-    training repertoire that shares far more sequences with this one than chance explains.
+    training or validation repertoire that shares far more junctions with this one than chance explains.
 
     RUN is a run directory or a file of `deeprc pack`. Several runs predict together, as an ensemble: the prediction is
     the mean of their outputs (log-odds, or the numbers of a regression). If a repertoire was in the training fold of

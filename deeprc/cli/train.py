@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
 from deeprc.cli.progress import make_evaluation_printer
-from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
 from deeprc.errors import InputError, WriteError
@@ -129,7 +128,12 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     metavar="RUN",
     help="Continue the interrupted training in this run directory. Give CONTAINER only if it has moved.",
 )
-@scheduler_option
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Only with --validation-fold all or --folds leave-one-out:COLUMN: train the runs on the Dask cluster whose"
+    " scheduler has this address, such as tcp://host:8786. Its workers must find all files at the same paths.",
+)
 @click.pass_context
 @_run_among_ranks
 def train(
