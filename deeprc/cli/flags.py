@@ -38,7 +38,7 @@ COMMANDS = {
     "power": "Estimate how many repertoires a study needs.",
     "stack": "Combine several methods into one prediction.",
     "attention": "Write how much each sequence contributes to a prediction.",
-    "airr-ml": "Predict with the interface of the AIRR-ML-25 challenge.",
+    "airr-ml": "Train and predict with the folder layout of a competition, AIRR-ML-25.",
     "plot": "Draw one figure.",
     "report": "Write an HTML report of a run, a cross-validation or a benchmark.",
 }
