@@ -20,10 +20,10 @@ __all__ = ["attention"]
 @click.option(
     "--by",
     type=click.Choice(["attention", "contribution", "response"]),
-    help="The ranking of --top and --top-overall. attention: the attention weight with --top; the attention logit, which"
-    " can be compared between repertoires, with --top-overall. contribution: what the sequence adds to the output."
-    " response: the output if the sequence had all the attention.  [default: contribution if the network has readings"
-    " (clones, composition), else attention]",
+    help="The ranking of --top and --top-overall. attention: the attention weight with --top; the attention logit,"
+    " which can be compared between repertoires, with --top-overall. contribution: what the sequence adds to the"
+    " output. response: the output if the sequence had all the attention.  [default: contribution if the network has"
+    " readings (clones, composition), else attention]",
 )
 @click.option(
     "--class",
