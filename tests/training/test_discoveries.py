@@ -47,16 +47,20 @@ def test_rates_are_expected_chance_findings_by_findings() -> None:
 def test_several_need_less_evidence_than_one() -> None:
     """Six of 30 positive repertoires and no negative one: by chance in one case of 40, as of two sides."""
     alone, together = (discoveries(carried_by_six(n)) for n in (1, 5))
-    assert alone.rate(alone.correlation) == pytest.approx(0.024, abs=0.01)
+    assert alone.compute_adjusted_rates(alone.correlation) == pytest.approx(0.024, abs=0.01)
     np.testing.assert_allclose(together.correlation, alone.correlation[0])
-    assert together.rate(together.correlation) == pytest.approx(0.024, abs=0.01)  # five times as many by chance
+    assert together.compute_adjusted_rates(together.correlation) == pytest.approx(
+        0.024, abs=0.01
+    )  # five times as many by chance
 
 
 def test_what_is_taken_is_not_expected_by_chance() -> None:
     """Beside two strong k-mers, those with six carriers have a third of the rate, since the strong ones are certain."""
     strong = np.stack([ALTERNATING, np.where(np.arange(60) < 50, ALTERNATING, 0)], axis=1)
     frequencies = np.concatenate([strong, carried_by_six(1)], axis=1)
-    among_all, among_others = (discoveries(frequencies, level=level).rate(np.array([0.33])) for level in (0, 0.005))
+    among_all, among_others = (
+        discoveries(frequencies, level=level).compute_adjusted_rates(np.array([0.33])) for level in (0, 0.005)
+    )
     assert among_all == pytest.approx(0.024, abs=0.01)
     assert among_others == pytest.approx(0.008, abs=0.004)
 

@@ -27,7 +27,7 @@ def test_p_values_are_those_of_the_strongest_by_chance() -> None:
     assert found[[4, 5]] == pytest.approx(by_moments[[4, 5]], rel=1e-9)
     both = PermutationNull([3, 4], 25)
     both.highest[3] = highest
-    assert both.p_value(3, -strength / 5) == pytest.approx(np.minimum(2 * found, 1))
+    assert both.compute_p_values(3, -strength / 5) == pytest.approx(np.minimum(2 * found, 1))
 
 
 def test_orders_of_labels_that_give_the_same_strength_and_rounding() -> None:
