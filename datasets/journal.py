@@ -35,6 +35,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
+        self._ends: list[int] = []  # position in the journal's file at which each entry ends
         self._file = (folder / _NAME).open("a+b")
         if take_lock(self._file) is False or not is_same_file(self._file, folder / _NAME):  # another process deleted it
             self._file.close()
@@ -51,20 +52,21 @@ class Journal:
                 fits = False
             if not fits:  # the process, or the machine, stopped while it wrote this
                 break
-            self.entries.append(entry)
+            self._append(entry, line)
 
     def add(self, entry: dict[str, Any]) -> None:
         """Note a step whose files are written."""
         with os.scandir(self.folder) as files:
             sizes = {file.name: file.stat().st_size for file in files if file.name != _NAME}
         entry = {**entry, "sizes": dict(sorted(sizes.items()))}
-        self._file.write(json.dumps(entry).encode() + b"\n")
+        line = json.dumps(entry).encode() + b"\n"
+        self._file.write(line)
         self._file.flush()
-        self.entries.append(entry)
+        self._append(entry, line)
 
     def rewind(self, n: int) -> None:
         """Keep the first n entries, and cut the files to their sizes at the end of the last of them."""
-        self.entries = self.entries[:n]
+        self.entries, self._ends = self.entries[:n], self._ends[:n]
         sizes = self.entries[-1]["sizes"] if self.entries else {}
         for path in self.folder.iterdir():
             if path.name == _NAME:
@@ -73,9 +75,7 @@ class Journal:
                 os.truncate(path, sizes[path.name])
             else:
                 path.unlink()
-        self._file.truncate(0)
-        self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in self.entries))
-        self._file.flush()
+        self._file.truncate(self._ends[-1] if self._ends else 0)  # the kept lines stay: the process may end here
 
     def close(self, *, delete: bool = False) -> None:
         """Release the folder for other processes; delete it before, if it is not to be kept."""
@@ -84,6 +84,10 @@ class Journal:
         self._file.close()
         if delete and os.name == "nt":  # which deletes no open files
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _append(self, entry: dict[str, Any], line: bytes) -> None:
+        self.entries.append(entry)
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
 
     def _size(self, name: str) -> int:
         path = self.folder / name

@@ -1,0 +1,69 @@
+"""A journal keeps what was done, whenever the process ends."""
+
+from pathlib import Path
+
+import pytest
+
+from deeprc.datasets.journal import Journal
+
+
+def write_steps(folder: Path, *, n: int) -> Journal:
+    journal = Journal(folder)
+    for index in range(n):
+        with (folder / "data.bin").open("ab") as file:
+            file.write(b"step")
+        journal.add({"note": index})
+    return journal
+
+
+def read_notes(folder: Path) -> list[int]:
+    journal = Journal(folder)
+    notes = [entry["note"] for entry in journal.entries]
+    journal.close()
+    return notes
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_rewind_keeps_the_first_entries_and_their_data(tmp_path: Path, n: int) -> None:
+    write_steps(tmp_path, n=3).close()
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"note": 3, "si')
+    again = Journal(tmp_path)
+    again.rewind(n)
+    assert (tmp_path / "data.bin").stat().st_size == 4 * n if n else not (tmp_path / "data.bin").exists()
+    with (tmp_path / "data.bin").open("ab") as file:
+        file.write(b"other")
+    again.add({"note": 9})
+    again.rewind(n + 1)
+    again.close()
+    assert read_notes(tmp_path) == [*range(n), 9]
+
+
+def test_a_process_that_ends_while_it_rewinds_loses_no_kept_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_steps(tmp_path, n=3).close()
+    again = Journal(tmp_path)
+    sizes: list[int] = []
+
+    class File:
+        """The journal's file, which notes its size after each change: the process may end there."""
+
+        def __getattr__(self, name: str) -> object:
+            if name in ("truncate", "write", "flush"):
+                return lambda *args: self.change(name, *args)
+            return getattr(file, name)
+
+        def change(self, name: str, *args: object) -> None:
+            getattr(file, name)(*args)
+            file.flush()
+            sizes.append((tmp_path / "journal.jsonl").stat().st_size)
+
+    whole, file = (tmp_path / "journal.jsonl").stat().st_size, again._file
+    monkeypatch.setattr(again, "_file", File())
+    again.rewind(3)
+    assert set(sizes) <= {whole}
+    again.rewind(2)
+    assert min(sizes) == sizes[-1] == whole - len(b'{"note": 2, "sizes": {"data.bin": 12}}\n')
+    again.close()
+    assert read_notes(tmp_path) == [0, 1]
