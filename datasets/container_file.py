@@ -77,8 +77,9 @@ def write_metadata(group: h5py.Group, metadata: pd.DataFrame) -> None:
     for index, name in enumerate(metadata.columns):
         values = metadata[name]
         key = str(name).replace("/", "_").replace("\0", "")  # HDF5 reserves the slash, and ends names at a zero
-        if key in ("", ".") or key in group:
-            key = f"column {index}"
+        number = index
+        while key in ("", ".") or key in group:
+            key, number = f"column {number}", number + 1
         if pd.api.types.is_bool_dtype(values):
             values = values.astype(str)
         if pd.api.types.is_numeric_dtype(values):

@@ -46,6 +46,9 @@ _SEQUENCE_DTYPES: dict[str, DTypeLike] = {
     "witness": np.uint8,
 }
 _OPTIONAL = ("v_call", "j_call", "witness")
+_CONTAINER = "container.h5"
+"""Name of the container until it is renamed; its own could be that of another file in the folder."""
+
 _COPY_BYTES = 1 << 24
 _WORTH_KEEPING = 1 << 24
 """Bytes from which data is kept after an error; less data is read again in a moment."""
@@ -225,7 +228,7 @@ class ContainerWriter:
         if len(metadata) != len(self._repertoire_ids):
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
-        partial = self._folder / self.path.name
+        partial = self._folder / _CONTAINER
         with HDF5Target(partial, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
             created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
             write_origin(file, created_by, source, preprocessing or {}, simulation)

@@ -415,3 +415,28 @@ def test_names_that_steer_a_terminal_are_not_written(tmp_path):
         writer.append("a", make_table(["CF"]))
         writer.finish(pd.DataFrame({"y": ["b"]}), source="m\x1b.tsv")
     assert Container(tmp_path / "c.h5").source == "m?.tsv"
+
+
+@pytest.mark.parametrize("name", ["counts.bin", "residues.bin", "lengths.bin", "journal.jsonl", "c.h5"])
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_container_may_have_the_name_of_a_file_that_the_writer_uses(
+    name: str, resumable: bool, tmp_path: Path
+) -> None:
+    with ContainerWriter(tmp_path / name, resumable=resumable) as writer:
+        writer.append("a", make_table(["CASSF", "CF"], [7, 3]))
+        writer.finish(pd.DataFrame({"id": ["a"]}), source="test")
+    read = Container(tmp_path / name)
+    assert read.sequences.decode() == ["CASSF", "CF"]
+    assert read.sequences.counts.tolist() == [7, 3]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    "names", [["column 2", "a_b", "a/b"], ["a/b", "a_b", "column 1", "column 2"], ["", ".", "column 0", "column 1"]]
+)
+def test_columns_whose_names_hdf5_cannot_have_get_a_free_one(names: list[str], tmp_path: Path) -> None:
+    table = pd.DataFrame([range(len(names))], columns=names)
+    container = Container(write(tmp_path / "c.h5", {"a": make_table(["CF"])}, table))
+    assert {name: values.tolist() for name, values in container.metadata.items()} == {
+        name: [index] for index, name in enumerate(names)
+    }
