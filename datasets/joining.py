@@ -17,6 +17,7 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.linked_container import open_parts
 from deeprc.datasets.linked_writer import write_linked
+from deeprc.datasets.metadata import has_large_integers
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
@@ -186,7 +187,14 @@ def _join_column(name: str, parts: Sequence[Container]) -> pd.Series:
         return pd.Series([None if pd.isna(value) else value for value in values], dtype=object)
     if all(column.dtype.kind in "iu" for column in columns):
         return pd.concat([*columns], ignore_index=True)
+    if any(map(has_large_integers, columns)):
+        return pd.Series([None if pd.isna(value) else _format_number(value) for value in values], dtype=object)
     return pd.Series([float("nan") if pd.isna(value) else value for value in values], dtype=float)
+
+
+def _format_number(value: float) -> str:
+    """Return a number as text; a whole one as an integer, since missing values alone can have made it a float."""
+    return str(int(value) if value == value // 1 else value)
 
 
 def _find_common_recipe(parts: Sequence[Container]) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
-__all__ = ["Metadata", "find_file_column", "make_metadata", "read_metadata"]
+__all__ = ["Metadata", "find_file_column", "has_large_integers", "make_metadata", "read_metadata"]
 
 _ID_COLUMNS = (
     "repertoire_id",
@@ -333,6 +333,13 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
                 "ids must be unique (another column is chosen with `id_column`)"
             )
         first[repertoire_id] = number
+
+
+def has_large_integers(values: pd.Series) -> bool:
+    """Return whether a column has integers that float64 rounds, as it would if values were missing beside them."""
+    if values.dtype.kind not in "iu" or values.empty:
+        return False
+    return max(abs(int(values.min())), abs(int(values.max()))) > _EXACT_IN_FLOAT
 
 
 def _clean_texts(values: Sequence[str]) -> pd.Series:

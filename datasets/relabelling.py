@@ -20,7 +20,7 @@ from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import match_files
-from deeprc.datasets.metadata import Metadata, read_metadata
+from deeprc.datasets.metadata import Metadata, has_large_integers, read_metadata
 from deeprc.datasets.plan import list_names
 from deeprc.errors import InputError, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
@@ -177,8 +177,12 @@ def _report_unmatched(
 def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:
     """Return the sheet's table with a row per repertoire, in the container's order; missing if there is no row."""
     rows = [row_of.get(position, -1) for position in range(len(ids))]
-    table = sheet.table.reindex(rows).reset_index(drop=True)  # -1 is no row: missing values
     missing = [position for position, row in enumerate(rows) if row < 0]
+    table = sheet.table
+    if missing:
+        large = [name for name, values in table.items() if has_large_integers(values)]
+        table = table.assign(**{str(name): table[name].map(str).astype(object) for name in large})
+    table = table.reindex(rows).reset_index(drop=True)  # -1 is no row: missing values
     table.loc[missing, sheet.id_column] = [ids[position] for position in missing]
     return table
 

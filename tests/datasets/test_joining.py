@@ -198,3 +198,21 @@ def test_a_hostile_record_is_refused(write, tmp_path):
     report = {"joined": [{"container": 5}]}
     with pytest.raises(InputError, match="joined"):
         open_dataset(write("1.h5", {"a": ["CAF"]}, {"y": [1]}, report=report))
+
+
+def test_large_integers_stay_exact_where_a_part_has_no_values(write, tmp_path):
+    large = 2**60
+    one = write("1.h5", {"a": ["CAF"], "b": ["CW"]}, {"donor": [large, large + 1], "n": [1, 2]})
+    two = write("2.h5", {"c": ["CYF"]}, {"y": [0]})
+    join([one, two], tmp_path / "cohort.h5")
+    metadata = open_dataset(tmp_path / "cohort.h5").metadata
+    assert metadata["donor"].tolist() == ["1152921504606846976", "1152921504606846977", None]
+    np.testing.assert_array_equal(metadata["n"], [1, 2, np.nan])
+
+
+@pytest.mark.parametrize("values", [[-(2**63)], [2**53 + 1], [2**62]])
+def test_large_integers_beside_numbers_that_are_not_whole(write, tmp_path, values):
+    one = write("1.h5", {"a": ["CAF"]}, {"n": values})
+    two = write("2.h5", {"c": ["CYF"]}, {"n": [0.5]})
+    join([one, two], tmp_path / "cohort.h5")
+    assert open_dataset(tmp_path / "cohort.h5").metadata["n"].tolist() == [str(values[0]), "0.5"]

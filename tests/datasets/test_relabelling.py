@@ -189,3 +189,13 @@ def test_a_container_that_changes_meanwhile(cohort: Path, tmp_path: Path, monkey
     monkeypatch.setattr(shutil, "copyfile", lambda source, _: Path(source, "no").read_bytes())
     with pytest.raises(InputError, match=r"cohort\.h5: cannot be read: Not a directory"):
         relabel(cohort, new, tmp_path / "new.h5")
+
+
+def test_large_integers_stay_exact_if_a_repertoire_has_no_row(cohort: Path, tmp_path: Path) -> None:
+    large = 2**60
+    donors = [large, large + 1, -large - 1, 2**53 + 1, -(2**63)]
+    new = sheet(tmp_path / "new.tsv", [f"rep.{i}" for i in range(5)], donor=donors, age=[1, 2, 3, 4, 2**53])
+    relabel(cohort, new, tmp_path / "new.h5", allow_missing=True)
+    metadata = open_dataset(tmp_path / "new.h5").metadata
+    assert metadata["donor"].tolist() == [*map(str, donors), None]
+    np.testing.assert_array_equal(metadata["age"], [1, 2, 3, 4, 2**53, np.nan])
