@@ -13,7 +13,7 @@ from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.files import check_regular_file
 
-__all__ = ["SourceFiles", "find_files", "list_stems", "match_files"]
+__all__ = ["SourceFiles", "find_files", "list_stems", "match_files", "name_files"]
 
 _ENDINGS = (*PACKED, ".tsv", ".txt", ".csv", ".clonotypes")
 _SEARCHED = (".tsv", ".txt", ".csv")
@@ -102,6 +102,19 @@ def _is_table(name: str) -> bool:
     name = name.lower()
     unpacked = next((name.removesuffix(ending) for ending in PACKED if name.endswith(ending)), name)
     return unpacked.endswith(_SEARCHED)
+
+
+def name_files(files: Iterable[Path]) -> dict[Path, str]:
+    """Return the name of each file for reports: its path below the deepest folder that has all of them, with slashes.
+
+    So files of one folder have their bare names, and files of the same name in several folders have different ones.
+    """
+    places = {file: os.path.abspath(file) for file in files}
+    try:
+        folder = os.path.commonpath([os.path.dirname(place) for place in places.values()])
+    except ValueError:  # no files; or, on Windows, files of several drives
+        return {file: file.name for file in places}
+    return {file: Path(os.path.relpath(place, folder)).as_posix() for file, place in places.items()}
 
 
 def _base_name(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
-from deeprc.datasets.matching import list_stems, match_files
+from deeprc.datasets.matching import list_stems, match_files, name_files
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
@@ -44,6 +44,8 @@ class Plan:
         Repertoires that belong to no row, by their file, which also holds repertoires of the sheet.
     skipped
         Reason why the header of a file cannot be used, by the file's path, if such files are skipped.
+    names
+        Name of each file in reports, see `name_files`.
     """
 
     readings: tuple[Reading, ...]
@@ -51,6 +53,7 @@ class Plan:
     left: tuple[Path, ...]
     unknown: Mapping[Path, tuple[str, ...]]
     skipped: Mapping[str, str]
+    names: Mapping[Path, str]
 
     def report(
         self, repertoires: Iterable[RepertoireReport], failed: Mapping[str, str], cleaning: Cleaning
@@ -69,8 +72,8 @@ class Plan:
         return PreprocessingReport(
             tuple(repertoires),
             rows_without_file=self.missing,
-            files_without_row=tuple(file.name for file in self.left),
-            repertoires_without_row={file.name: names for file, names in self.unknown.items()},
+            files_without_row=tuple(self.names[file] for file in self.left),
+            repertoires_without_row={self.names[file]: names for file, names in self.unknown.items()},
             skipped_files={**self.skipped, **failed},
             cleaning=cleaning,
         )
@@ -114,7 +117,7 @@ def plan_readings(
     planned = _map_owners(readings).keys() | bad
     missing = [name for name in sheet.repertoire_ids if name not in planned]
     skipped = {str(file): text for file, text in errors.items()}
-    return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped)
+    return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped, name_files(files))
 
 
 def _join_messages(messages: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, contextmanager
 from operator import index
 from pathlib import Path
@@ -87,7 +87,7 @@ def preprocess(
     _report_unmatched(sheet, plan, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
-        writing = _Writing(writer, plan.readings, options.allow_missing, skip_bad_files)
+        writing = _Writing(writer, plan, options.allow_missing, skip_bad_files)
         writing.run(jobs, scheduler, progress)
         kept = [each for each in writing.repertoires if each.kept]
         if writing.skipped and not writing.repertoires:
@@ -133,10 +133,11 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     if plan.missing:
         parts.append(f"{sheet.path}: {describe_missing(sheet, plan.missing)}")
     if plan.left:
-        names = [file.name for file in plan.left]
+        names = [plan.names[file] for file in plan.left]
         parts.append(f"no row of {sheet.path} for {list_names(names, 'file', 'files')}")
     for file, unknown in plan.unknown.items():
-        parts.append(f"no row of {sheet.path} for {list_names(unknown, 'repertoire', 'repertoires')} of {file.name}")
+        listing = list_names(unknown, "repertoire", "repertoires")
+        parts.append(f"no row of {sheet.path} for {listing} of {plan.names[file]}")
     if len(plan.missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
     if plan.skipped and not plan.readings:
@@ -160,12 +161,10 @@ class _Writing:
         Reason why a file could not be read, by its path.
     """
 
-    def __init__(
-        self, writer: ContainerWriter, readings: Sequence[Reading], allow_missing: bool, skip_bad_files: bool
-    ) -> None:
+    def __init__(self, writer: ContainerWriter, plan: Plan, allow_missing: bool, skip_bad_files: bool) -> None:
         self.repertoires: list[RepertoireReport] = []
         self.skipped: dict[str, str] = {}
-        self._writer, self._readings = writer, readings
+        self._writer, self._readings, self._names = writer, plan.readings, plan.names
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
         self._loci: dict[str, str] = {}
 
@@ -193,7 +192,8 @@ class _Writing:
         for reading, note in zip(self._readings, self._writer.checkpoints, strict=False):
             if note.get("reading") != reading.key():
                 break
-            reports = [RepertoireReport.from_dict(each) for each in note["reports"]]
+            name = self._names[reading.path]  # may be another one if other files are read with it
+            reports = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
             if not self._allow_missing and any(not each.kept for each in reports):
                 break
             if note["error"] is not None:
@@ -215,7 +215,7 @@ class _Writing:
             self._skip(reading, result.error)
         reports = []
         for repertoire_id, cleaned in result.repertoires:
-            file, locus = reading.path.name, reading.cleaning.locus
+            file, locus = self._names[reading.path], reading.cleaning.locus
             report = RepertoireReport.of(repertoire_id, file, reading.format, cleaned, locus)
             check_loci(self._loci, report)
             reports.append(report)

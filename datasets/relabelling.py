@@ -144,7 +144,7 @@ def _match_rows(sheet: Metadata, source: StoredContainer) -> dict[int, int]:
 
 
 def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dict[str, int]:
-    """Return the index of each repertoire that had a file of its own, by the file's name."""
+    """Return the index of each repertoire that had a file of its own, by the file's name in the report."""
     reports = [each for each in source.preprocessing.get("repertoires", []) if each["repertoire_id"] in position_of]
     shared = Counter(each["file"] for each in reports)
     return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}

@@ -28,6 +28,7 @@ _SEQUENCES_FROM = {
 class RepertoireReport:
     """The report of one repertoire: its rows, how many are kept, and why the others are not.
 
+    `file` is the path of its file below the folder that has all files of the cohort, so mostly the bare name.
     `dropped` is the number of dropped rows by reason, `merged` that of rows that were added to another row.
     `counts_from` is the number of kept rows by the column of their count ("(one)": no column had it, so it is 1).
     `counts_rounded` is the number of counts that were no whole number of at least 1, and `counts_capped` that of sums

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deeprc.datasets.matching import find_files, list_stems, match_files
+from deeprc.datasets.matching import find_files, list_stems, match_files, name_files
 from deeprc.errors import InputError
 
 
@@ -109,3 +109,22 @@ def test_what_is_not_there(tmp_path):
     (tmp_path / "meta.tsv").touch()
     with pytest.raises(InputError, match="no repertoire files"):
         find_files([tmp_path], exclude=tmp_path / "meta.tsv")
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (["in/x.tsv", "in/y.tsv"], ["x.tsv", "y.tsv"]),
+        (["in/x.tsv"], ["x.tsv"]),
+        (["in/a/x.tsv", "in/b/x.tsv"], ["a/x.tsv", "b/x.tsv"]),
+        (["in/x.tsv", "in/a/b/x.tsv"], ["x.tsv", "a/b/x.tsv"]),
+        (["../up/x.tsv", "/x.tsv"], None),
+        ([], []),
+    ],
+)
+def test_names_of_files_begin_below_the_folder_of_all(files: list[str], names: list[str] | None) -> None:
+    found = name_files(map(Path, files))
+    assert list(found) == list(map(Path, files))
+    if names is None:
+        names = [(Path.cwd().parent / "up" / "x.tsv").as_posix().lstrip("/"), "x.tsv"]
+    assert list(found.values()) == names

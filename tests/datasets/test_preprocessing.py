@@ -675,3 +675,42 @@ def test_many_small_files_are_worth_a_worker(monkeypatch, tmp_path):
         path.touch()
     readings = [reading.Reading(path, "airr", {"": path.name}, Cleaning()) for path in paths]
     assert [reading._count_useful_workers(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]
+
+
+def write_two_folders(folder, write_table):
+    """Write files of the same names in two folders: one repertoire each, and one table of several each."""
+    header = ("repertoire_id", "junction_aa", "duplicate_count")
+    for name in "ab":
+        write_table(folder / "files" / name / "x.tsv", header[1:], [("CASSF", 1)])
+        write_table(folder / "files" / name / "all.tsv", header, [(f"{name}1", "CAF", 1), (f"{name}2", "CAF", 1)])
+    rows = [("r1", "a/x.tsv"), ("r2", "b/x.tsv"), ("a1", ""), ("b1", "")]
+    write_table(folder / "metadata.tsv", ("repertoire_id", "filename"), rows)
+
+
+def test_files_of_one_name_in_several_folders_are_told_apart_in_the_report(tmp_path, write_table):
+    write_two_folders(tmp_path, write_table)
+    write_table(tmp_path / "files" / "a" / "left.tsv", COLUMNS[1:], [("CWWF", 4, "")])
+    message = fails(tmp_path)
+    assert "1 file: a/left.tsv; " in message
+    assert "1 repertoire: b2 of b/all.tsv" in message
+    report = run(tmp_path, allow_missing=True)
+    assert {each.repertoire_id: each.file for each in report.repertoires} == {
+        "r1": "a/x.tsv", "r2": "b/x.tsv", "a1": "a/all.tsv", "b1": "b/all.tsv",
+    }  # fmt: skip
+    assert report.repertoires_without_row == {"a/all.tsv": ("a2",), "b/all.tsv": ("b2",)}
+    assert report.files_without_row == ("a/left.tsv",)
+    assert Container(tmp_path / "cohort.h5").preprocessing == json.loads(json.dumps(report.to_dict()))
+
+
+def test_a_call_that_goes_on_with_more_files_names_all_of_them_in_the_same_way(cohort, write_table):
+    with pytest.raises(KeyboardInterrupt):
+        run(cohort, progress=interrupt)
+    write_table(cohort / "files" / "more" / "left.tsv", COLUMNS[1:], [("CWWF", 4, "")])
+    seen = []
+    report = preprocess(
+        [cohort / "files"], cohort / "metadata.tsv", cohort / "cohort.h5",
+        options=ReadingOptions(allow_missing=True), progress=lambda done, _: seen.append(done),
+    )  # fmt: skip
+    assert seen == [2, 3]
+    assert [each.file for each in report.repertoires] == ["c.tsv.gz", "a.tsv.gz", "b.tsv.gz"]
+    assert report.files_without_row == ("more/left.tsv",)

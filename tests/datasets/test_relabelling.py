@@ -199,3 +199,22 @@ def test_large_integers_stay_exact_if_a_repertoire_has_no_row(cohort: Path, tmp_
     metadata = open_dataset(tmp_path / "new.h5").metadata
     assert metadata["donor"].tolist() == [*map(str, donors), None]
     np.testing.assert_array_equal(metadata["age"], [1, 2, 3, 4, 2**53, np.nan])
+
+
+def test_rows_find_repertoires_whose_files_have_one_name_in_several_folders(tmp_path: Path) -> None:
+    for name, sequence in (("a", "CASSLF"), ("b", "CASSQF")):
+        (tmp_path / "files" / name).mkdir(parents=True)
+        (tmp_path / "files" / name / "x.tsv").write_text(f"junction_aa\tduplicate_count\n{sequence}\t1\n")
+    old = tmp_path / "old.tsv"
+    old.write_text("sample_id\tfilename\tlabel\nA\ta/x.tsv\tx\nB\tb/x.tsv\ty\n")
+    preprocess([tmp_path / "files"], old, tmp_path / "cohort.h5", jobs=1)
+    new = tmp_path / "new.tsv"
+    new.write_text("sample_id\tfilename\tlabel\nB2\tfiles/b/x.tsv\tb\nA2\ta\\x.tsv\ta\n")
+    relabel(tmp_path / "cohort.h5", new)
+    assert open_dataset(tmp_path / "cohort.h5").metadata["label"].tolist() == ["a", "b"]
+    new.write_text("sample_id\tfilename\tlabel\nB2\tx.tsv\tb\nA\t\ta\n")  # only b/x.tsv is left for the first row
+    relabel(tmp_path / "cohort.h5", new)
+    assert open_dataset(tmp_path / "cohort.h5").metadata["label"].tolist() == ["a", "b"]
+    new.write_text("sample_id\tfilename\tlabel\nB2\tx.tsv\tb\nA2\tx.tsv\ta\n")
+    with pytest.raises(InputError, match=r"two files match the repertoire 'B2': a/x\.tsv and b/x\.tsv"):
+        relabel(tmp_path / "cohort.h5", new)
