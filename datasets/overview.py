@@ -31,22 +31,24 @@ _KEYS = {
     "race": "race",
     "ethnic group": "ethnicity",
     "ethnicity": "ethnicity",
+    "species": "species",
 }
 _BARE = {  # tags without a key that say by themselves what they are
-    "male": "sex",
-    "female": "sex",
-    "human": "species",
-    "mouse": "species",
-    "caucasian": "race",
-    "asian or pacific islander": "race",
-    "black or african american": "race",
-    "native american or alaska native": "race",
-    "unknown racial group": "race",
-    "hispanic or latino": "ethnicity",
-    "non-hispanic or latino": "ethnicity",
-    "unknown ethnicity": "ethnicity",
+    "Male": "sex",
+    "Female": "sex",
+    "Human": "species",
+    "Mouse": "species",
+    "Caucasian": "race",
+    "Asian or Pacific Islander": "race",
+    "Black or African American": "race",
+    "Native American or Alaska Native": "race",
+    "Unknown racial group": "race",
+    "Hispanic or Latino": "ethnicity",
+    "Non-Hispanic or Latino": "ethnicity",
+    "Unknown ethnicity": "ethnicity",
 }
-_SEXES = {"m": "Male", "male": "Male", "f": "Female", "female": "Female"}
+_SPELLINGS = {value.lower(): value for value in _BARE}
+_SEXES = {"m": "Male", "f": "Female"}
 _CMV = {"cytomegalovirus", "human_cytomegalovirus", "hcmv"}
 _MINUS = str.maketrans("\u2212\u2013\u2014", "---")
 
@@ -137,9 +139,8 @@ def _place_bare(tag: str) -> _Tag:
         return _Tag("age", _parse_age(age), single=True)
     if cohort := _COHORT.fullmatch(tag):
         return _Tag("cohort", cohort["number"])
-    if tag.lower() in _BARE:
-        column = _BARE[tag.lower()]
-        return _Tag(column, _known(tag), single=column == "sex")
+    if value := _SPELLINGS.get(tag.lower()):
+        return _Tag(_BARE[value], _known(value), single=_BARE[value] == "sex")
     if (status := _STATUS.fullmatch(tag)) and status["name"]:
         return _Tag(_name_status_column(status["name"]), _parse_sign(status), single=True)
     return _Tag(_OTHER, tag)
@@ -152,12 +153,12 @@ def _place_keyed(key: str, value: str, tag: str) -> _Tag:
         age = _AGE.fullmatch(value)
         return _Tag("age", _parse_age(age), single=True) if age or not _known(value) else _Tag(_OTHER, tag)
     if column == "sex":
-        return _Tag("sex", _SEXES.get(value.lower(), _known(value)), single=True)
+        return _Tag("sex", _SEXES.get(value.lower(), _known(_spell(value))), single=True)
     if column == "cohort":
         cohort = _COHORT.fullmatch(value)
         return _Tag("cohort", cohort["number"] if cohort else _known(value))
     if column is not None:
-        return _Tag(column, _known(value))
+        return _Tag(column, _known(_spell(value)))
     if re.search(r"\bhla\b", key, re.IGNORECASE):
         allele = _ALLELE.fullmatch(value)
         inferred = "inferred" in key.lower()
@@ -174,6 +175,11 @@ def _place_status(key: str, status: re.Match[str]) -> _Tag:
     if of_key.startswith(of_value):  # CMV:+, CMV status:CMV +, Inferred CMV status (cross-validation): Inferred CMV -
         return _Tag(of_key, _parse_sign(status), single=True)
     return _Tag(_convert_to_snake_case(key), status[0])  # Cell type:CD4+
+
+
+def _spell(value: str) -> str:
+    """Return a value as the provider mostly spells it: `male` and `Male` are one class."""
+    return _SPELLINGS.get(value.lower(), value)
 
 
 def _known(value: str) -> str:

@@ -114,6 +114,15 @@ def test_spellings_of_a_status(tmp_path, tag, sign):
         ("Age:41", "age", 41),
         ("Age:>89", "other_tags", "Age:>89"),
         ("Sex:F", "sex", "Female"),
+        ("male", "sex", "Male"),
+        ("FEMALE", "sex", "Female"),
+        ("Sex:OTHER", "sex", "OTHER"),
+        ("human", "species", "Human"),
+        ("Species:human", "species", "Human"),
+        ("Species:Rat", "species", "Rat"),
+        ("BLACK OR AFRICAN AMERICAN", "race", "Black or African American"),
+        ("Racial Group:asian or pacific islander", "race", "Asian or Pacific Islander"),
+        ("Ethnic Group:non-hispanic or latino", "ethnicity", "Non-Hispanic or Latino"),
         ("Cohort:COVID-19-DLS", "cohort", "COVID-19-DLS"),
         ("HLA MHC class II:HLA-DRB1*04:01", "hla", "DRB1*04:01"),
         ("HLA-A*02:01", "hla", "A*02:01"),
@@ -173,6 +182,15 @@ def test_tags_that_contradict_each_other_are_missing_and_warned_of_once(tmp_path
         f"{path}: tags that contradict each other count as missing: row 2 (cmv: +, -); row 4 (cmv: +, -); "
         "row 4 (sex: Male, Female); row 4 (age: 30, 31)"
     ]
+
+
+def test_tags_that_differ_in_case_alone_do_not_contradict_each_other(tmp_path, caplog):
+    rows = ["male, Biological Sex:Male, caucasian, Racial Group:Caucasian, human, Species:Human", "Male, Sex:m"]
+    table = read_metadata(write_overview(tmp_path / "o.tsv", *rows)).table
+    assert table["sex"].tolist() == ["Male", "Male"]
+    assert table["race"].tolist() == ["Caucasian", None]
+    assert table["species"].tolist() == ["Human", None]
+    assert not caplog.records
 
 
 def test_windows_and_xlsx(tmp_path):
