@@ -47,7 +47,8 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         _check_fields(each, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
-        _check_fields(report, {"counts_capped": int} if "counts_capped" in report else {}, "preprocessing")
+        optional = {name: int for name in ("merged", "counts_capped") if name in report}
+        _check_fields(report, optional, "preprocessing")
     return report
 
 

@@ -143,7 +143,10 @@ def _summarise_column(values: pd.Series) -> dict[str, Any]:
     if column["distinct"] <= _MAX_CLASSES:
         classes = given.value_counts()
         order = sorted(classes.index, key=lambda value: (-classes[value], value))
-        column["classes"] = {f"{value:g}" if kind == "number" else str(value): int(classes[value]) for value in order}
+        column["classes"] = {}
+        for value in order:
+            name = f"{value:.12g}" if kind == "number" else str(value)
+            column["classes"][name] = column["classes"].get(name, 0) + int(classes[value])
     elif numeric:
         column |= {"min": given.min().item(), "mean": float(given.mean()), "max": given.max().item()}
     return column
@@ -186,6 +189,8 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
     dropped = {reason: n for reason, n in report["dropped"].items() if n}
     lines = ["preprocessing"]
     rows: list[list[str | int]] = [["  rows read", report["rows_read"]], ["  kept", report["kept"]]]
+    if report.get("merged"):
+        rows.append(["  merged with another row", report["merged"]])
     rows += [[f"  dropped: {_cut(reason)}", n] for reason, n in dropped.items()]
     lines += [
         format_table(rows),

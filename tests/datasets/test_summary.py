@@ -115,3 +115,28 @@ def test_long_values_are_cut_in_the_text(tmp_path):
     assert len(render_summary(summary)) < 2_000
     assert f"{'v' * 60}...: 1" in render_summary(summary)
     assert len(summary["source"]) == 9_000
+
+
+def test_classes_that_look_alike_are_all_counted(tmp_path):
+    values = [1234567.25, 1234567.5, 1234567.75, 1.0, 1.0, 0.1, 0.1 + 2**-54, np.nan]
+    with ContainerWriter(tmp_path / "c.h5") as writer:
+        for i in range(len(values)):
+            writer.append(f"r{i}", Sequences.encode(["CAF"]))
+        writer.finish(pd.DataFrame({"x": values}), source="")
+    column = summarise(RepertoireDataset(tmp_path / "c.h5"))["metadata"]["x"]
+    assert column["missing"] == 1
+    assert column["classes"] == {"1": 2, "0.1": 2, "1234567.25": 1, "1234567.5": 1, "1234567.75": 1}
+
+
+def test_merged_rows_are_shown(tmp_path, write_table):
+    header = ("junction_aa", "duplicate_count")
+    write_table(tmp_path / "files" / "a.tsv", header, [("CAF", 1), ("CAF", 2), ("CWF", 1), ("C*F", 1)])
+    write_table(tmp_path / "metadata.tsv", ("repertoire_id", "y"), [("a", 1)])
+    preprocess([tmp_path / "files"], tmp_path / "metadata.tsv", tmp_path / "c.h5")
+    lines = render_summary(summarise(RepertoireDataset(tmp_path / "c.h5"))).splitlines()
+    assert lines[lines.index("preprocessing") + 1 :][:4] == [
+        "  rows read                4",
+        "  kept                     2",
+        "  merged with another row  1",
+        "  dropped: stop_codon      1",
+    ]
