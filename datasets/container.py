@@ -63,7 +63,7 @@ class Container(OneStore):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.digests: dict[tuple[int, int], str] = {}  # digests of repertoires, by first and last sequence
+        self.digests: dict[tuple[int, int], str] = {}  # by first sequence and the one after the last
         self.path = Path(path).absolute()
         with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
             self.stamp = FileStamp.of(self.path)  # stamp of the file that is read here, even if it is replaced

@@ -2,7 +2,6 @@
 
 Version 1 stored text of variable length, whose heaps the HDF5 library reads without checking them: a damaged one hangs
 or crashes the process that reads it. So another process reads them, with limits on its time and memory. This module
-or crashes the process that reads it. So another process reads them, with limits on its time and memory. This module
 imports nothing of deeprc except its errors, because the start of the process takes most of the time.
 """
 
