@@ -1,7 +1,7 @@
-"""Read the texts of a container of version 1, by a separate process.
+"""Read text of variable length, by a separate process: that of containers of version 1, and of the original DeepRC.
 
-Version 1 stored text of variable length, whose heaps the HDF5 library reads without checking them: a damaged one hangs
-or crashes the process that reads it. So another process reads them, with limits on its time and memory. This module
+The HDF5 library reads the heaps of such text without checking them: a damaged one hangs or crashes the process that
+reads it. So another process reads them, with limits on its time and memory. This module
 imports nothing of deeprc except its errors, because the start of the process takes most of the time.
 """
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ import numpy as np
 
 from deeprc.errors import InputError
 
-__all__ = ["read_legacy_texts"]
+__all__ = ["read_legacy_texts", "read_texts_apart"]
 
 _SECONDS = 60
 _MAX_BYTES = 64 << 20
 """Largest size of all texts in bytes, beside four times the file's size: a text may be stored once and named many
 times."""
 
-_TOGETHER = 32
+_TOGETHER = 256
 """The number of texts of a dataset that are read at a time."""
 
 _LAST_WORDS = 4000
@@ -41,7 +42,7 @@ _BYTES = 4 << 30
 # `python -c` looks for modules in the working directory first, which may hold a stranger's files.
 _PROGRAM = (
     "import sys; sys.path[:] = [entry for entry in sys.path if entry];"
-    "from deeprc.datasets.legacy_texts import _main; _main(sys.argv[1])"
+    "from deeprc.datasets.legacy_texts import _main; _main(*sys.argv[1:])"
 )
 
 
@@ -58,18 +59,34 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     InputError
         If they cannot be read.
     """
+    return _read(path, None)
+
+
+def read_texts_apart(path: Path, places: Mapping[str, tuple[int, int] | None]) -> dict[str, list[str]]:
+    """Return datasets of texts by their places; of each the rows from one to before another, or all if it is None.
+
+    Raises
+    ------
+    InputError
+        If they cannot be read.
+    """
+    return _read(path, places)
+
+
+def _read(path: Path, places: Mapping[str, tuple[int, int] | None] | None) -> dict[str, Any]:
+    """Return the texts at the places, or all texts of a container of version 1 if there are none."""
+    name = "its texts" if places is not None else "the texts of its version 1"
     folders = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
     environment = {**os.environ, "PYTHONPATH": folders, "OPENBLAS_NUM_THREADS": "1"}  # threads take address space
     with tempfile.TemporaryFile() as said:
-        command = [sys.executable, "-c", _PROGRAM, str(path)]
+        command = [sys.executable, "-c", _PROGRAM, str(path), json.dumps(places)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env=environment) as process:
-            written = _read_output(process, path)
+            written = _read_output(process, path, name)
         if process.returncode:
             said.seek(max(said.tell() - _LAST_WORDS, 0))
             reason = (said.read().decode(errors="replace").split("\n")[:-1] or ["it crashes the HDF5 library"])[-1]
-            raise InputError(
-                f"{path}: the container is damaged: the texts of its version 1 cannot be read: {reason[:200]}"
-            )
+            kind = "container" if places is None else "file"
+            raise InputError(f"{path}: the {kind} is damaged: {name} cannot be read: {reason[:200]}")
     texts: dict[str, Any] = {}
     for line in written.splitlines():
         place, value = json.loads(line)
@@ -80,7 +97,7 @@ def read_legacy_texts(path: Path) -> dict[str, Any]:
     return texts
 
 
-def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
+def _read_output(process: subprocess.Popen[bytes], path: Path, name: str) -> bytearray:
     """Return the output of a process until its end, if that comes within the limits; otherwise end the process."""
     assert process.stdout is not None
     limit = _MAX_BYTES + 4 * path.stat().st_size
@@ -96,38 +113,58 @@ def _read_output(process: subprocess.Popen[bytes], path: Path) -> bytearray:
         while block := os.read(process.stdout.fileno(), 1 << 20):
             written += block
             if len(written) > limit:
-                raise InputError(f"{path}: its version 1 holds more than {limit >> 20:,} MB of text")
+                raise InputError(f"{path}: {name} have more than {limit >> 20:,} MB")
     except BaseException:
         process.kill()
         raise
     finally:
         timer.cancel()
     if expired.is_set():
-        raise InputError(f"{path}: to read the texts of its version 1 took more than {_SECONDS} s")
+        raise InputError(f"{path}: to read {name} took more than {_SECONDS} s")
     return written
 
 
-def _main(path: str) -> None:
+def _main(path: str, places: str) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; or a lower limit is set already
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_BYTES + Path(path).stat().st_size,) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r") as file:
-        places = {"": file, "metadata": file["metadata"]}
-        places |= {name: thing for name, thing in file.items() if isinstance(thing, h5py.Dataset)}
-        places |= {f"metadata/{name}": thing for name, thing in file["metadata"].items()}
-        for place, thing in places.items():
-            for name in thing.attrs:
-                value = thing.attrs[name]
-                if isinstance(value, str):
-                    _write(f"{place}@{name}", value)
-                elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
-                    _write(f"{place}@{name}", [str(each) for each in value])
-            if isinstance(thing, h5py.Dataset) and h5py.check_string_dtype(thing.dtype) is not None:
-                (n,) = thing.shape
-                for start in range(0, max(n, 1), _TOGETHER):
-                    _write(place, thing.asstr()[start : start + _TOGETHER].tolist())
+        chosen = json.loads(places)
+        if chosen is None:
+            _write_version_1(file)
+            return
+        for place, rows in chosen.items():
+            _write_dataset(place, file[place], rows)
+
+
+def _write_version_1(file: h5py.File) -> None:
+    """Write all texts of a container of version 1."""
+    places = {"": file, "metadata": file["metadata"]}
+    places |= {name: thing for name, thing in file.items() if isinstance(thing, h5py.Dataset)}
+    places |= {f"metadata/{name}": thing for name, thing in file["metadata"].items()}
+    for place, thing in places.items():
+        for name in thing.attrs:
+            value = thing.attrs[name]
+            if isinstance(value, str):
+                _write(f"{place}@{name}", value)
+            elif isinstance(value, np.ndarray) and value.dtype.kind == "O":
+                _write(f"{place}@{name}", [str(each) for each in value])
+        if isinstance(thing, h5py.Dataset) and h5py.check_string_dtype(thing.dtype) is not None:
+            _write_dataset(place, thing, None)
+
+
+def _write_dataset(place: str, dataset: h5py.Dataset, rows: list[int] | None) -> None:
+    """Write the texts of a dataset of at most one dimension."""
+    if dataset.shape == ():
+        _write(place, [dataset.asstr()[()]])
+        return
+    (n,) = dataset.shape
+    first, end = rows or (0, n)
+    _write(place, [])
+    for start in range(first, end, _TOGETHER):
+        _write(place, dataset.asstr()[start : min(start + _TOGETHER, end)].tolist())
 
 
 def _write(place: str, texts: str | list[str]) -> None:

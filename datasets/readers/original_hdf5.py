@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.legacy_texts import read_texts_apart
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers.layout import SequenceKind, Status
 from deeprc.datasets.readers.table import COUNT_ONE, RawRows
 from deeprc.errors import InputError
+from deeprc.files import FileStamp
 
 __all__ = ["is_original_container", "read_original_container", "read_original_ids"]
 
@@ -132,11 +135,40 @@ def _get_dataset(path: Path, file: h5py.File, *names: str) -> Any:
 
 
 def _read_values(path: Path, dataset: Any, start: int | None = None, stop: int | None = None) -> Any:
-    """Return rows of a dataset, or all of it if there are no bounds."""
+    """Return rows of a dataset, or all of it if there are no bounds.
+
+    Text of variable length is read by another process, because the HDF5 library does not check it.
+    """
+    if _is_variable_text(dataset):
+        place = dataset.name.strip("/")
+        rows = None if start is None or stop is None else (start, stop)
+        read = read_texts_apart(path, {place: rows}) if rows else _read_small_texts(path, dataset.file)
+        return np.array(read[place], object)
+    if dataset.dtype.hasobject:
+        raise _error(path, dataset, f"expected numbers or text, found {dataset.dtype} of variable length")
     try:
         return dataset[()] if start is None else dataset[start:stop]
     except _DAMAGED as error:  # a damaged block, a filter that is missing, no UTF-8
         raise _error(path, dataset, f"cannot be read: {error}") from error
+
+
+def _is_variable_text(dataset: Any) -> bool:
+    kind = h5py.check_string_dtype(dataset.dtype)
+    return kind is not None and kind.length is None
+
+
+def _read_small_texts(path: Path, file: h5py.File) -> dict[str, list[str]]:
+    """Return the ids and the amino acids, as far as they are text of variable length."""
+    found = {name: _find_dataset(file, name) for name in (_KEYS, _AMINO_ACIDS)}
+    places = tuple(name for name, each in found.items() if each is not None and _is_variable_text(each))
+    return _read_once(path, FileStamp.of(path), places)
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, stamp: FileStamp, places: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return texts by their places; all repertoires of a file need them, and each start of a process takes time."""
+    del stamp  # part of the key: a file that has changed is read again
+    return read_texts_apart(path, dict.fromkeys(places))
 
 
 def _repertoire_ids(path: Path, file: h5py.File) -> tuple[str, ...]:
@@ -204,7 +236,7 @@ def _convert_texts(path: Path, dataset: Any, part: Any) -> RawTexts:
         letters = np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)  # (n, L), 0 behind the end
         inside = letters != 0
         return RawTexts(letters[inside], compute_offsets(inside.sum(axis=1)))
-    if part.dtype.kind not in "SO" or part.ndim != 1:
+    if part.dtype.kind not in "SO" or dataset.ndim != 1:
         raise _error(path, dataset, f"expected int8 or text, found {dataset.dtype} of shape {dataset.shape}")
     texts = [_decode_text(path, dataset, value).encode("ascii", "replace") for value in part.tolist()]
     offsets = compute_offsets(np.array([len(text) for text in texts], np.int64))

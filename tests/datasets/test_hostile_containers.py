@@ -180,7 +180,7 @@ def test_a_text_that_is_told_many_times_is_refused(victim, tmp_path, monkeypatch
     data = bytearray(path.read_bytes())
     data[start : start + 1600] = data[start : start + 16] * 100
     path.write_bytes(data)
-    with pytest.raises(InputError, match=r"old\.h5: its version 1 holds more than 1 MB of text"):
+    with pytest.raises(InputError, match=r"old\.h5: the texts of its version 1 have more than 1 MB"):
         Container(path)
 
 

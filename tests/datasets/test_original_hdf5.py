@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status
+from deeprc.datasets.readers import COUNT_ONE, SequenceKind, Status, original_hdf5
 from deeprc.datasets.readers.frame import to_frame
 from deeprc.datasets.readers.original_hdf5 import (
     is_original_container,
@@ -43,10 +43,9 @@ def write(path, sequences="sequences", counts="sequence_counts", alphabet=AMINO_
         "sampledata/seq_lens": np.array([len(sequence) for sequence, _ in rows]),
         f"sampledata/{counts}": np.array([count for _, count in rows]),
         "sampledata/sample_sequences_start_end": np.stack([ends - np.diff(ends, prepend=0), ends], axis=1),
-        "metadata/sample_keys": np.array(list(REPERTOIRES), dtype=object),
+        "metadata/sample_keys": np.array([name.encode() for name in REPERTOIRES]),
         "metadata/n_samples": len(REPERTOIRES),
-        "metadata/aas": alphabet,
-        "metadata/stats": "n_samples=3",
+        "metadata/aas": np.bytes_(alphabet),
     }
     with h5py.File(path, "w") as file:
         for name, values in (data | {name.replace("__", "/"): value for name, value in replaced.items()}).items():
@@ -105,16 +104,19 @@ def test_the_file_says_which_index_is_which_amino_acid(tmp_path):
     assert sequences_of(read(write(tmp_path / "e.h5", alphabet=other, metadata__aas=letters))) == EXPECTED
 
 
-@pytest.mark.parametrize("kind", ["S", "S1", "vlen"])
+@pytest.mark.parametrize("kind", ["S", "S1"])
 def test_sequences_as_text(tmp_path, kind):
     flat = [sequence for each in EXPECTED.values() for sequence in each]
     values = np.array([sequence.encode() for sequence in flat])
     if kind == "S1":
         values = values.view("S1").reshape(len(flat), -1)
-    if kind == "vlen":
-        values = np.array(flat, dtype=object)
     path = write(tmp_path / "d.h5", sampledata__sequences=values, metadata__aas=None)
     assert sequences_of(read(path)) == EXPECTED
+
+
+def test_sequences_as_text_of_variable_length(tmp_path):
+    ((name, rows),) = read_original_container(write_texts(tmp_path / "d.h5"), ["rep.3.tsv"])
+    assert (name, to_frame(rows)["junction_aa"].tolist()) == ("rep.3.tsv", EXPECTED["rep.3.tsv"])
 
 
 def test_without_lengths_and_counts(tmp_path):
@@ -234,3 +236,77 @@ def test_one_repertoire_after_the_other_is_read(tmp_path):
     assert [next(repertoires)[0], next(repertoires)[0]] == ["rep.1.tsv", "rep.2.tsv"]
     with pytest.raises(InputError, match=r"d\.h5: dataset /sampledata/sequences: cannot be read: "):
         next(repertoires)
+
+
+def write_published(path):
+    """Write the ids and the amino acids as the published files have them: as text of variable length."""
+    return write(path, metadata__sample_keys=np.array(list(REPERTOIRES), object), metadata__aas=AMINO_ACIDS)
+
+
+def write_texts(path):
+    flat = [sequence for each in EXPECTED.values() for sequence in each]
+    return write(path, sampledata__sequences=np.array(flat, object), metadata__aas=None)
+
+
+def break_heap(path, start=0):
+    """Set the size of a heap's first object to 0: the HDF5 library would look for the next one for ever."""
+    data = bytearray(path.read_bytes())
+    start = data.index(b"GCOL", start)
+    data[start + 24 : start + 32] = (2**64 - 16).to_bytes(8, "little")
+    path.write_bytes(data)
+
+
+def test_a_heap_that_never_ends_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 0.5)
+    path = write_published(tmp_path / "d.h5")
+    break_heap(path)
+    assert is_original_container(path)
+    with pytest.raises(InputError, match=r"d\.h5: to read its texts took more than 0\.5 s"):
+        read_original_ids(path)
+
+
+def test_a_heap_of_sequences_that_never_ends_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("deeprc.datasets.legacy_texts._SECONDS", 0.5)
+    path = write_texts(tmp_path / "d.h5")
+    break_heap(path)
+    assert read_original_ids(path) == tuple(REPERTOIRES)
+    with pytest.raises(InputError, match=r"d\.h5: to read its texts took more than 0\.5 s; repertoire 'rep\.1\.tsv'"):
+        next(read_original_container(path))
+
+
+def test_a_damaged_heap_says_why(tmp_path):
+    path = write_published(tmp_path / "d.h5")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"GCOL")] = 0
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"d\.h5: the file is damaged: its texts cannot be read: .*global heap"):
+        read_original_ids(path)
+
+
+@pytest.mark.parametrize("name", ["sampledata__seq_lens", "sampledata__sequence_counts", "sampledata__sequences"])
+def test_lists_of_variable_length_are_not_read(tmp_path, name):
+    path = write(tmp_path / "d.h5", **{name: None})
+    with h5py.File(path, "r+") as file:
+        lists = file.create_dataset(name.replace("__", "/"), 6, h5py.vlen_dtype(np.int8))
+        lists[0] = [1, 2, 3]
+    break_heap(path, path.read_bytes().rindex(b"GCOL"))
+    with pytest.raises(InputError, match=r"expected numbers or text, found object"):
+        next(read_original_container(path))
+
+
+def test_texts_are_read_by_one_process_for_all_repertoires(tmp_path, monkeypatch):
+    read_apart, calls = original_hdf5.read_texts_apart, []
+
+    def count(path, places):
+        calls.append(places)
+        return read_apart(path, places)
+
+    monkeypatch.setattr(original_hdf5, "read_texts_apart", count)
+    path = write_published(tmp_path / "d.h5")
+    found = {}
+    for name in read_original_ids(path):
+        found |= {name: to_frame(rows) for name, rows in read_original_container(path, [name])}
+    assert sequences_of(found) == EXPECTED
+    assert calls == [{"metadata/sample_keys": None, "metadata/aas": None}]
+    write(path, metadata__sample_keys=np.array(["x", "y", "\xe9"], object))
+    assert read_original_ids(path) == ("x", "y", "\xe9")
