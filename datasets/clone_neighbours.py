@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import hash_halves, hash_shape, leave_out
+from deeprc.datasets.sequence_hash import differ_at, hash_halves, hash_shape, leave_out
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["NeighbourSearch", "Neighbours", "find_neighbours"]
@@ -288,26 +288,9 @@ def _look_up(
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
     while slots[slot] >= 0:
         clone = slots[slot] >> _POSITION_BITS
-        if slots[slot] & _POSITIONS == position and _differ_at(sequences, row, table.clones, clone, position - 1):
+        if slots[slot] & _POSITIONS == position and differ_at(sequences, row, table.clones, clone, position - 1):
             if n < found.shape[1]:
                 found[0, n], found[1, n], found[2, n] = row - start, clone, mismatches
             n += 1
         slot = (slot + 1) & (len(slots) - 1)
     return n
-
-
-@njit(nogil=True)
-def _differ_at(a: SequenceArrays, row: int, b: SequenceArrays, clone: int, position: int) -> bool:
-    """Return whether both differ at this position and nowhere else; for -1, whether they are equal."""
-    first, other = a.offsets[row], b.offsets[clone]
-    length = a.offsets[row + 1] - first
-    if length != b.offsets[clone + 1] - other:
-        return False
-    if len(a.v) > 0 and a.v[row] != b.v[clone]:
-        return False
-    if len(a.j) > 0 and a.j[row] != b.j[clone]:
-        return False
-    for i in range(length):  # noqa: SIM110 (compiled)
-        if (a.residues[first + i] != b.residues[other + i]) != (i == position):
-            return False
-    return True

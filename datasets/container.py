@@ -13,7 +13,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_check import check_contents, is_checked, remember_checked
@@ -24,8 +23,7 @@ from deeprc.datasets.container_header import (
     Texts,
     get_dataset,
     is_container,
-    read_metadata_table,
-    read_origin,
+    read_header,
     read_version,
 )
 from deeprc.datasets.hdf5 import (
@@ -86,15 +84,12 @@ class Container(OneStore):
         if self.version == LINKED_VERSION:
             raise InputError(f"{self.path}: names other containers; expected one that holds its sequences itself")
         texts = Texts(read_legacy_texts(self.path) if self.version == LEGACY_VERSION else None)
-        self.created_by, self.source, self.preprocessing, self.simulation = read_origin(file, texts, self.path)
-        self.checksum = None if self.version == LEGACY_VERSION else texts.read_attribute(file, "checksum")
-        self.repertoire_ids: NDArray[np.object_] = np.array(
-            texts.read_dataset(get_dataset(things, "repertoire_ids")), object
+        origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
+            file, things, texts, self.path
         )
-        offsets = map_values(self.path, get_dataset(things, "repertoire_offsets"), np.int64)
-        self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
+        self.created_by, self.source, self.preprocessing, self.simulation = origin
+        self.checksum = None if self.version == LEGACY_VERSION else texts.read_attribute(file, "checksum")
         self.sequences = self._map_sequences(things, texts)
-        self.metadata = read_metadata_table(things.get("metadata"), texts, self.path)
 
     def _map_sequences(self, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts) -> Sequences:
         genes = {}

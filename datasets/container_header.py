@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.hdf5 import (
@@ -26,6 +27,7 @@ from deeprc.datasets.hdf5 import (
 )
 from deeprc.datasets.provenance import read_preprocessing, read_simulation
 from deeprc.errors import InputError
+from deeprc.versions import package_version
 
 __all__ = [
     "EXPECTED",
@@ -33,12 +35,13 @@ __all__ = [
     "LEGACY_VERSION",
     "LINKED_VERSION",
     "VERSION",
+    "Header",
     "Origin",
     "Texts",
+    "get_creator",
     "get_dataset",
     "is_container",
-    "read_metadata_table",
-    "read_origin",
+    "read_header",
     "read_version",
 ]
 
@@ -59,6 +62,15 @@ class Origin(NamedTuple):
     source: str
     preprocessing: dict[str, Any]
     simulation: dict[str, Any] | None
+
+
+class Header(NamedTuple):
+    """What a container says beside its sequences: its origin, and its B repertoires."""
+
+    origin: Origin
+    repertoire_ids: NDArray[np.object_]
+    repertoire_offsets: NDArray[np.int64]
+    metadata: pd.DataFrame
 
 
 class Texts:
@@ -120,7 +132,21 @@ def read_version(file: h5py.File, path: Path) -> int:
     return version
 
 
-def read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
+def get_creator() -> str:
+    """Return what a container that is made now says of its creator: this version of deeprc."""
+    return f"deeprc {package_version('deeprc') or 'unknown'}"
+
+
+def read_header(file: h5py.File, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path) -> Header:
+    """Return what a container of any version says beside its sequences; `things` are the members of the file."""
+    origin = _read_origin(file, texts, path)
+    ids = texts.read_dataset(get_dataset(things, "repertoire_ids"))
+    offsets = map_values(path, get_dataset(things, "repertoire_offsets"), np.int64)
+    metadata = _read_metadata_table(things.get("metadata"), texts, path)
+    return Header(origin, np.array(ids, object), np.array(offsets), metadata)
+
+
+def _read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:
     """Return what a container says of its origin, after its format and alphabet were checked."""
     if texts.read_attribute(file, "format") != FORMAT:
         raise InputError(f"{path}: an HDF5 file, but not {EXPECTED}")
@@ -142,7 +168,7 @@ def get_dataset(things: dict[str, h5py.Group | h5py.Dataset], name: str) -> h5py
     return things[name]
 
 
-def read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path) -> pd.DataFrame:
+def _read_metadata_table(group: h5py.Group | h5py.Dataset | None, texts: Texts, path: Path) -> pd.DataFrame:
     """Return the table in the group `metadata` of a container, one row per repertoire."""
     if not isinstance(group, h5py.Group):
         raise ValueError("no group 'metadata'")

@@ -28,12 +28,12 @@ from deeprc.datasets.container_file import (
     write_text_list,
     write_texts,
 )
+from deeprc.datasets.container_header import get_creator
 from deeprc.datasets.journal import Journal
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.files import replace_file
 from deeprc.hidden_folders import temporary_folder
-from deeprc.versions import package_version
 
 __all__ = ["ContainerWriter"]
 
@@ -230,8 +230,7 @@ class ContainerWriter:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / _CONTAINER
         with HDF5Target(partial, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
-            created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
-            write_origin(file, created_by, source, preprocessing or {}, simulation)
+            write_origin(file, get_creator(), source, preprocessing or {}, simulation)
             write_texts(file, "repertoire_ids", list(self._repertoire_ids))
             file.create_dataset("repertoire_offsets", data=compute_offsets(np.asarray(self._n_sequences, np.int64)))
             self._write_sequences(file, target)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, find_mouse_gene_columns, split
-from deeprc.datasets.container_header import VERSION
+from deeprc.datasets.container_header import VERSION, get_creator
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
@@ -34,7 +34,6 @@ from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
-from deeprc.versions import package_version
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
@@ -99,7 +98,7 @@ class MemoryContainer(OneStore):
     ) -> None:
         self.path = Path(source)
         self.source, self.report = source, report
-        self.version, self.created_by = VERSION, f"deeprc {package_version('deeprc') or 'unknown'}"
+        self.version, self.created_by = VERSION, get_creator()
         self.preprocessing: dict[str, Any] = report.to_dict()
         self.simulation: dict[str, Any] | None = None
         self.repertoire_ids: NDArray[np.object_] = np.array(list(parts), object)

@@ -25,8 +25,7 @@ from deeprc.datasets.container_header import (
     LINKED_VERSION,
     Texts,
     get_dataset,
-    read_metadata_table,
-    read_origin,
+    read_header,
     read_version,
 )
 from deeprc.datasets.hdf5 import list_members, map_values, open_hdf5, read_text, report_damage, seal
@@ -89,13 +88,10 @@ class LinkedContainer:
     def _read(self, file: h5py.File) -> None:
         things, texts = list_members(file), Texts()
         self.version = LINKED_VERSION
-        self.created_by, self.source, self.preprocessing, self.simulation = read_origin(file, texts, self.path)
-        self.repertoire_ids: NDArray[np.object_] = np.array(
-            texts.read_dataset(get_dataset(things, "repertoire_ids")), object
+        origin, self.repertoire_ids, self.repertoire_offsets, self.metadata = read_header(
+            file, things, texts, self.path
         )
-        offsets = map_values(self.path, get_dataset(things, "repertoire_offsets"), np.int64)
-        self.repertoire_offsets: NDArray[np.int64] = np.array(offsets)
-        self.metadata = read_metadata_table(things.get("metadata"), texts, self.path)
+        self.created_by, self.source, self.preprocessing, self.simulation = origin
         if len(self.metadata) != len(self.repertoire_ids):
             raise ValueError(f"/metadata: expected {len(self.repertoire_ids):,} rows, found {len(self.metadata):,}")
         if not isinstance(group := things.get("parts"), h5py.Group):

@@ -21,13 +21,12 @@ from deeprc.datasets.container_file import (
     write_origin,
     write_texts,
 )
-from deeprc.datasets.container_header import LINKED_VERSION
+from deeprc.datasets.container_header import LINKED_VERSION, get_creator
 from deeprc.datasets.linked_container import MAX_PARTS, is_plain, join_vocabularies
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import write_atomically
-from deeprc.versions import package_version
 
 __all__ = ["write_linked"]
 
@@ -69,8 +68,7 @@ def write_linked(
         join_vocabularies(field, parts)
     with write_atomically(path) as aside:
         with HDF5Target(aside, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
-            created_by = f"deeprc {package_version('deeprc') or 'unknown'}"
-            write_origin(file, created_by, source, preprocessing, simulation, version=LINKED_VERSION)
+            write_origin(file, get_creator(), source, preprocessing, simulation, version=LINKED_VERSION)
             write_texts(file, "repertoire_ids", [str(name) for part in parts for name in part.repertoire_ids])
             sizes = np.concatenate([np.diff(part.repertoire_offsets) for part in parts])
             file.create_dataset("repertoire_offsets", data=compute_offsets(sizes))

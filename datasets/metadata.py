@@ -17,7 +17,7 @@ import pandas as pd
 
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
-from deeprc.datasets.overview import add_tag_columns, is_sample_overview
+from deeprc.datasets.overview import add_tag_columns, is_sample_overview, normalise_column_name
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
@@ -307,8 +307,8 @@ def _find_id_column(
 
 def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
     """Return the column of the first wanted name that exists; case, blanks and separators do not count."""
-    plain = {_normalise_name(name): name for name in reversed(list(names))}
-    return next((plain[_normalise_name(name)] for name in wanted if _normalise_name(name) in plain), None)
+    plain = {normalise_column_name(name): name for name in reversed(list(names))}
+    return next((plain[normalise_column_name(name)] for name in wanted if normalise_column_name(name) in plain), None)
 
 
 def _list_columns(columns: Iterable[str]) -> str:
@@ -316,10 +316,6 @@ def _list_columns(columns: Iterable[str]) -> str:
     names = [name[:_SHOWN_LETTERS] for name in columns]
     more = f" and {len(names) - _SHOWN_COLUMNS:,} more" if len(names) > _SHOWN_COLUMNS else ""
     return ", ".join(names[:_SHOWN_COLUMNS]) + more
-
-
-def _normalise_name(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.lower())
 
 
 def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["add_tag_columns", "is_sample_overview"]
+__all__ = ["add_tag_columns", "is_sample_overview", "normalise_column_name"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class _Tag(NamedTuple):
 
 def is_sample_overview(columns: Iterable[str]) -> bool:
     """Return whether a sheet is an immunoSEQ sample overview by its header: `sample_name` and `sample_tags`."""
-    names = {_normalise_name(name) for name in columns}
+    names = {normalise_column_name(name) for name in columns}
     return "samplename" in names and not names.isdisjoint(_TAG_COLUMNS)
 
 
@@ -98,16 +98,16 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
         + and -), the value is missing, and one warning names all such rows.
     """
     columns = {name: list(values) for name, values in text.items()}
-    tagged = [columns[name] for name in columns if _normalise_name(name) in _TAG_COLUMNS]
+    tagged = [columns[name] for name in columns if normalise_column_name(name) in _TAG_COLUMNS]
     rows = [[_place(tag) for cell in cells for tag in _split(cell)] for cells in zip(*tagged, strict=True)]
     found = {tag.column for row in rows for tag in row}
     ordered = [name for name in _FIRST if name in found]
     ordered += sorted(found.difference(_FIRST, [_OTHER])) + sorted(found.intersection([_OTHER]))
     added = {name: [_value(name, row) for row in rows] for name in ordered}
     _warn_of_contradictions(path, rows, numbers)
-    taken = {_normalise_name(name) for name in columns}
+    taken = {normalise_column_name(name) for name in columns}
     alleles = _make_allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
-    added = {name: values for name, values in {**added, **alleles}.items() if _normalise_name(name) not in taken}
+    added = {name: values for name, values in {**added, **alleles}.items() if normalise_column_name(name) not in taken}
     if added:
         shown = [name for name in added if name not in alleles]
         shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
@@ -115,7 +115,8 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     return {**columns, **added}
 
 
-def _normalise_name(name: str) -> str:
+def normalise_column_name(name: str) -> str:
+    """Return a column's name in lower case, without blanks and separators: `Sample Tags` and `sample_tags` are one."""
     return re.sub(r"[\W_]", "", name.lower())
 
 

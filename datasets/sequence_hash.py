@@ -17,7 +17,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_words
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["are_equal", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
+__all__ = ["are_equal", "differ_at", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
 
 _POSITIONS, _CODES = 256, 32  # powers of 2; positions and codes beyond them share the bits of others
 _LEFT_OUT = _CODES - 1  # stands for a residue that is left out
@@ -68,8 +68,11 @@ def hash_row(sequences: SequenceArrays, row: int) -> Any:
 
 
 @njit(nogil=True)
-def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
-    """Return whether sequence i of a and sequence k of b have the same residues and gene codes; for compiled code."""
+def differ_at(a: SequenceArrays, i: int, b: SequenceArrays, k: int, position: int) -> Any:
+    """Return whether sequence i of a and sequence k of b have the same genes, and differ in one residue, at a position.
+
+    For the position -1, return whether they are equal. For compiled code.
+    """
     n = a.offsets[i + 1] - a.offsets[i]
     if n != b.offsets[k + 1] - b.offsets[k]:
         return False
@@ -78,10 +81,16 @@ def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
     if len(a.j) > 0 and a.j[i] != b.j[k]:
         return False
     first, second = a.offsets[i], b.offsets[k]
-    for position in range(n):  # noqa: SIM110 (compiled)
-        if a.residues[first + position] != b.residues[second + position]:
+    for at in range(n):  # noqa: SIM110 (compiled)
+        if (a.residues[first + at] != b.residues[second + at]) != (at == position):
             return False
     return True
+
+
+@njit(nogil=True)
+def are_equal(a: SequenceArrays, i: int, b: SequenceArrays, k: int) -> Any:
+    """Return whether sequence i of a and sequence k of b have the same residues and gene codes; for compiled code."""
+    return differ_at(a, i, b, k, -1)
 
 
 @njit(nogil=True)
