@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import cdr3s_are_junctions, find_kept_rows, find_mouse_gene_columns
+from deeprc.datasets.cleaning import examine_file, find_kept_rows
 from deeprc.datasets.frames import extract_categorical, extract_texts, find_constant_columns, to_arrow
 from deeprc.datasets.genes import normalise_genes
 from deeprc.datasets.in_memory import MemoryDataset, RowsInMemory, make_dataset, make_sheet
@@ -120,10 +120,8 @@ class CellChains:
         """
         rows = self.rows.rows
         assert rows.repertoire is not None
-        of_mice = find_mouse_gene_columns(rows)
-        kept, sequences = find_kept_rows(
-            rows, options.cleaning(), cdr3s_are_junctions=cdr3s_are_junctions(rows, _SOURCE), of_mice=of_mice
-        )
+        facts = examine_file(rows, _SOURCE)
+        kept, sequences = find_kept_rows(rows, options.cleaning(), facts)
         columns: dict[str, Any] = {
             "cell": self.cell[kept],
             "repertoire_id": rows.repertoire.take(kept).names(),
@@ -131,7 +129,7 @@ class CellChains:
         }
         for name, calls in (("v_call", rows.v_call), ("j_call", rows.j_call)):
             if calls is not None:
-                stored = normalise_genes(calls.vocabulary, of_mice=name in of_mice).stored
+                stored = normalise_genes(calls.vocabulary, of_mice=name in facts.of_mice).stored
                 columns[name] = stored.take(calls.codes[kept]).names()
         return pd.DataFrame(columns)
 

@@ -30,11 +30,11 @@ from deeprc.errors import InputError
 __all__ = [
     "CleanedTable",
     "Cleaning",
+    "FileFacts",
     "Merge",
-    "cdr3s_are_junctions",
     "clean",
+    "examine_file",
     "find_kept_rows",
-    "find_mouse_gene_columns",
     "split",
 ]
 
@@ -67,6 +67,22 @@ class Cleaning:
     max_length: int = 50
     locus: str | None = None
     merge: Merge = "genes"
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What only all rows of a file tell, and the rows of one repertoire do not.
+
+    Attributes
+    ----------
+    cdr3s_are_junctions
+        Whether the column of CDR3s holds junctions, as in many exports.
+    of_mice
+        Those of `v_call` and `j_call` that name genes that only mice have.
+    """
+
+    cdr3s_are_junctions: bool
+    of_mice: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -130,17 +146,23 @@ def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
         yield column.vocabulary[code], _take(rows, order[bounds[code] : bounds[code + 1]])
 
 
-def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
-    """Return whether a file's column of CDR3s holds junctions, as in many exports.
+def examine_file(rows: RawRows, path: Path | str = "") -> FileFacts:
+    """Return what `clean` must know of a file, from all its rows; the path is for messages.
 
-    The column holds junctions if at least nine tenths of its productive CDR3s of valid letters begin with C and end
-    with F or W. Hardly any true CDR3 does.
+    A column of CDR3s holds junctions if at least nine tenths of its productive CDR3s of valid letters begin with C and
+    end with F or W. Hardly any true CDR3 does.
 
     Raises
     ------
     InputError
         If there are at least ten such CDR3s, and more than a tenth of them are of either kind.
     """
+    of_mice = frozenset(name for name, column in _gene_columns(rows).items() if find_mouse_genes(column.vocabulary))
+    return FileFacts(_has_junctions_as_cdr3s(rows, path), of_mice)
+
+
+def _has_junctions_as_cdr3s(rows: RawRows, path: Path | str) -> bool:
+    """Return whether the column of CDR3s holds junctions; False if there are too few CDR3s to tell."""
     is_cdr3 = rows.kinds == SequenceKind.CDR3_AA
     if np.count_nonzero(is_cdr3) < _MIN_CDR3S:
         return False
@@ -163,19 +185,11 @@ def cdr3s_are_junctions(rows: RawRows, path: Path | str = "") -> bool:
     return n_junctions / n >= _MOSTLY
 
 
-def find_mouse_gene_columns(rows: RawRows) -> frozenset[str]:
-    """Return those of `v_call` and `j_call` that name genes that only mice have, in the rows of a whole file."""
-    return frozenset(name for name, column in _gene_columns(rows).items() if find_mouse_genes(column.vocabulary))
-
-
-def clean(
-    rows: RawRows,
-    how: Cleaning | None = None,
-    *,
-    cdr3s_are_junctions: bool = False,
-    of_mice: frozenset[str] | None = None,
-) -> CleanedTable:
+def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = None) -> CleanedTable:
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
+
+    Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack: C at the
+    start, and at the end W in IGH and in a few J genes of TRA, otherwise F.
 
     Parameters
     ----------
@@ -183,15 +197,11 @@ def clean(
         Rows of a file, or those of one repertoire of it.
     how
         Settings that say which sequences are kept and merged; None: the defaults of `Cleaning`.
-    cdr3s_are_junctions
-        Result of the function of that name for the whole file. If it is False, CDR3s are completed to junctions by the
-        two conserved residues that they lack: C at the start, and at the end W in IGH and in a few J genes of TRA,
-        otherwise F.
-    of_mice
-        Result of `find_mouse_gene_columns` for the whole file; None: these rows are the whole file.
+    facts
+        Result of `examine_file` for the whole file; None: these rows are the whole file.
     """
     how = Cleaning() if how is None else how
-    found = _examine(rows, how, cdr3s_are_junctions, of_mice)
+    found = _examine(rows, how, examine_file(rows) if facts is None else facts)
     rows, keep = found.rows, found.reason == KEPT
     encoded = Sequences(found.residues, rows.sequences.offsets, rows.counts)
     sequences, n_capped = _merge(rows, encoded, np.flatnonzero(keep), found.genes, how.merge)
@@ -211,11 +221,9 @@ def clean(
     )
 
 
-def find_kept_rows(
-    rows: RawRows, how: Cleaning, *, cdr3s_are_junctions: bool = False, of_mice: frozenset[str] | None = None
-) -> tuple[NDArray[np.int64], RawTexts]:
+def find_kept_rows(rows: RawRows, how: Cleaning, facts: FileFacts) -> tuple[NDArray[np.int64], RawTexts]:
     """Return the indices of the n rows that `clean` keeps, before it merges any, (n,), and their whole junctions."""
-    found = _examine(rows, how, cdr3s_are_junctions, of_mice)
+    found = _examine(rows, how, facts)
     kept = np.flatnonzero(found.reason == KEPT)
     return kept, found.rows.sequences.take(kept)
 
@@ -232,13 +240,13 @@ class _Examined(NamedTuple):
     sequences_from: list[str]
 
 
-def _examine(rows: RawRows, how: Cleaning, cdr3s_are_junctions: bool, of_mice: frozenset[str] | None) -> _Examined:
+def _examine(rows: RawRows, how: Cleaning, facts: FileFacts) -> _Examined:
     genes = {
-        name: normalise_genes(column.vocabulary, of_mice=None if of_mice is None else name in of_mice)
+        name: normalise_genes(column.vocabulary, of_mice=name in facts.of_mice)
         for name, column in _gene_columns(rows).items()
     }
     loci, locus_codes = _encode_loci(rows)
-    rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, cdr3s_are_junctions)
+    rows, sequences_from = _complete_junctions(rows, genes, loci, locus_codes, facts.cdr3s_are_junctions)
     residues = encode_letters(rows.sequences.letters)
     reason = find_drop_reasons(rows, residues, min_length=how.min_length, max_length=how.max_length)
     if how.locus is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import CleanedTable, cdr3s_are_junctions, clean, find_mouse_gene_columns, split
+from deeprc.datasets.cleaning import CleanedTable, clean, examine_file, split
 from deeprc.datasets.container_header import VERSION, get_creator
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
@@ -213,11 +213,8 @@ class RowsInMemory:
 
     def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
         """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
-        of_table: dict[str, Any] = {
-            "cdr3s_are_junctions": cdr3s_are_junctions(self.rows, self.source),
-            "of_mice": find_mouse_gene_columns(self.rows),
-        }
-        return {name: clean(part, options.cleaning(), **of_table) for name, part in split(self.rows)}
+        facts = examine_file(self.rows, self.source)
+        return {name: clean(part, options.cleaning(), facts) for name, part in split(self.rows)}
 
 
 def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:

@@ -13,9 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, cdr3s_are_junctions, clean, find_mouse_gene_columns, split
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, clean, examine_file, split
 from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
@@ -183,14 +183,11 @@ def _clean_repertoires(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
     assert reading.header is not None
     assert reading.layout is not None
     rows = read_rows(reading.header, reading.layout)
-    of_file: dict[str, Any] = {
-        "cdr3s_are_junctions": cdr3s_are_junctions(rows, reading.path),
-        "of_mice": find_mouse_gene_columns(rows),
-    }
+    facts = examine_file(rows, reading.path)
     if "" not in reading.repertoires:
         for name, part in split(rows):
             if name in reading.repertoires:
-                yield name, clean(part, reading.cleaning, **of_file)
+                yield name, clean(part, reading.cleaning, facts)
         return
     named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(named) > 1:
@@ -200,4 +197,4 @@ def _clean_repertoires(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
             f"file to {reading.repertoires['']!r}. `split_by={column}` takes them apart, `split_by=none` keeps them "
             "together"
         )
-    yield "", clean(rows, reading.cleaning, **of_file)
+    yield "", clean(rows, reading.cleaning, facts)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.alphabet import INVALID, compute_offsets, encode_letters
-from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean
+from deeprc.datasets.cleaning import Cleaning, clean, examine_file
 from deeprc.datasets.readers import NoTableError, find_reader, read_header, read_rows
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.layout import Header
@@ -60,8 +60,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
             f"line; the first line begins with {header.columns[0][:_SHOWN]!r}"
         ) from None
     rows = read_rows(header, layout)
-    junctions = cdr3s_are_junctions(rows, path)
-    found = clean(rows, Cleaning(max_length=longest, merge="none"), cdr3s_are_junctions=junctions).sequences
+    found = clean(rows, Cleaning(max_length=longest, merge="none"), examine_file(rows, path)).sequences
     return Sequences.counted_once(found.residues, found.offsets).with_genes(found.genes)
 
 

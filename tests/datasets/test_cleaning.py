@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import Cleaning, cdr3s_are_junctions, clean, split
+from deeprc.datasets.cleaning import Cleaning, clean, examine_file, split
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers import RawRows, SequenceKind, Status
@@ -155,14 +155,15 @@ def test_cdr3s_become_junctions():
 def test_a_column_of_cdr3s_that_holds_junctions_is_taken_as_it_is():
     texts, status = ["CASSF"] * 8 + ["CARW", "ASSL", "G*", "AAG"], [Status.UNKNOWN] * 11 + [Status.UNPRODUCTIVE]
     rows = rows_of(texts, status, kind=SequenceKind.CDR3_AA)
-    assert cdr3s_are_junctions(rows)  # what is not productive has no voice
-    cleaned = clean(rows, cdr3s_are_junctions=True)
+    facts = examine_file(rows)
+    assert facts.cdr3s_are_junctions  # what is not productive has no voice
+    cleaned = clean(rows, facts=facts)
     assert kept(cleaned) == ["CASSF", "CARW", "ASSL"]
     assert cleaned.sequences_from == {"cdr3_aa as junction_aa": 10}
-    assert not cdr3s_are_junctions(rows_of(["ASSL"] * 10 + ["CSVGDF"], kind=SequenceKind.CDR3_AA))
-    assert not cdr3s_are_junctions(rows_of(["CSVGDF"], kind=SequenceKind.CDR3_AA))  # too few to tell
+    assert not examine_file(rows_of(["ASSL"] * 10 + ["CSVGDF"], kind=SequenceKind.CDR3_AA)).cdr3s_are_junctions
+    assert not examine_file(rows_of(["CSVGDF"], kind=SequenceKind.CDR3_AA)).cdr3s_are_junctions  # too few to tell
     with pytest.raises(InputError, match=r"r\.tsv: the column of CDR3s holds 6 that look like junctions .* and 5 that"):
-        cdr3s_are_junctions(rows_of(["CASSF"] * 6 + ["ASSL"] * 5, kind=SequenceKind.CDR3_AA), "r.tsv")
+        examine_file(rows_of(["CASSF"] * 6 + ["ASSL"] * 5, kind=SequenceKind.CDR3_AA), "r.tsv")
 
 
 def test_another_chain_is_dropped_when_one_is_chosen():
