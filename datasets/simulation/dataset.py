@@ -76,21 +76,21 @@ class VirtualContainer:
         """
         if len(at) and not 0 <= at.min() <= at.max() < self.repertoire_offsets[-1]:
             raise IndexError(f"expected sequences from 0 to {self.repertoire_offsets[-1] - 1}")
-        numbers = np.searchsorted(self.repertoire_offsets, at, side="right") - 1
-        if (np.diff(numbers) >= 0).all():
-            return self._simulate_in_order(numbers, at)
-        order = np.argsort(numbers, kind="stable")  # each repertoire is simulated once
-        return self._simulate_in_order(numbers[order], at[order]).take(invert_order(order))
+        repertoires = np.searchsorted(self.repertoire_offsets, at, side="right") - 1
+        if (np.diff(repertoires) >= 0).all():
+            return self._simulate_in_order(repertoires, at)
+        order = np.argsort(repertoires, kind="stable")  # each repertoire is simulated once
+        return self._simulate_in_order(repertoires[order], at[order]).take(invert_order(order))
 
-    def _simulate_in_order(self, numbers: NDArray[np.int64], at: NDArray[np.int64]) -> Sequences:
-        return Sequences.concatenate(list(self._simulate_parts(numbers, at)))
+    def _simulate_in_order(self, repertoires: NDArray[np.int64], at: NDArray[np.int64]) -> Sequences:
+        return Sequences.concatenate(list(self._simulate_parts(repertoires, at)))
 
-    def _simulate_parts(self, numbers: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[Sequences]:
-        """Make the sequences of each run of equal numbers of repertoires, (n,)."""
-        bounds = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+    def _simulate_parts(self, repertoires: NDArray[np.int64], at: NDArray[np.int64]) -> Iterator[Sequences]:
+        """Make the sequences of each run of equal repertoires, (n,): indices of the sequences' repertoires."""
+        bounds = np.flatnonzero(np.diff(repertoires, prepend=-1, append=-1))
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            number = int(numbers[start])
-            yield self.cohort.draw(number, at[start:stop] - self.repertoire_offsets[number])[0]
+            index = int(repertoires[start])
+            yield self.cohort.draw(index, at[start:stop] - self.repertoire_offsets[index])[0]
 
 
 class VirtualSequences:

@@ -69,8 +69,8 @@ class RecombinationBackground(Background):
         }
         return Sequences.encode([junction for junction, _, _ in chosen]).with_genes(genes)
 
-    def _generate_block(self, key: int, number: int) -> list[tuple[str, str, str]]:
-        generator = self._model.generator(seed=derive_key(key, number))
+    def _generate_block(self, key: int, index: int) -> list[tuple[str, str, str]]:
+        generator = self._model.generator(seed=derive_key(key, index))
         made = (generator.generate_without_errors(functional=True) for _ in range(_BLOCK))
         return [(each.junction_aa, each.v_gene, each.j_gene) for each in made]
 

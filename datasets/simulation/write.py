@@ -46,10 +46,10 @@ def write_container(
     """
     cohort.draw(0, np.arange(1))  # an error of the simulation is raised here, not as one of the container
     with name_write_errors(Path(path)), ContainerWriter(path) as writer:
-        for number in track(range(cohort.n_repertoires), "simulating repertoires", cohort.n_repertoires):
-            writer.append(cohort.repertoire_id(number), cohort.draw(number)[0])
+        for index in track(range(cohort.n_repertoires), "simulating repertoires", cohort.n_repertoires):
+            writer.append(cohort.repertoire_id(index), cohort.draw(index)[0])
             if progress is not None:
-                progress(number + 1, cohort.n_repertoires)
+                progress(index + 1, cohort.n_repertoires)
         writer.finish(cohort.metadata(), source=f"simulated: {cohort.name}", simulation=recipe)
 
 
@@ -76,15 +76,15 @@ def write_airr(cohort: Cohort, folder: Path, *, progress: Progress | None = None
         hidden = stack.enter_context(temporary_folder(place))
         partial = hidden / "cohort"  # made inside, because the hidden folders are for their owner only
         (partial / "repertoires").mkdir(parents=True)
-        for number in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
-            name = cohort.repertoire_id(number)
-            table = _make_airr_table(cohort, name, *cohort.draw(number))
+        for index in track(range(cohort.n_repertoires), "writing repertoire files", cohort.n_repertoires):
+            name = cohort.repertoire_id(index)
+            table = _make_airr_table(cohort, name, *cohort.draw(index))
             packed = io.BytesIO()
             with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=4, mtime=0) as file:
                 file.write(format_tsv(table, has_header=True))
             (partial / "repertoires" / f"{name}.tsv.gz").write_bytes(packed.getvalue())
             if progress is not None:
-                progress(number + 1, cohort.n_repertoires)
+                progress(index + 1, cohort.n_repertoires)
         rows = cohort.metadata()
         rows.insert(1, "filename", [f"{name}.tsv.gz" for name in rows["repertoire_id"]])
         text = rows.to_csv(sep="\t", index=False, lineterminator="\n")
