@@ -47,7 +47,7 @@ def read_preprocessing(text: str) -> dict[str, Any]:
         _check_fields(each, {"container": str, "n_repertoires": int, "source": str}, "preprocessing, joined")
     if "rows_read" in report:
         _check_fields(report, _PREPROCESSING, "preprocessing")
-        optional = {name: int for name in ("merged", "counts_capped") if name in report}
+        optional: dict[str, Any] = {name: int for name in ("merged", "counts_capped") if name in report}
         _check_fields(report, optional, "preprocessing")
     return report
 
