@@ -108,9 +108,10 @@ def _forward_piece(
         for n in range(first + 1, last):
             if logits[n, h] > maximum or np.isnan(logits[n, h]):
                 maximum = logits[n, h]  # NaN stays, because no number is larger
+        shift = logits.dtype.type(0) if maximum == -np.inf else maximum  # -inf - -inf would be NaN instead of -inf
         sum_of_weights, average = 0.0, part[piece, h]
         for n in range(first, last):
-            weight = np.exp(logits[n, h] - maximum)
+            weight = np.exp(logits[n, h] - shift)
             weights[n, h] = weight
             sum_of_weights += weight
             value = values[n]

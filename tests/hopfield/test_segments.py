@@ -56,6 +56,26 @@ def test_gradients_are_the_same_in_every_run() -> None:
         assert torch.equal(gradients[1], runs[0][1])
 
 
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"))
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_a_piece_of_infinitely_small_logits_has_no_weight(device: str) -> None:
+    """Compiled forms divide a set into pieces of up to 1,024 rows; the first piece here has no finite logit."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1028, 1, generator=generator).to(device)
+    logits[:1024] = -torch.inf
+    values = torch.randn(1028, 3, generator=generator).to(device)
+    offsets = torch.tensor([0, 1028], device=device)
+    leaves = [t.requires_grad_() for t in (logits, values)]
+    pooled = segment_attention(*leaves, offsets)
+    expected = torch.softmax(logits[1024:], dim=0).T @ values[1024:]
+    torch.testing.assert_close(pooled[0], expected)
+    found = torch.autograd.grad(pooled.square().sum(), leaves)
+    for gradient, right in zip(found, torch.autograd.grad(expected.square().sum(), leaves), strict=True):
+        torch.testing.assert_close(gradient, right)
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 5, 1023, 1024, 1025, 3000]), min_size=1, max_size=5),
