@@ -14,6 +14,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.motif_stability import count_motifs
+from deeprc.interpretation.report.cv_report import _pivot_classes
 from tests.interpretation.test_report import Page
 
 SETTINGS = ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"]
@@ -55,6 +56,18 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     ]
     assert len(page.of("svg")) == 5  # two of each target with classes
     assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
+
+
+def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> None:
+    labels = {"low": [1.0, 0.0, float("nan")], "high": [0.0, 1.0, float("nan")]}
+    parts = [
+        pd.DataFrame({"target": f"grade={each}", "repertoire_id": ["a", "b", "c"], "repeat": 0, "fold": 0, "label": own})
+        for each, own in labels.items()
+    ]
+    table = pd.concat(parts, ignore_index=True).assign(log_odds=0.0, probability=0.5)
+    found = _pivot_classes(table, "grade", ["low", "high"])["label"]
+    assert found[:2].tolist() == ["low", "high"]
+    assert found.isna().tolist() == [False, False, True]
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -266,7 +266,8 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
         parts.append(pd.DataFrame(part))
     wide = pd.concat(parts, axis=1).reset_index()
     member = wide[[f"is {each}" for each in classes]].to_numpy(np.float64)
-    label: Any = np.where(np.isnan(member).any(axis=1), None, np.array(classes, object)[np.nanargmax(member, axis=1)])
+    index = np.where(np.isnan(member), -1, member).argmax(axis=1)
+    label: Any = np.where(np.isnan(member).any(axis=1), None, np.array(classes, object)[index])
     return wide.assign(label=label)
 
 
