@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from deeprc.nn.attend_passes import Gradients, Kept, KeyLayers, backward, forward
@@ -125,6 +126,7 @@ class _Attend(torch.autograd.Function):
         return values, logits
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, of_values: Tensor, of_logits: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         sequences = SequenceBatch._make((*saved[:5], ctx.max_length))

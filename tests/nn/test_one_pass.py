@@ -199,3 +199,13 @@ def test_no_sequences() -> None:
         assert logits.shape == (0, 1)
         logits.sum().backward()
         assert network.score(random_batch([], 0)).shape == (0, 1)
+
+
+def test_second_derivatives_are_refused() -> None:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=8, kernel_size=3, key_units=8)
+    values, logits = network.attend(random_batch([5, 7], 0))
+    total = values.square().sum() + logits.square().sum()
+    (first,) = torch.autograd.grad(total, network.embedding.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.square().sum().backward()

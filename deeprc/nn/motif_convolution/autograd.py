@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from deeprc.nn.sequences import SequenceBatch
 
@@ -43,6 +44,7 @@ class MotifConvolution(torch.autograd.Function):
         return maximum
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the two scales, the weight and the bias."""
         weight, window, *tensors = ctx.saved_tensors
