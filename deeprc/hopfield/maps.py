@@ -92,11 +92,15 @@ class PatternMap(nn.Module):
             if bias:
                 nn.init.zeros_(self.linear.bias)
 
-    def normalise(self, raw: Tensor) -> Tensor:
-        """Scale raw patterns, (..., N, dim), if `normalise_inputs` is set; ValueError if the dimension does not fit."""
+    def check(self, raw: Tensor) -> None:
+        """Raise ValueError unless raw patterns are (..., N, dim)."""
         if raw.ndim < 2 or raw.shape[-1] != self.raw_dim:
             expected = f"expected patterns of {self.raw_dim} dimensions, (..., N, {self.raw_dim})"
             raise ValueError(f"{expected}, found {tuple(raw.shape)}")
+
+    def normalise(self, raw: Tensor) -> Tensor:
+        """Scale raw patterns, (..., N, dim), if `normalise_inputs` is set; ValueError if the dimension does not fit."""
+        self.check(raw)
         return functional.layer_norm(raw, raw.shape[-1:]) if self.normalise_inputs else raw
 
     def forward(self, raw: Tensor) -> Tensor:
@@ -181,6 +185,7 @@ def normalise_all(*pairs: tuple[PatternMap, Tensor]) -> list[Tensor]:
     """Normalise the raw patterns of each pair by its map; equal work is done once."""
     results: list[Tensor] = []
     for i, (pattern_map, raw) in enumerate(pairs):
+        pattern_map.check(raw)  # also if the result of another map, perhaps of another dimension, is used again
         result = None
         for (other_map, other), known in zip(pairs[:i], results, strict=True):
             if other is raw and other_map.normalise_inputs == pattern_map.normalise_inputs:

@@ -91,6 +91,13 @@ def test_the_dimensions_are_free() -> None:
         Hopfield(6, key_dim=3, project_states=False)
 
 
+@pytest.mark.parametrize("values", ["projected", "raw"])
+def test_stored_patterns_that_do_not_fit_the_map_of_the_values_are_refused(values: Any) -> None:
+    pooling = HopfieldPooling(8, 5, values=values, normalisation="none", project_output=False)
+    with pytest.raises(ValueError, match=r"expected patterns of 5 dimensions, \(..., N, 5\), found \(3, 8\)"):
+        pooling(draw(0, 3, 8))  # they are also the values, which must have 5 dimensions
+
+
 def test_associated_values_are_retrieved_states() -> None:
     layer = Hopfield(6, n_heads=2, key_dim=4, values="associated", project_output=False, max_updates=3, tolerance=0.0)
     state, stored = draw(0, 3, 6), draw(1, 8, 6)

@@ -61,10 +61,10 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
 def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> None:
     labels = {"low": [1.0, 0.0, float("nan")], "high": [0.0, 1.0, float("nan")]}
     parts = [
-        pd.DataFrame({"target": f"grade={each}", "repertoire_id": ["a", "b", "c"], "repeat": 0, "fold": 0, "label": own})
+        pd.DataFrame({"target": f"grade={each}", "repertoire_id": ["a", "b", "c"], "label": own})
         for each, own in labels.items()
     ]
-    table = pd.concat(parts, ignore_index=True).assign(log_odds=0.0, probability=0.5)
+    table = pd.concat(parts, ignore_index=True).assign(repeat=0, fold=0, log_odds=0.0, probability=0.5)
     found = _pivot_classes(table, "grade", ["low", "high"])["label"]
     assert found[:2].tolist() == ["low", "high"]
     assert found.isna().tolist() == [False, False, True]
