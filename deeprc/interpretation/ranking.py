@@ -105,13 +105,17 @@ class BestRows:
         """
         rows = np.flatnonzero(keys > self._bar)
         if len(rows) > self.max_rows:
-            rows = np.sort(rows[np.argsort(-keys[rows], kind="stable")[: self.max_rows]])
-        if len(rows) == 0:
-            return
-        self._keys = np.concatenate([self._keys, keys[rows]])
-        self._parts.append(columns_of(rows))
-        if len(self._keys) > 2 * self.max_rows:
-            self._shrink()
+            rows = rows[np.argsort(-keys[rows], kind="stable")]
+            if not self.once:
+                rows = rows[: self.max_rows]
+        for start in range(0, len(rows), max(self.max_rows, 1)):
+            some = rows[start : start + self.max_rows]
+            if keys[some[0]] <= self._bar:  # as are all that follow
+                break
+            self._keys = np.concatenate([self._keys, keys[some]])
+            self._parts.append(columns_of(some))
+            if len(self._keys) > 2 * self.max_rows or start + len(some) < len(rows):
+                self._shrink()
 
     def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
         """Keep those rows that may be among the best of a table that follows; `change` makes its rows those here."""

@@ -41,6 +41,14 @@ def test_of_equal_rows_the_best_counts_once(n_parts: int) -> None:
     pd.testing.assert_frame_equal(best.table(), expected.reset_index(drop=True))
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_equal_rows_of_one_part_do_not_displace_others(most: int) -> None:
+    columns: Columns = {"name": np.array(["c", "a", "a", "b", "a"]), "row": np.arange(5)}
+    best = BestRows(most, once=("name",))
+    best.offer(np.array([1.0, 4.0, 5.0, 3.0, 5.0]), lambda rows: take_rows(columns, rows))
+    assert best.table()["row"].tolist() == [2, 3, 0][:most]
+
+
 def test_best_rows_without_any() -> None:
     best = BestRows(3)
     best.offer(np.full(4, -np.inf), lambda rows: {"row": rows})
