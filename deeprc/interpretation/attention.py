@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.errors import InputError
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
 from deeprc.interpretation.column_tables import Columns
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
@@ -232,7 +233,9 @@ class _Wanted(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Wanted | None:
-        """Return number and ranking; None if the table has all sequences."""
+        """Return number and ranking; None if the table has all sequences. InputError if the number is below 1."""
+        if top is not None and top < 1:
+            raise InputError(f"`top={top}`: expected at least 1")
         return None if top is None else cls(top, ranking or choose_default_ranking(model))
 
 

@@ -13,7 +13,8 @@ import pytest
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation import attention, attention_files
-from deeprc.interpretation.attention import compute_attention, iterate_attention
+from deeprc.errors import InputError
+from deeprc.interpretation.attention import attention_table, compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run
 
@@ -134,6 +135,11 @@ def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
     for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):
         expected = np.argsort(attention._rank_weights(weight, logit), kind="stable")[:n]
         assert attention._find_best_rows(weight, logit, n).tolist() == expected.tolist()
+
+
+def test_a_table_of_no_sequences_is_refused(two_heads: Run, cohort: RepertoireDataset) -> None:
+    with pytest.raises(InputError, match="`top=0`: expected at least 1"):
+        attention_table(two_heads.model, cohort, 0, top=0)
 
 
 @pytest.mark.parametrize("top", [1, 7, 10_000])
