@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from deeprc.interpretation.integrated_gradients import average_gradient
 from deeprc.nn.batch import RepertoireBatch
@@ -97,8 +97,10 @@ class ExplainedNetwork:
     def __init__(self, inference: Inference, frequencies: Tensor, question: Question) -> None:
         self.inference, self.question = inference, question
         self.frequencies = frequencies.to(inference.device)  # (20,)
-        self._exact = deepcopy(inference.network).double().requires_grad_(False)
-        self._exact.embedding.train()  # cuDNN's LSTM has gradients only in this mode; no encoder depends on the mode
+        self._exact = deepcopy(inference.network).double().requires_grad_(False).eval()
+        for module in self._exact.embedding.modules():
+            if isinstance(module, nn.RNNBase):
+                module.train().dropout = 0.0  # cuDNN's recurrent layers have gradients in this mode only
 
     def surround(
         self, position: int, chosen: NDArray[np.int64], kept: NDArray[np.bool_], pooled: Tensor, logits: Tensor

@@ -1,11 +1,41 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
-from deeprc.interpretation.explained_network import _sum_levels
+from deeprc.interpretation.explained_network import ExplainedNetwork, Question, _sum_levels
 from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.nn import DeepRC, SequenceEncoder
+
+
+class Noisy(SequenceEncoder):
+    """An encoder whose results depend on the mode in each of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+        self.lstm = nn.LSTM(23, 8, num_layers=2, dropout=0.9, batch_first=True)
+        self.norm, self.dropout = nn.BatchNorm1d(8), nn.Dropout(0.9)
+
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002  # all sequences have one length
+        return cast(Tensor, self.dropout(self.norm(self.lstm(linear)[1][0][-1])))
+
+
+def test_dropout_and_batch_normalisation_of_an_encoder_are_those_of_predictions() -> None:
+    torch.manual_seed(0)
+    network = DeepRC(n_kernels=8, key_units=8)
+    network.embedding = Noisy()
+    inference: Any = SimpleNamespace(network=network.eval(), device=torch.device("cpu"))
+    explained = ExplainedNetwork(inference, torch.full((20,), 0.05), Question(0, "output", 4, 1.0, 0.0))
+    features, lengths = torch.randn(5, 7, 23), torch.full((5,), 7)
+    found = explained._exact.embedding.encode(features.double(), lengths)
+    torch.testing.assert_close(found.float(), network.embedding.encode(features, lengths))
+    assert explained._exact.embedding.get_submodule("lstm").training  # for cuDNN
+    assert network.embedding.lstm.dropout == 0.9
 
 
 @pytest.mark.parametrize(("n_rest", "n"), [(0, 1), (0, 4), (5, 1), (3, 4)])
