@@ -219,7 +219,7 @@ class ConvolutionEncoder(SequenceEncoder):
     @torch.no_grad()
     def best_windows(self, sequences: SequenceBatch, features: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of each kernel's highest activation in each sequence, (N, n), from 0."""
-        weight, bias = self.weight[features].cpu(), self.bias[features].cpu()
+        weight, bias = round_weight(self.weight[features], self.precision).cpu(), self.bias[features].cpu()
         dense = dense_features(sequences)  # (N, L, 23)
         padded = functional.pad(dense.transpose(1, 2), (0, weight.shape[2] - 1))
         activations = functional.conv1d(padded, weight, bias)  # (N, n, L)

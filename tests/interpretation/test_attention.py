@@ -12,8 +12,8 @@ import pytest
 
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation import attention, attention_files
 from deeprc.errors import InputError
+from deeprc.interpretation import attention, attention_files
 from deeprc.interpretation.attention import attention_table, compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run

@@ -21,7 +21,7 @@ class Noisy(SequenceEncoder):
         self.lstm = nn.LSTM(23, 8, num_layers=2, dropout=0.9, batch_first=True)
         self.norm, self.dropout = nn.BatchNorm1d(8), nn.Dropout(0.9)
 
-    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002  # all sequences have one length
+    def encode(self, linear: Tensor, lengths: Tensor) -> Tensor:  # all sequences have one length
         return cast(Tensor, self.dropout(self.norm(self.lstm(linear)[1][0][-1])))
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from deeprc import encoders
 from deeprc.cli import main
 from deeprc.config import load_config
+from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.encoders import find_encoder, list_encoders, register_encoder
 from deeprc.errors import InputError
@@ -20,6 +22,7 @@ from deeprc.interpretation.attention import attention_table
 from deeprc.interpretation.attributions import attribute
 from deeprc.nn import DeepRC, EncoderSettings, SequenceEncoder
 from deeprc.nn.encoders import ConvolutionEncoder
+from deeprc.nn.sequences import SequenceBatch
 from deeprc.runs.run import load_run
 from deeprc.settings import list_settings
 
@@ -132,6 +135,20 @@ def test_the_linear_part_and_the_rest_are_the_convolution(cohort: RepertoireData
     encoder = ConvolutionEncoder(EncoderSettings(12, 5))
     batch = Collator(cohort, "none").take(0, slice(None)).sequences
     torch.testing.assert_close(SequenceEncoder.forward(encoder, batch), encoder(batch), atol=1e-5, rtol=1e-5)
+
+
+def test_the_best_windows_of_a_kernel_are_those_of_its_precision() -> None:
+    """The window of WA is 1.003, but 1 in bfloat16, and that of CD is 1.001 in both."""
+    codes = torch.tensor([AMINO_ACIDS.index(letter) for letter in "WACD"])
+    first, one = torch.zeros(1, dtype=torch.int64), torch.ones(1)
+    sequences = SequenceBatch(codes.to(torch.uint8), first, first + 4, one, one, 4)
+    for precision, start in (("float32", 0), ("bfloat16", 2)):
+        encoder = ConvolutionEncoder(EncoderSettings(1, 2, precision=precision))  # type: ignore[arg-type]  # a text
+        with torch.no_grad():
+            encoder.weight.zero_()
+            encoder.weight[0, codes[[0, 2]], 0] = torch.tensor([1.003, 1.0])
+            encoder.weight[0, codes[3], 1] = 0.001
+        assert encoder.best_windows(sequences, np.array([0])).tolist() == [[start]]
 
 
 def test_names_are_known_without_torch() -> None:
