@@ -46,7 +46,7 @@ from deeprc.interpretation.motifs.matrices import (
     compute_information,
     find_windows,
 )
-from deeprc.interpretation.motifs.patterns import ANY, Masks, format_pattern, pattern_cost
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, format_pattern, pattern_cost
 from deeprc.interpretation.motifs.search import SIGNIFICANT, score_pattern, search_windows
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -236,7 +236,8 @@ def _search(
     """Return the patterns of motifs, before their carriers are counted."""
     samples, composition, residues = evidence
     spans = [member.network.embedding.span or _SPAN for member in model.members]
-    windows = search_windows(samples, composition, residues, span=max(spans), max_patterns=_SEARCHED * max_motifs)
+    span = min(max(spans), LONGEST)  # p-values are corrected for patterns up to this length
+    windows = search_windows(samples, composition, residues, span=span, max_patterns=_SEARCHED * max_motifs)
     found = [_Found(each.masks, score_pattern(samples, each.masks), (Source(),), each.masks) for each in windows]
     first = 0
     for number, member in enumerate(model.members, start=1):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.interpretation.motifs.matrices import Composition, Windows, align_windows, compute_information
-from deeprc.interpretation.motifs.patterns import ANY, Masks, trim_pattern
+from deeprc.interpretation.motifs.patterns import ANY, LONGEST, Masks, trim_pattern
 from deeprc.interpretation.motifs.search import SIGNIFICANT, Candidate, climb, describe_windows, find_common_residues
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -71,14 +71,18 @@ def propose_kernel_pattern(samples: ComparedSequences, composition: Composition,
     """Return the first pattern to try for a kernel's windows of K residues: up to 4 residues that occur together.
 
     The residues are chosen one after the other. The next one has the most information in the windows that have those
-    before, because a kernel may match several motifs, and the matrix of all windows would mix them.
+    before, because a kernel may match several motifs, and the matrix of all windows would mix them. The pattern has at
+    most 12 positions, for which its p-value is corrected, also if the kernel is wider.
     """
+    positions = np.arange(width)
     pattern = np.full(width, ANY, np.uint32)
     for _ in range(_POSITIONS):
         matrix = align_windows(samples, composition, windows, 0, width)
         masks, _ = find_common_residues(matrix)
         heights = np.where(masks[:, None] >> np.arange(20) & 1, compute_information(matrix), 0.0)
         heights[(pattern != ANY) | (masks == ANY)] = 0.0
+        for fixed in np.flatnonzero(pattern != ANY):
+            heights[np.abs(positions - fixed) >= LONGEST] = 0.0
         position, residue = np.unravel_index(int(heights.argmax()), heights.shape)
         if heights[position, residue] <= 0:
             break

@@ -15,13 +15,15 @@ import torch
 from scipy import stats
 
 from deeprc.config import Config
-from deeprc.datasets.alphabet import AMINO_ACIDS
+from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
 from deeprc.interpretation.motifs import AttendedMotif, find, find_all_motifs, find_motifs, motif_table, write_meme
 from deeprc.interpretation.motifs.attended_motif import Source
-from deeprc.interpretation.motifs.kernels import find_best_windows
+from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
+from deeprc.interpretation.motifs.matrices import Windows, background_composition
+from deeprc.interpretation.motifs.patterns import LONGEST, format_pattern
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn.encoders import ConvolutionEncoder
@@ -251,6 +253,34 @@ def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
     starts = find_best_windows(model.inference(dataset), attributions.index, np.array([3]))[:, 0]
     at = attributions.index.frame(dataset)["junction_aa"].str.find("LDRW").to_numpy()
     assert (starts[at >= 2] == at[at >= 2] - 2).mean() > 0.99
+
+
+def test_seeds_are_no_longer_than_p_values_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = []
+
+    def search(*_: object, span: int, max_patterns: int) -> list[object]:
+        spans.append(span)
+        return []
+
+    monkeypatch.setattr(find, "search_windows", search)
+    monkeypatch.setattr(find, "search_kernels", lambda *_: [])
+    dataset, attributions = planted(["LDRW"], tmp_path)
+    for kernel_size in (5, 20):
+        assert find_motifs(a_model(kernel_size=kernel_size), dataset, attributions, background=100) == []
+    assert spans == [5, LONGEST]
+
+
+def test_the_first_pattern_of_a_wide_kernel_is_no_longer_than_p_values_allow() -> None:
+    """L at the first of 71 positions has more information than the last of LDR, and is too far away."""
+    rng = np.random.default_rng(0)
+    rest = random_sequences(rng, 300, 67, 67)
+    attended = [f"{'L' if row % 50 else 'A'}{rest[row]}LD{'R' if row % 10 else 'A'}" for row in range(300)]
+    residues, offsets = encode_many([*attended, *random_sequences(rng, 300, 71, 71)])
+    samples = ComparedSequences(residues, offsets, 300)
+    windows = Windows(np.arange(300), np.zeros(300, np.int64), np.ones(300))
+    masks = propose_kernel_pattern(samples, background_composition(samples), windows, 71)
+    assert format_pattern(masks).endswith("LDR")
+    assert len(masks) <= LONGEST
 
 
 def test_kernels_without_attribution_are_left_out(tmp_path: Path) -> None:
