@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.reading_tables import (
+    _name_directions,
     clone_tables,
     find_main_source,
     variation_sentence,
@@ -55,6 +57,22 @@ def test_the_shares_of_two_outputs() -> None:
         "Of the variance of the output between the test repertoires comes 75% through clones, 25% through attention."
     )
     assert len(variation_table([], ["attention", "clones"]).columns) == 2
+
+
+def test_directions_have_the_same_names_in_all_tables() -> None:
+    """With two targets of one column, the name of the target tells them apart."""
+    severe = Task("status=severe", "status", "binary", ("healthy", "severe"))
+    case = Task("status=case", "status", "binary", ("healthy", "case"))
+    grade = Task("grade", "grade", "multiclass", ("low", "mid", "high"))
+    age = Task("age", "age", "regression")
+    names = _name_directions([severe, case, grade, age])
+    directions = list_directions([severe, case, grade, age])
+    assert {name for name in names.values() if "not" not in name} == {each.name for each in directions}
+    assert names["status=case", "up"] == "status=case: case"
+    assert names["status=severe", "down"] == "status=severe: healthy"
+    assert (names["grade:mid", "up"], names["grade:mid", "down"]) == ("grade: mid", "grade: not mid")
+    assert names["age", "down"] == "age: lower"
+    assert _name_directions([case]) == {("status=case", "up"): "case", ("status=case", "down"): "healthy"}
 
 
 def test_clones_of_each_model(trained: Run) -> None:

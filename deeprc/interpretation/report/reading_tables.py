@@ -9,6 +9,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from deeprc.evaluation.comparison import p_text
+from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -160,19 +161,12 @@ def _p_cell(value: float) -> Cell:
 
 
 def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
-    """Return the class, or direction of a number, that each output and its direction, up or down, stand for."""
-    names: dict[tuple[str, str], str] = {}
-    outputs = iter(output_names(tasks))
-    for task in tasks:
-        for label in task.classes if task.kind == "multiclass" else [""]:
-            up, down = (label, f"not {label}")
-            if task.kind == "binary":
-                up, down = task.positive, task.negative
-            elif task.kind == "regression":
-                up, down = "higher", "lower"
-            prefix = f"{task.column}: " if len(tasks) > 1 or task.kind == "regression" else ""
-            output = next(outputs)
-            names[output, "up"], names[output, "down"] = prefix + up, prefix + down
+    """Return the name of each output's direction, up or down; down is "not" the class for one of several classes."""
+    outputs, directions = output_names(tasks), list_directions(tasks)
+    names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
+    for each in directions:
+        target = each.name.removesuffix(each.label)
+        names.setdefault((outputs[each.output], "down"), f"{target}not {each.label}")
     return names
 
 
