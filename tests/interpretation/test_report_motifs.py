@@ -20,9 +20,11 @@ from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, motif_parts, run_report, summary
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
-from deeprc.interpretation.survey import Direction, survey
+from deeprc.interpretation.sequence_index import SequenceIndex
+from deeprc.interpretation.survey import Direction, TopSequences, survey
 from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
+from deeprc.tasks import Task
 
 GENES = pd.DataFrame(
     {
@@ -113,6 +115,56 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     assert "Most common genes" not in labels
     assert "p" not in labels
     assert "It is not known whether it is associated with the class" in page.first
+
+
+CASE = Direction("case", "case", 0, 1, "status=case")
+
+
+def some_sequences(n: int) -> TopSequences:
+    return TopSequences(pd.DataFrame({"row": range(n)}), SequenceIndex(np.zeros(n, np.int64), np.arange(n)))
+
+
+def test_sequences_with_known_antigens_are_explained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of a database make another table of the same sequences."""
+    asked = []
+
+    def explain(_model: object, _dataset: object, index: SequenceIndex, **_: object) -> Any:
+        asked.append(len(index))
+        return SimpleNamespace(residues=np.zeros((len(index), 5)))
+
+    monkeypatch.setattr("deeprc.interpretation.attributions.attribute", explain)
+    monkeypatch.setattr("deeprc.interpretation.motifs.find_all_motifs", lambda *_, **__: [[]])
+    top = some_sequences(7)
+    annotated, others = replace(top, table=top.table.assign(specificity_match="")), some_sequences(4)
+    task = Task("status=case", "status", "binary", ("healthy", "case"))
+    predictor: Any = SimpleNamespace(model=SimpleNamespace(tasks=[task]), group_by=None)
+    for by_residues, expected in ((top, [7]), (others, [4, 7])):
+        found: Any = SimpleNamespace(
+            directions=[CASE],
+            top={"case": annotated},
+            by_residues={"case": by_residues},
+            residue_frequencies=np.full(20, 0.05),
+        )
+        directions._explain_directions(predictor, Any, found, {"case": []}, None)  # type: ignore[arg-type]  # no dataset
+        assert asked == expected
+        asked.clear()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_motifs_are_shown_also_if_stored_clones_outweigh_all_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no sequence contributes in total, but some do by their residues."""
+    for name in ("make_motif_table", "describe_first_motif", "find_common_genes"):
+        monkeypatch.setattr(directions, name, lambda *_, name=name: name)
+    monkeypatch.setattr(directions.pictures, "make_logo_figure", lambda *_, **__: "logo")
+    monkeypatch.setattr(directions.pictures, "kernel_pictures", lambda *_: ["kernels"])
+    attributions: Any = SimpleNamespace(kernels=np.ones((3, 2)))
+    found = directions._Found(
+        CASE, 1, "Class", some_sequences(0), [], None, some_sequences(3), attributions, [motif("WWHW")]
+    )
+    page = directions._direction_page(found, GENES, {}, {"case": 0}, [("", 2)], 1.0)
+    assert page.table is None
+    assert (page.n_sequences, page.motifs, page.first) == (3, "make_motif_table", "describe_first_motif")
+    assert (page.logos, page.kernels) == (["logo"], ["kernels"])
 
 
 def test_a_page_without_motifs_says_what_a_motif_must_be() -> None:

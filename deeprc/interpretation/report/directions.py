@@ -165,7 +165,7 @@ def _explain_directions(
         if len(by_residues):
             logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
             attributions[direction.name] = explain(by_residues.index)
-        if top is by_residues and len(top):
+        if top.index is by_residues.index and len(top):  # columns of databases may make another table
             residues[direction.name] = attributions[direction.name].residues[:SHOWN]
         elif len(top):
             residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
@@ -205,16 +205,19 @@ def _direction_page(
 ) -> DirectionPage:
     direction, motifs, top = found.direction, found.motifs, found.top.table
     place = places[direction.label] % len(CLASS_COLOURS)
-    if not len(top):
-        return DirectionPage(direction, 0, None, [], None, "", [], place)
-    own = [classes.get(str(name), "") for name in top["repertoire_id"]]
+    table = None
+    if len(top):
+        own = [classes.get(str(name), "") for name in top["repertoire_id"]]
+        residues = None if found.residues is None else direction.sign * found.residues
+        table = sequence_table(
+            direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading
+        )
     genes = [find_common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
-    residues = None if found.residues is None else direction.sign * found.residues
     logos = enumerate(motifs[:_LOGOS], start=1)
     return DirectionPage(
         direction,
         len(found.by_residues),
-        sequence_table(direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading),
+        table,
         [pictures.make_logo_figure(motif, i, direction.name, top=logo_height) for i, motif in logos],
         make_motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
         describe_first_motif(motifs[0], genes[0], direction) if motifs else "",
