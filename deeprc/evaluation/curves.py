@@ -21,9 +21,8 @@ from scipy.stats import rankdata
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
-from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
-from deeprc.evaluation.scatter import draw_scatter, scatter_figure, scatter_table
+from deeprc.evaluation.scatter import NoCurveError, draw_scatter, scatter_figure, scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.files import write_text
@@ -145,15 +144,17 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
 
     Raises
     ------
+    NoCurveError
+        If no method has a curve.
     InputError
-        If no method has a curve, matplotlib is not installed, or the table is not what `validate_predictions` expects.
+        If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     if scoring.kind == "regression":
         return scatter_figure(predictions, methods)
     predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
     drawn = _prepare_curves(predictions, methods, curves_table(predictions, methods))
     if not drawn:
-        raise InputError("predictions: no fold has both classes, so there is no curve")
+        raise NoCurveError("predictions: no fold has both classes, so there is no curve")
     return _draw_all(drawn)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from deeprc.drawing import COLOURS, MUTED, require_matplotlib
-from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities, validate_predictions
 from deeprc.evaluation.curves import binarize_predictions
 from deeprc.evaluation.reliability import calibration_bins
+from deeprc.evaluation.scatter import NoCurveError
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 
@@ -58,15 +58,16 @@ def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo],
 
     Raises
     ------
+    NoCurveError
+        If there is no prediction of classes.
     InputError
-        If there is no prediction of classes, matplotlib is not installed, or the table is not what
-        `validate_predictions` expects.
+        If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     from matplotlib.figure import Figure
 
     judged = compare_probabilities(predictions, methods, scoring).set_index("method")
     if judged.empty:
-        raise InputError("predictions: no method predicts classes, so there is no curve")
+        raise NoCurveError("predictions: no method predicts classes, so there is no curve")
     points, by_name = reliability_table(predictions, methods, scoring), {each.name: each for each in methods}
     n_columns = min(len(judged), _MAX_COLUMNS)
     n_rows = -(-len(judged) // n_columns)

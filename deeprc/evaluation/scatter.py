@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_scatter", "scatter_figure", "scatter_table"]
+__all__ = ["NoCurveError", "draw_scatter", "scatter_figure", "scatter_table"]
 
 _PANEL = 2.6  # inches
 _MAX_COLUMNS = 4
 _SCORING = RegressionScoring()
+
+
+class NoCurveError(InputError):
+    """Raised if predictions are as expected, but have no curve: for example, no fold has both classes."""
 
 
 def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -38,8 +42,10 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
 
     Raises
     ------
+    NoCurveError
+        If there is no prediction.
     InputError
-        If there is no prediction, matplotlib is not installed, or the table is not what `validate_predictions` expects.
+        If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     from matplotlib.figure import Figure
 
@@ -47,7 +53,7 @@ def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> 
     parts = {each: table[table["method"] == each.name] for each in methods}
     ranked = sorted(((_r2(part), each) for each, part in parts.items() if len(part)), key=lambda pair: -pair[0])
     if not ranked:
-        raise InputError("predictions: no method has a fold, so there is no curve")
+        raise NoCurveError("predictions: no method has a fold, so there is no curve")
     n_columns = min(len(ranked), _MAX_COLUMNS)
     n_rows = -(-len(ranked) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.3) * n_rows), layout="constrained")

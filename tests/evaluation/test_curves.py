@@ -14,6 +14,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation import curves
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
 from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves
+from deeprc.evaluation.scatter import NoCurveError
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method $B$ | _x_")
@@ -214,5 +215,5 @@ def test_the_figure_of_all_methods_has_their_mean_curves() -> None:
         assert points[["x", "y"]].to_numpy().tolist() in drawn
     texts = [text.get_text() for text in right.get_legend().get_texts()]
     assert {text.split("   ", 2)[-1] for text in texts} == {"Method A", "Method $B$ | _x_", "chance"}
-    with pytest.raises(InputError, match="no fold has both classes, so there is no curve"):
+    with pytest.raises(NoCurveError, match="no fold has both classes, so there is no curve"):
         curves_figure(one_fold(0, [1, 1], [0.0, 1.0]), [A])

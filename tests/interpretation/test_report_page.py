@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from deeprc.errors import InputError
+from deeprc.evaluation.comparison import MethodInfo
 from deeprc.interpretation.report.page import Cell, check_report_output, make_number_cell, render
+from deeprc.interpretation.report.pictures import curves_picture
 from deeprc.interpretation.report.sequences import shade_residues
 
 
@@ -43,3 +46,12 @@ def test_only_reports_are_replaced(tmp_path: Path) -> None:
 def test_undefined_names_are_errors() -> None:
     with pytest.raises(Exception, match="undefined"):
         render("report.html.j2", title="x")
+
+
+def test_only_predictions_without_curves_have_no_picture() -> None:
+    pytest.importorskip("matplotlib")
+    alike = pd.DataFrame({"method": "no curve", "fold": 0, "repertoire_id": ["a", "b"], "label": [1, 1]})
+    alike = alike.assign(score=[0.0, 1.0], probability=0.5)
+    assert curves_picture(alike, [MethodInfo("no curve", "A")]) == []
+    with pytest.raises(InputError, match="of methods that are not in the list: no curve"):
+        curves_picture(alike, [MethodInfo("b", "B")])

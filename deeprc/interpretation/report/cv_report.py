@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import choose_scoring
@@ -213,6 +212,7 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
     from deeprc.evaluation.curves import curves_figure
     from deeprc.evaluation.reliability_figure import reliability_figure
+    from deeprc.evaluation.scatter import NoCurveError
 
     if found.metrics[name].n == 0:
         return []
@@ -224,9 +224,8 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     figures = []
     try:
         drawn = curves_figure(table, [_METHOD], scoring)
-    except InputError as error:
-        if "no curve" not in str(error):
-            raise
+    except NoCurveError:
+        pass
     else:
         says = "ROC curve (left), and precision against recall (right), averaged over all test folds."
         figures.append(render_figure(drawn, f"Curves of {name}", says, says))

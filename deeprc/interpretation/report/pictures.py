@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring import BINARY
@@ -273,13 +272,12 @@ def reliability_picture(
 def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
     """Return the figure of the curves of all methods, or of predicted against true numbers; empty if there is none."""
     from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.scatter import NoCurveError
 
     try:
         drawn = curves_figure(predictions, methods, scoring)
-    except InputError as error:
-        if "no curve" in str(error):
-            return []
-        raise
+    except NoCurveError:
+        return []
     if scoring.kind == "regression":
         says = "Predicted against true values of all methods, a panel for each, the highest r² first."
         caption = (
