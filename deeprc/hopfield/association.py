@@ -73,9 +73,10 @@ class Association(nn.Module):
         betas = _expand_over_heads("beta", key_dim**-0.5 if beta is None else beta, n_heads)
         if not all(0 < each < math.inf for each in betas):
             raise ValueError(f"beta: expected a positive number, found {beta}")
-        updates = [int(each) for each in _expand_over_heads("max_updates", max_updates, n_heads)]
-        if not all(each >= 1 for each in updates):
+        updates = _expand_over_heads("max_updates", max_updates, n_heads)
+        if not all(each >= 1 and each == each // 1 for each in updates):
             raise ValueError(f"max_updates: expected a whole number from 1, found {max_updates}")
+        updates = [int(each) for each in updates]
         if not tolerance >= 0:
             raise ValueError(f"tolerance: expected a number from 0, found {tolerance}")
         if not 0 <= dropout < 1:

@@ -177,6 +177,8 @@ def test_beta_is_fixed_per_head_or_learned_and_positive() -> None:
         ({"beta": [1.0, -1.0]}, "beta: expected a positive number"),
         ({"beta": [1.0]}, "beta: expected one number, or one for each of 2 heads, found 1"),
         ({"max_updates": 0}, "max_updates: expected a whole number from 1, found 0"),
+        ({"max_updates": 1.9}, "max_updates: expected a whole number from 1, found 1.9"),
+        ({"max_updates": float("inf")}, "max_updates: expected a whole number from 1, found inf"),
         ({"max_updates": [1, 2, 3]}, "max_updates: expected one number, or one for each of 2 heads, found 3"),
         ({"dropout": 1.0}, "dropout: expected a number from 0, less than 1, found 1.0"),
         ({"normalisation": "input"}, "normalisation: expected inputs, projected or none, found 'input'"),
