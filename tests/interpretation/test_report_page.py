@@ -8,7 +8,14 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo
-from deeprc.interpretation.report.page import Cell, check_report_output, make_number_cell, render
+from deeprc.interpretation.report.page import (
+    Cell,
+    check_report_output,
+    make_interval_cell,
+    make_number_cell,
+    make_p_cell,
+    render,
+)
 from deeprc.interpretation.report.pictures import curves_picture
 from deeprc.interpretation.report.sequences import shade_residues
 
@@ -26,6 +33,19 @@ def test_residues_are_shaded_by_their_share_of_the_strongest() -> None:
 def test_missing_numbers_are_dashes() -> None:
     assert make_number_cell(float("nan")) == Cell("\N{EN DASH}", None)
     assert make_number_cell(-0.5, ".1f") == Cell("\N{MINUS SIGN}0.5", -0.5)
+
+
+def test_intervals_are_sorted_by_their_lower_limit() -> None:
+    assert make_interval_cell((-0.25, 0.75)) == Cell("\N{MINUS SIGN}0.250 to 0.750", -0.25)
+    assert make_interval_cell([1234.5, 2000.0], ",.3g") == Cell("1.23e+03 to 2e+03", 1234.5)
+    assert make_interval_cell(None) == make_interval_cell((float("nan"), float("nan"))) == make_number_cell(None)
+
+
+def test_small_p_values_show_their_power_of_ten() -> None:
+    found = [make_p_cell(p_value) for p_value in (0.5, 0.02, 0.001, 3.2e-7, 0.0)]
+    assert [cell.text for cell in found] == ["0.50", "0.020", "0.001", "3e-07", "<0.001"]
+    assert [cell.value for cell in found] == [0.5, 0.02, 0.001, 3.2e-7, 0.0]
+    assert make_p_cell(float("nan")) == make_number_cell(None)
 
 
 def test_only_reports_are_replaced(tmp_path: Path) -> None:

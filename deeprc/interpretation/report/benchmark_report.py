@@ -44,6 +44,7 @@ from deeprc.interpretation.report.page import (
     Table,
     check_report_output,
     format_today,
+    make_interval_cell,
     make_number_cell,
     make_text_cell,
     write_page,
@@ -170,16 +171,12 @@ def _comparison_table(found: _Found) -> Table:
         name = str(row["method"])
         main, *others = (_estimate(estimates[metric].get(name)) for metric in found.scoring.headings)
         whole = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
-        has_none = np.isnan(row["ci_low"])
-        interval = (
-            DASH if has_none else f"{make_number_cell(row['ci_low']).text} to {make_number_cell(row['ci_high']).text}"
-        )
         rows.append(
             [
                 make_text_cell(label[name] + whole),
                 make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
                 main,
-                Cell(interval, None if has_none else float(row["ci_low"])),
+                make_interval_cell((row["ci_low"], row["ci_high"])),
                 _p_value(row["p_value"], is_best=bool(row["best"])),
                 _p_value(row["p_holm"], is_best=bool(row["best"])),
                 _estimate(refits.get(name)),

@@ -27,6 +27,7 @@ from deeprc.interpretation.report.page import (
     Table,
     check_report_output,
     format_today,
+    make_interval_cell,
     make_number_cell,
     make_text_cell,
     write_page,
@@ -103,16 +104,9 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
         return f"{name}: no figure, because no test fold has repertoires of several classes."
-    interval = "" if limits is None else f", 95% interval {_make_limits_cell(limits).text}"
+    interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
-
-
-def _make_limits_cell(limits: Sequence[float] | None) -> Cell:
-    if limits is None:
-        return make_number_cell(None)
-    low, high = limits
-    return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", low)
 
 
 def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
@@ -121,7 +115,7 @@ def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
     if found.has_numbers(name):
         for measure, heading in _NUMBERS.items():
             columns += [Column(heading), Column(f"95% interval of {heading}")]
-            cells += [make_number_cell(getattr(own, measure)), _make_limits_cell(getattr(own, f"{measure}_ci"))]
+            cells += [make_number_cell(getattr(own, measure)), make_interval_cell(getattr(own, f"{measure}_ci"))]
     else:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
@@ -129,7 +123,7 @@ def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
             Column("sd over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]
-        cells += [make_number_cell(own.auc), _make_limits_cell(own.auc_ci), make_number_cell(own.auc_sd)]
+        cells += [make_number_cell(own.auc), make_interval_cell(own.auc_ci), make_number_cell(own.auc_sd)]
         cells += [make_number_cell(getattr(own, measure)) for measure in MEASURES]
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
 
@@ -155,7 +149,7 @@ def _control_tables(found: CrossValidation) -> Iterator[Table]:
             p_value = make_number_cell(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
             cells = [
                 make_number_cell(value),
-                _make_limits_cell(limits),
+                make_interval_cell(limits),
                 make_number_cell(each.difference, "+.3f"),
                 p_value,
             ]

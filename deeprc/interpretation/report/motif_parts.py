@@ -10,7 +10,15 @@ from markupsafe import Markup
 
 from deeprc.evaluation.trust import p_in_words, p_text
 from deeprc.interpretation.report.motif_genes import CommonGene, gene_cell, gene_sentence
-from deeprc.interpretation.report.page import Cell, Column, Table, make_number_cell, make_swatch, make_text_cell
+from deeprc.interpretation.report.page import (
+    Cell,
+    Column,
+    Table,
+    make_number_cell,
+    make_p_cell,
+    make_swatch,
+    make_text_cell,
+)
 from deeprc.interpretation.survey import Direction
 
 if TYPE_CHECKING:
@@ -149,7 +157,7 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, 
             cells.append(
                 _make_two_part_cell(f"{share:.3%}", f"({n_with:,})", share) if known else make_number_cell(None)
             )
-        cells += [_p_cell(motif.p_donors), _p_cell(motif.q_donors)]
+        cells += [make_p_cell(motif.p_donors), make_p_cell(motif.q_donors)]
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         n_with = int(row["n_repertoires_with"])
@@ -165,10 +173,6 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, 
         *([make_number_cell(motif.n_models, ",")] if has_several else []),
         make_text_cell(_format_sources(motif.sources)),
     ]
-
-
-def _p_cell(p_value: float) -> Cell:
-    return make_number_cell(None) if np.isnan(p_value) else Cell(_p_text(p_value), p_value)
 
 
 def _format_sources(sources: Sequence[Source]) -> str:
@@ -194,10 +198,3 @@ def _odds(ratio: float) -> Cell:
     if not np.isfinite(ratio):
         return Cell("∞", 1e300)
     return make_number_cell(ratio, ",.0f" if ratio >= 100 else ".3g")
-
-
-def _p_text(p_value: float) -> str:
-    """Return a p-value as text; for small ones only the power of ten, because they differ by many."""
-    if p_value >= 0.001:
-        return p_text(p_value)
-    return f"{p_value:.0e}"

@@ -15,6 +15,7 @@ from deeprc.interpretation.report.page import (
     Cell,
     Column,
     Table,
+    make_interval_cell,
     make_number_cell,
     make_percent_cell,
     make_text_cell,
@@ -76,7 +77,7 @@ def metrics_table(performance: Performance, task: Task, place: int) -> Table:
             auc = each.auc(performance.rows(split))
             cells.append(make_number_cell(auc and auc.value))
             known = auc if split in HELD_OUT else None
-            cells.append(Cell(f"{known.low:.3f} to {known.high:.3f}", known.low) if known else make_number_cell(None))
+            cells.append(make_interval_cell((known.low, known.high) if known else None))
         rows.append([*cells, *(make_number_cell(found.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
@@ -109,11 +110,7 @@ def _make_regression_table(performance: Performance, task: Task, place: int) -> 
 
 
 def _make_interval_cells(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
-    limits = found.get(f"{name}_ci")
-    if limits is None:
-        return [make_number_cell(found.get(name), form), make_number_cell(None)]
-    low, high = (make_number_cell(limit, form).text for limit in limits)
-    return [make_number_cell(found.get(name), form), Cell(f"{low} to {high}", float(limits[0]))]
+    return [make_number_cell(found.get(name), form), make_interval_cell(found.get(f"{name}_ci"), form)]
 
 
 def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
@@ -126,7 +123,7 @@ def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
             make_text_cell(each.column),
             *([make_text_cell(target)] if len(within) > 1 else []),
             make_number_cell(each.auc),
-            _make_interval_cell(each.low, each.high),
+            make_interval_cell((each.low, each.high)),
             make_number_cell(each.n, ",d"),
             make_number_cell(each.n_strata, ",d"),
         ]
@@ -169,7 +166,7 @@ def control_table(controls: Controls, place: int) -> Table:
             [
                 make_text_cell(LABELS[str(row["method"])]),
                 make_number_cell(row[scoring.estimate]),
-                _make_interval_cell(row["ci_low"], row["ci_high"]),
+                make_interval_cell((row["ci_low"], row["ci_high"])),
                 make_number_cell(None)
                 if own
                 else make_number_cell(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
@@ -186,12 +183,6 @@ def control_table(controls: Controls, place: int) -> Table:
     else:
         told = f"Telling {contrast.positive} from {contrast.negative}"
     return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
-
-
-def _make_interval_cell(low: float, high: float) -> Cell:
-    if low != low:  # NaN: there is no interval
-        return make_number_cell(None)
-    return Cell(f"{make_number_cell(low).text} to {make_number_cell(high).text}", float(low))
 
 
 def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError, show_parameters
+from deeprc.evaluation.trust import p_text
 from deeprc.files import check_output_path, write_text
 from deeprc.versions import package_version
 
@@ -29,7 +30,9 @@ __all__ = [
     "check_report_output",
     "download",
     "format_today",
+    "make_interval_cell",
     "make_number_cell",
+    "make_p_cell",
     "make_percent_cell",
     "make_swatch",
     "make_text_cell",
@@ -122,6 +125,21 @@ def make_number_cell(value: Any, form: str = ",.3f") -> Cell:
     if value is None or math.isnan(value):
         return Cell(DASH, None)
     return Cell(f"{value:{form}}".replace("-", "\N{MINUS SIGN}"), float(value))
+
+
+def make_interval_cell(limits: Sequence[float] | None, form: str = ",.3f") -> Cell:
+    """Return a cell of an interval, "0.6 to 0.8", that is sorted by the lower limit; None and NaN give a dash."""
+    if limits is None or math.isnan(limits[0]):
+        return make_number_cell(None)
+    low, high = (make_number_cell(limit, form) for limit in limits)
+    return Cell(f"{low.text} to {high.text}", low.value)
+
+
+def make_p_cell(p_value: float) -> Cell:
+    """Return a cell of a p-value; small ones show the power of ten, because they differ by many. NaN gives a dash."""
+    if math.isnan(p_value):
+        return make_number_cell(None)
+    return Cell(f"{p_value:.0e}" if 0 < p_value < 0.001 else p_text(p_value), p_value)
 
 
 def make_percent_cell(value: Any, digits: int = 1) -> Cell:

@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from deeprc.evaluation.comparison import p_text
 from deeprc.interpretation.directions import list_directions
 from deeprc.interpretation.report.page import (
     Cell,
@@ -16,6 +15,7 @@ from deeprc.interpretation.report.page import (
     Table,
     download,
     make_number_cell,
+    make_p_cell,
     make_percent_cell,
     make_text_cell,
 )
@@ -151,13 +151,9 @@ def _clone_row(
         make_text_cell(directions[row["output"], row["direction"]]),
         make_text_cell(row["match"]),
         *(make_number_cell(None if pd.isna(row[name]) else int(row[name]), ",d") for name in carriers),
-        _p_cell(row["p_value"]),
-        _p_cell(row["q_value"]),
+        make_p_cell(row["p_value"]),
+        make_p_cell(row["q_value"]),
     ]
-
-
-def _p_cell(value: float) -> Cell:
-    return Cell(f"{value:.0e}" if 0 < value < 0.001 else p_text(value), value)
 
 
 def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
