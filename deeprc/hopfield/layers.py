@@ -24,8 +24,7 @@ from deeprc.hopfield.maps import (
     Values,
     choose_head_dim,
     make_key_map,
-    make_output_map,
-    make_value_map,
+    make_value_and_output_maps,
     merge_heads,
     merge_masks,
     normalise_all,
@@ -124,15 +123,27 @@ class Hopfield(nn.Module):
         key_dim = choose_head_dim("key_dim", key_dim, state_dim, n_heads)
         self.n_heads = n_heads
         self.batch_first = batch_first
-        self.map_states = make_key_map(state_dim, n_heads, key_dim, project_states, bias, normalisation)
-        self.map_stored = make_key_map(stored_dim, n_heads, key_dim, project_stored, bias, normalisation)
-        if values == "associated" and raw_value_dim is not None:
-            raise ValueError("raw_value_dim: expected None with values='associated'")
-        raw_value_dim = stored_dim if raw_value_dim is None else raw_value_dim
-        self.map_values = make_value_map(raw_value_dim, n_heads, key_dim, value_dim, values, bias, normalisation)
+        self.map_states = make_key_map(
+            state_dim, n_heads, key_dim, project=project_states, bias=bias, normalisation=normalisation
+        )
+        self.map_stored = make_key_map(
+            stored_dim, n_heads, key_dim, project=project_stored, bias=bias, normalisation=normalisation
+        )
+        self.map_values, output = make_value_and_output_maps(
+            n_heads,
+            key_dim,
+            stored_dim=stored_dim,
+            raw_value_dim=raw_value_dim,
+            value_dim=value_dim,
+            output_dim=output_dim,
+            default_output_dim=state_dim,
+            values=values,
+            project_output=project_output,
+            bias=bias,
+            normalisation=normalisation,
+        )
         self.association = Association(n_heads, key_dim, **dynamics)
-        pooled = n_heads * (key_dim if self.map_values is None else self.map_values.head_dim)
-        self.output = make_output_map(pooled, output_dim, state_dim, project_output, bias)
+        self.output = output
 
     def forward(
         self,

@@ -19,8 +19,7 @@ __all__ = [
     "Values",
     "choose_head_dim",
     "make_key_map",
-    "make_output_map",
-    "make_value_map",
+    "make_value_and_output_maps",
     "merge_heads",
     "merge_masks",
     "normalise_all",
@@ -123,7 +122,7 @@ class PatternMap(nn.Module):
 
 
 def make_key_map(
-    dim: int, n_heads: int, key_dim: int, project: bool, bias: bool, normalisation: Normalisation
+    dim: int, n_heads: int, key_dim: int, *, project: bool, bias: bool, normalisation: Normalisation
 ) -> PatternMap:
     """Build the map into the associative space."""
     _check_choice("normalisation", normalisation, get_args(Normalisation))
@@ -138,16 +137,42 @@ def make_key_map(
     )
 
 
-def make_value_map(
+def make_value_and_output_maps(
+    n_heads: int,
+    key_dim: int,
+    *,
+    stored_dim: int,
+    raw_value_dim: int | None,
+    value_dim: int | None,
+    output_dim: int | None,
+    default_output_dim: int,
+    values: Values,
+    project_output: bool,
+    bias: bool,
+    normalisation: Normalisation,
+) -> tuple[PatternMap | None, nn.Module]:
+    """Build the map of the values and that of the results of all heads, side by side, into the output.
+
+    The first is None if the stored patterns in the associative space are averaged.
+    """
+    if values == "associated" and raw_value_dim is not None:
+        raise ValueError("raw_value_dim: expected None with values='associated'")
+    dim = stored_dim if raw_value_dim is None else raw_value_dim
+    map_values = _make_value_map(dim, n_heads, key_dim, value_dim, values, bias=bias, normalisation=normalisation)
+    pooled = n_heads * (key_dim if map_values is None else map_values.head_dim)
+    return map_values, _make_output_map(pooled, output_dim, default_output_dim, project=project_output, bias=bias)
+
+
+def _make_value_map(
     dim: int,
     n_heads: int,
     key_dim: int,
     value_dim: int | None,
     values: Values,
+    *,
     bias: bool,
     normalisation: Normalisation,
 ) -> PatternMap | None:
-    """Build the map of the values; None if the stored patterns in the associative space are averaged."""
     _check_choice("values", values, get_args(Values))
     if values != "projected" and value_dim is not None:
         raise ValueError(f"value_dim: expected None, since values={values!r} have their own dimension")
@@ -159,8 +184,7 @@ def make_value_map(
     return PatternMap(dim, n_heads, head_dim, bias=bias, normalise_inputs=normalisation == "inputs")
 
 
-def make_output_map(pooled: int, output_dim: int | None, default: int, project: bool, bias: bool) -> nn.Module:
-    """Build the map of the results of all heads, side by side, into the output."""
+def _make_output_map(pooled: int, output_dim: int | None, default: int, *, project: bool, bias: bool) -> nn.Module:
     if not project:
         if output_dim is not None:
             raise ValueError("output_dim: expected None with project_output=False")

@@ -19,8 +19,7 @@ from deeprc.hopfield.maps import (
     Values,
     choose_head_dim,
     make_key_map,
-    make_output_map,
-    make_value_map,
+    make_value_and_output_maps,
     merge_heads,
     merge_masks,
     normalise_all,
@@ -86,13 +85,27 @@ class HopfieldPooling(nn.Module):
         self.normalise_queries = normalisation == "projected"
         # a bias of the keys adds the same number to all logits of a query, which one update does not change
         needs_bias = values == "associated" or normalisation == "projected" or not self.association.takes_one_update
-        self.map_stored = make_key_map(stored_dim, n_heads, key_dim, project_stored, bias and needs_bias, normalisation)
-        if values == "associated" and raw_value_dim is not None:
-            raise ValueError("raw_value_dim: expected None with values='associated'")
-        raw_value_dim = stored_dim if raw_value_dim is None else raw_value_dim
-        self.map_values = make_value_map(raw_value_dim, n_heads, key_dim, value_dim, values, bias, normalisation)
-        pooled = n_heads * (key_dim if self.map_values is None else self.map_values.head_dim)
-        self.output = make_output_map(pooled, output_dim, stored_dim, project_output, bias)
+        self.map_stored = make_key_map(
+            stored_dim,
+            n_heads,
+            key_dim,
+            project=project_stored,
+            bias=bias and needs_bias,
+            normalisation=normalisation,
+        )
+        self.map_values, self.output = make_value_and_output_maps(
+            n_heads,
+            key_dim,
+            stored_dim=stored_dim,
+            raw_value_dim=raw_value_dim,
+            value_dim=value_dim,
+            output_dim=output_dim,
+            default_output_dim=stored_dim,
+            values=values,
+            project_output=project_output,
+            bias=bias,
+            normalisation=normalisation,
+        )
 
     def scaled_queries(self) -> Tensor:
         """Return the queries times β, β ξ of each head, (H, S, d_k)."""

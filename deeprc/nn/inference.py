@@ -1,7 +1,7 @@
 """Inference: outputs and attention of whole repertoires, computed in chunks of sequences.
 
-Memory does not grow with the size of the repertoire, except for one attention logit per sequence and head, which the
-top fraction needs.
+Memory grows with the size of a repertoire only by its attention logits, one per sequence and head, which are returned
+with the averages.
 
 Letters: N sequences of one repertoire, S dimensions of their representation, H heads, T outputs.
 """
