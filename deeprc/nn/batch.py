@@ -23,12 +23,22 @@ from deeprc.datasets.read_ahead import ReadAhead
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.datasets.simulation.dataset import SimulatedDataset
 from deeprc.device import has_triton
-from deeprc.nn.columns import CPU, Columns, count_bytes, find_place, is_on, load_columns, load_gene_columns
+from deeprc.nn.columns import (
+    CPU,
+    Columns,
+    DrawnRows,
+    RepertoireTable,
+    count_bytes,
+    find_place,
+    is_on,
+    load_columns,
+    load_gene_columns,
+)
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode, abundance_scale, inverse_standard_deviation
 from deeprc.nn.genes import GeneNames, check_genes
 from deeprc.nn.readings import ReadingScores
 from deeprc.nn.sampling import COMPILED_CODE, draw_rows
-from deeprc.nn.sequences import BatchArrays, SequenceBatch, move
+from deeprc.nn.sequences import BatchArrays, SequenceBatch, join_sequences, move
 
 __all__ = ["CacheChoice", "Collator", "RepertoireBatch", "choose_cache_device"]
 
@@ -143,12 +153,11 @@ class Collator:
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         place = find_place(dataset, device)
         self._part = place.part  # (B,)
-        self._first = torch.from_numpy(place.first).to(device)  # (B,)
-        self._size = bounds.diff()[dataset.rows].to(device)  # (B,)
-        self._inverse_std = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # (B,); NaN until it is needed
+        inverse_stds = torch.full((len(dataset),), torch.nan, dtype=torch.float32)  # NaN until they are needed
+        self._table = RepertoireTable(bounds.diff()[dataset.rows], torch.from_numpy(place.first), inverse_stds)
         if device.type != "cpu":
-            self._cache_inverse_std(np.arange(len(dataset)))
-            self._inverse_std = self._inverse_std.to(device)
+            self._cache_inverse_stds(np.arange(len(dataset)))
+            self._table = RepertoireTable(*(column.to(device) for column in self._table))
 
     def _make_read_ahead(self) -> ReadAhead | None:
         """Return the object that asks the system to read sequences in advance; None if they are not in a file."""
@@ -176,8 +185,8 @@ class Collator:
         if total is not None and self.device.type == "cuda" and has_triton():
             batch = self._draw_on_cuda(positions, n_sequences, keys, total)
         else:
-            rows, owner, offsets = draw_rows(self._size[positions], n_sequences, keys, total=total)
-            batch = self._make_batch(positions, self._first[positions].index_select(0, owner) + rows, owner, offsets)
+            rows, owner, offsets = draw_rows(self._table.sizes[positions], n_sequences, keys, total=total)
+            batch = self._make_batch(self._table.locate(positions, rows, owner, offsets))
         return batch if self.readings is None else replace(batch, reading_scores=self.readings.at(positions))
 
     def _draw_on_cuda(self, positions: Tensor, n_sequences: int, keys: Tensor, total: int) -> RepertoireBatch:
@@ -186,9 +195,9 @@ class Collator:
 
         (columns,) = self._columns
         assert columns.max_length is not None
-        sequences, offsets, at = draw_sequences(
+        sequences, offsets, column_rows = draw_sequences(
             columns,
-            (self._size, self._first, self._inverse_std),
+            self._table,
             positions,
             keys,
             max_rows=n_sequences,
@@ -196,22 +205,22 @@ class Collator:
             abundance=self.abundance,
             max_length=_round_up_length(columns.max_length),
         )
-        return RepertoireBatch(sequences, offsets, self._take_genes(0, at))
+        return RepertoireBatch(sequences, offsets, self._take_genes(0, column_rows))
 
     def size(self, position: int) -> int:
         """Return the number of sequences of a repertoire."""
-        return int(self._size[position])
+        return int(self._table.sizes[position])
 
     def take(self, position: int, rows: NDArray[np.int64] | slice) -> RepertoireBatch:
         """Return some sequences of one repertoire, by their rows within it, (n,) int64 or a slice without step."""
-        first, size = int(self._first[position]), int(self._size[position])
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(size)
+            start, stop, _ = rows.indices(self.size(position))
             rows = np.arange(start, stop)
-        at = (torch.from_numpy(rows) + first).to(self.device)
+        column_rows = (torch.from_numpy(rows) + int(self._table.first_rows[position])).to(self.device)
         owner = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
         offsets = torch.tensor([0, len(rows)], device=self.device)
-        return self._make_batch(torch.tensor([int(position)], device=self.device), at, owner, offsets)
+        positions = torch.tensor([int(position)], device=self.device)
+        return self._make_batch(DrawnRows(positions, column_rows, owner, offsets))
 
     def take_together(self, positions: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> RepertoireBatch:
         """Return some sequences of several repertoires as one batch, by their rows within each, (n,) int64."""
@@ -220,67 +229,65 @@ class Collator:
         within = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *rows])).to(self.device)
         where = torch.tensor(list(positions), dtype=torch.int64, device=self.device)
         offsets = torch.from_numpy(compute_offsets(sizes)).to(self.device)
-        return self._make_batch(where, self._first[where].index_select(0, owner) + within, owner, offsets)
+        return self._make_batch(self._table.locate(where, within, owner, offsets))
 
-    def _make_batch(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Return the batch of the sequences `at`, (N,), of columns; `owner`, (N,), are indices into positions, (B,)."""
-        if isinstance(self.dataset, SimulatedDataset):
-            return self._simulate(positions, at, owner, offsets)
+    def _make_batch(self, drawn: DrawnRows) -> RepertoireBatch:
         if self.device.type == "cpu":
-            self._cache_inverse_std(positions.numpy())
-            return self._make_batch_on_cpu(positions, at, owner, offsets)
+            self._cache_inverse_stds(drawn.positions.numpy())
+            return self._simulate(drawn) if isinstance(self.dataset, SimulatedDataset) else self._make_on_cpu(drawn)
         (columns,) = self._columns
         assert columns.max_length is not None
-        at = at.clamp(max=len(columns.counts) - 1)  # rows that only fill the batch may be out of range
-        starts = columns.offsets.index_select(0, at)
-        lengths = columns.offsets.index_select(0, at + 1) - starts
-        inverse_std = self._inverse_std[positions].index_select(0, owner)
-        counts = columns.counts.index_select(0, at).long() & _UNSIGNED
+        rows = drawn.column_rows.clamp(max=len(columns.counts) - 1)  # those that only fill the batch may be beyond
+        starts = columns.offsets.index_select(0, rows)
+        lengths = columns.offsets.index_select(0, rows + 1) - starts
+        inverse_std = self._table.inverse_stds[drawn.positions].index_select(0, drawn.owner)
+        counts = columns.counts.index_select(0, rows).long() & _UNSIGNED
         scale = abundance_scale(counts, self.abundance) * inverse_std
         max_length = _round_up_length(columns.max_length)
         sequences = SequenceBatch(columns.residues, starts, lengths, scale, inverse_std, max_length)
-        return RepertoireBatch(sequences, offsets, self._take_genes(0, at))
+        return RepertoireBatch(sequences, drawn.offsets, self._take_genes(0, rows))
 
-    def _make_batch_on_cpu(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
+    def _make_on_cpu(self, drawn: DrawnRows) -> RepertoireBatch:
         """Return a batch whose residues stay where they are, or are copied if they lie in several parts."""
-        inverse_std, part = self._inverse_std[positions], self._part[positions.numpy()]
+        part = self._part[drawn.positions.numpy()]
         changes = np.flatnonzero(np.diff(part)) + 1
         if not len(changes):
             index = int(part[0]) if len(part) else 0
-            sequences = self._look_up_on_cpu(self._columns[index], at, owner, inverse_std)
-            return RepertoireBatch(sequences, offsets, self._take_genes(index, at))
+            sequences = self._look_up_on_cpu(self._columns[index], drawn)
+            return RepertoireBatch(sequences, drawn.offsets, self._take_genes(index, drawn.column_rows))
         found, genes = [], []
         for first, stop in pairwise([0, *changes.tolist(), len(part)]):  # repertoires of one part
-            index, rows = int(part[first]), slice(int(offsets[first]), int(offsets[stop]))
-            found.append(self._look_up_on_cpu(self._columns[index], at[rows], owner[rows], inverse_std))
-            genes.append(self._take_genes(index, at[rows]))
+            index, own = int(part[first]), drawn.take_repertoires(first, stop)
+            found.append(self._look_up_on_cpu(self._columns[index], own))
+            genes.append(self._take_genes(index, own.column_rows))
         known = [each for each in genes if each is not None]
-        return RepertoireBatch(_join(found), offsets, torch.cat(known) if known else None)
+        return RepertoireBatch(join_sequences(found), drawn.offsets, torch.cat(known) if known else None)
 
-    def _look_up_on_cpu(self, columns: Columns, at: Tensor, owner: Tensor, inverse_std: Tensor) -> SequenceBatch:
-        """Return the sequences `at`, (N,), of columns, with the inverse_std (B,) of the repertoire `owner`, (N,)."""
-        starts, lengths = torch.empty((2, len(at)), dtype=torch.int64)
-        scales = torch.empty((2, len(at)), dtype=torch.float32)
+    def _look_up_on_cpu(self, columns: Columns, drawn: DrawnRows) -> SequenceBatch:
+        """Return the drawn sequences, all of which lie in these columns."""
+        starts, lengths = torch.empty((2, len(drawn.owner)), dtype=torch.int64)
+        scales = torch.empty((2, len(drawn.owner)), dtype=torch.float32)
         sequences = SequenceBatch(columns.residues, starts, lengths, scales[0], scales[1], max_length=0)
-        inputs = (tensor.numpy() for tensor in (at, owner, columns.offsets, columns.counts, inverse_std))
+        inverse_std = self._table.inverse_stds[drawn.positions]
+        read = (drawn.column_rows, drawn.owner, columns.offsets, columns.counts, inverse_std)
+        inputs = (tensor.numpy() for tensor in read)
         with COMPILED_CODE:
             longest = _look_up(*inputs, ABUNDANCE_MODES.index(self.abundance), sequences.arrays())
         return sequences._replace(max_length=_round_up_length(longest))
 
-    def _take_genes(self, part: int, at: Tensor) -> Tensor | None:
-        """Return the indices of the V and J genes, (N, 2), of the sequences `at`, (N,), of the columns of a part."""
+    def _take_genes(self, part: int, rows: Tensor) -> Tensor | None:
+        """Return the indices of the V and J genes, (N, 2), of the sequences at rows, (N,), of the columns of a part."""
         if self.genes is None:
             return None
-        found = [indices[codes.index_select(0, at).long() & _UNSIGNED_16] for codes, indices in self._calls[part]]
+        found = [indices[codes.index_select(0, rows).long() & _UNSIGNED_16] for codes, indices in self._calls[part]]
         return torch.stack(found, dim=1)
 
-    def _simulate(self, positions: Tensor, at: Tensor, owner: Tensor, offsets: Tensor) -> RepertoireBatch:
-        """Make the sequences `at`, (N,), of a simulated dataset, and return their batch."""
+    def _simulate(self, drawn: DrawnRows) -> RepertoireBatch:
+        """Make the drawn sequences of a simulated dataset, and return their batch."""
         assert isinstance(self.dataset, SimulatedDataset)
-        self._cache_inverse_std(positions.numpy())
-        inverse_std = self._inverse_std[positions][owner]
+        inverse_std = self._table.inverse_stds[drawn.positions][drawn.owner]
         with COMPILED_CODE:
-            table = self.dataset.container.take(at.numpy())
+            table = self.dataset.container.take(drawn.column_rows.numpy())
         residues, lengths, counts = map(torch.from_numpy, (table.residues, table.lengths, table.counts))
         starts = lengths.cumsum(0) - lengths
         scale = abundance_scale(counts.long(), self.abundance) * inverse_std
@@ -288,17 +295,18 @@ class Collator:
         if self.genes is not None:
             genes = torch.from_numpy(self.genes.indices(table.v_call, table.j_call, len(lengths)))
         sequences = SequenceBatch(residues, starts, lengths, scale, inverse_std, max_length)
-        return RepertoireBatch(sequences, offsets, genes)
+        return RepertoireBatch(sequences, drawn.offsets, genes)
 
     def inverse_std(self, position: int) -> float:
         """Return 1 / the standard deviation of the features of one whole repertoire; it is computed once."""
         if self.device.type == "cpu":
-            self._cache_inverse_std(np.array([position]))
-        return float(self._inverse_std[position])
+            self._cache_inverse_stds(np.array([position]))
+        return float(self._table.inverse_stds[position])
 
-    def _cache_inverse_std(self, positions: NDArray[np.int64]) -> None:
-        for position in positions[np.isnan(self._inverse_std.numpy()[positions])]:
-            self._inverse_std[position] = self._compute_inverse_std(int(position))
+    def _cache_inverse_stds(self, positions: NDArray[np.int64]) -> None:
+        known = self._table.inverse_stds
+        for position in positions[np.isnan(known.numpy()[positions])]:
+            known[position] = self._compute_inverse_std(int(position))
 
     def _compute_inverse_std(self, position: int) -> float:
         if not isinstance(self.dataset, SimulatedDataset):
@@ -314,33 +322,6 @@ class Collator:
 
 def _round_up_length(length: int) -> int:
     return -(-length // _LENGTH_STEP) * _LENGTH_STEP
-
-
-def _join(parts: Sequence[SequenceBatch]) -> SequenceBatch:
-    """Return the sequences of several batches as one, whose residues are copied."""
-    lengths, residue_scale, position_scale = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("lengths", "residue_scale", "position_scale")
-    )
-    offsets = compute_offsets(lengths.numpy())
-    residues = np.empty(int(offsets[-1]), np.uint8)
-    first = 0
-    for part in parts:
-        stop = first + part.n_sequences
-        _copy_residues(part.residues.numpy(), part.starts.numpy(), offsets[first : stop + 1], residues)
-        first = stop
-    starts, max_length = torch.from_numpy(offsets[:-1]), max(part.max_length for part in parts)
-    return SequenceBatch(torch.from_numpy(residues), starts, lengths, residue_scale, position_scale, max_length)
-
-
-@njit(nogil=True)
-def _copy_residues(
-    residues: NDArray[np.uint8], starts: NDArray[np.int64], offsets: NDArray[np.int64], target: NDArray[np.uint8]
-) -> None:
-    """Copy sequences that begin at starts (N,) to offsets (N + 1,) of the target."""
-    for n in range(len(starts)):
-        shift = starts[n] - offsets[n]
-        for position in range(offsets[n], offsets[n + 1]):
-            target[position] = residues[position + shift]
 
 
 @njit(parallel=True, nogil=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +21,18 @@ from deeprc.datasets.linked_container import StoredContainer
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.genes import GeneNames
 
-__all__ = ["CPU", "Columns", "Place", "count_bytes", "find_place", "is_on", "load_columns", "load_gene_columns"]
+__all__ = [
+    "CPU",
+    "Columns",
+    "DrawnRows",
+    "Place",
+    "RepertoireTable",
+    "count_bytes",
+    "find_place",
+    "is_on",
+    "load_columns",
+    "load_gene_columns",
+]
 
 CPU = torch.device("cpu")
 
@@ -54,6 +65,55 @@ class Place:
 
     part: NDArray[np.int64]
     first: NDArray[np.int64]
+
+
+class DrawnRows(NamedTuple):
+    """The n sequences of a batch of b repertoires, before they are looked up in columns.
+
+    Attributes
+    ----------
+    positions
+        Positions of the repertoires in the dataset, (b,) int64.
+    column_rows
+        Row of each sequence in the columns, (n,) int64; rows that only fill the batch may be out of range.
+    owner
+        Index of each sequence's repertoire among the positions, (n,) int64.
+    offsets
+        Bounds of the repertoires among the sequences, (b + 1,) int64.
+    """
+
+    positions: Tensor
+    column_rows: Tensor
+    owner: Tensor
+    offsets: Tensor
+
+    def take_repertoires(self, first: int, stop: int) -> DrawnRows:
+        """Return the sequences of consecutive repertoires."""
+        rows, offsets = slice(int(self.offsets[first]), int(self.offsets[stop])), self.offsets[first : stop + 1]
+        owner = self.owner[rows] - first
+        return DrawnRows(self.positions[first:stop], self.column_rows[rows], owner, offsets - offsets[0])
+
+
+class RepertoireTable(NamedTuple):
+    """What a draw needs to know of each repertoire of a dataset.
+
+    Attributes
+    ----------
+    sizes
+        Number of sequences, (B,) int64.
+    first_rows
+        Row of the first sequence in the columns, (B,) int64.
+    inverse_stds
+        1 / standard deviation of the features, (B,) float32; NaN until it is needed.
+    """
+
+    sizes: Tensor
+    first_rows: Tensor
+    inverse_stds: Tensor
+
+    def locate(self, positions: Tensor, rows: Tensor, owner: Tensor, offsets: Tensor) -> DrawnRows:
+        """Return the sequences at rows within their repertoires, (n,); the others are attributes of `DrawnRows`."""
+        return DrawnRows(positions, self.first_rows[positions].index_select(0, owner) + rows, owner, offsets)
 
 
 def find_place(dataset: RepertoireDataset, device: torch.device) -> Place:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2
-from deeprc.nn.columns import Columns
+from deeprc.nn.columns import Columns, RepertoireTable
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 from deeprc.nn.sampling import ROUNDING
 from deeprc.nn.sequences import SequenceBatch
@@ -35,7 +35,7 @@ _PER_BATCH = ["positions", "keys", *_OUTPUTS, "B", "N", "n_stored", "max_rows"]
 
 def draw_sequences(
     columns: Columns,
-    repertoires: tuple[Tensor, Tensor, Tensor],
+    repertoires: RepertoireTable,
     positions: Tensor,
     keys: Tensor,
     *,
@@ -51,8 +51,7 @@ def draw_sequences(
     columns
         The sequences of the container, on the device.
     repertoires
-        Number of sequences, first sequence in the columns, and 1 / standard deviation of the features of each
-        repertoire of the dataset, (C,) int64, (C,) int64 and (C,) float32.
+        What the draw needs to know of the C repertoires of the dataset, on the device.
     positions
         Positions of the batch's repertoires in the dataset, (B,) int64.
     keys

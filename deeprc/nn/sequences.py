@@ -5,7 +5,7 @@ Letters: N sequences, R residues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["BatchArrays", "SequenceBatch", "move"]
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import compute_offsets
+
+__all__ = ["BatchArrays", "SequenceBatch", "join_sequences", "move"]
 
 
 class SequenceBatch(NamedTuple):
@@ -125,3 +128,30 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor to another device; to CUDA it goes through pinned memory, so that the host need not wait."""
     needs_pinning = device.type == "cuda" and tensor.device.type == "cpu"
     return (tensor.pin_memory() if needs_pinning else tensor).to(device, non_blocking=True)
+
+
+def join_sequences(parts: Sequence[SequenceBatch]) -> SequenceBatch:
+    """Return the sequences of several batches as one, whose residues are copied."""
+    lengths, residue_scale, position_scale = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("lengths", "residue_scale", "position_scale")
+    )
+    offsets = compute_offsets(lengths.numpy())
+    residues = np.empty(int(offsets[-1]), np.uint8)
+    first = 0
+    for part in parts:
+        stop = first + part.n_sequences
+        _copy_residues(part.residues.numpy(), part.starts.numpy(), offsets[first : stop + 1], residues)
+        first = stop
+    starts, max_length = torch.from_numpy(offsets[:-1]), max(part.max_length for part in parts)
+    return SequenceBatch(torch.from_numpy(residues), starts, lengths, residue_scale, position_scale, max_length)
+
+
+@njit(nogil=True)
+def _copy_residues(
+    residues: NDArray[np.uint8], starts: NDArray[np.int64], offsets: NDArray[np.int64], target: NDArray[np.uint8]
+) -> None:
+    """Copy sequences that begin at starts (N,) to offsets (N + 1,) of the target."""
+    for n in range(len(starts)):
+        shift = starts[n] - offsets[n]
+        for position in range(offsets[n], offsets[n + 1]):
+            target[position] = residues[position + shift]

@@ -11,7 +11,7 @@ import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.batch import Collator
-from deeprc.nn.columns import copy_columns
+from deeprc.nn.columns import RepertoireTable, copy_columns
 from deeprc.nn.features import ABUNDANCE_MODES, AbundanceMode
 from tests.conftest import random_sequences, write_cohort
 from tests.triton_kernels import DEVICE, import_kernels, use_interpreter
@@ -45,10 +45,9 @@ def assert_draws_as_the_cpu(
     expected = collator.draw(where, max_rows, keys)
     n = expected.sequences.n_sequences
     columns = copy_columns(dataset.container, DEVICE)
-    repertoires = (collator._size, collator._first, collator._inverse_std)
     sequences, offsets, at = draw_cuda.draw_sequences(
         columns,
-        tuple(each.to(DEVICE) for each in repertoires),
+        RepertoireTable(*(column.to(DEVICE) for column in collator._table)),
         where.to(DEVICE),
         keys.to(DEVICE),
         max_rows=max_rows,
@@ -91,7 +90,7 @@ def test_nothing_to_draw(uneven: RepertoireDataset) -> None:
     nothing = torch.zeros(6, dtype=torch.int64, device=DEVICE)
     sequences, offsets, _ = draw_cuda.draw_sequences(
         columns,
-        (nothing, nothing, torch.ones(6, device=DEVICE)),
+        RepertoireTable(nothing, nothing, torch.ones(6, device=DEVICE)),
         nothing[:2],
         nothing[:2],
         max_rows=10,

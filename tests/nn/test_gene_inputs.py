@@ -22,6 +22,7 @@ from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
 from deeprc.nn import Collator, DeepRC, GeneNames
 from deeprc.nn.batch import RepertoireBatch, choose_cache_device
+from deeprc.nn.columns import DrawnRows
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution import motif_convolution
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
@@ -253,15 +254,14 @@ def test_the_form_for_devices_gives_the_same_genes(genes: RepertoireDataset, mon
     names = GeneNames.of(genes)
     collator = Collator(genes, "none", genes=names)
     at, owner = torch.tensor([0, 3, 57, 199]), torch.tensor([0, 0, 1, 4])
-    expected = collator._make_batch(torch.arange(5), at, owner, torch.tensor([0, 2, 3, 3, 3, 4]))
+    offsets = torch.tensor([0, 2, 3, 3, 3, 4])
+    expected = collator._make_batch(DrawnRows(torch.arange(5), at, owner, offsets))
     monkeypatch.setattr(collator, "device", torch.device("meta"))  # which takes the path of other devices
     columns = replace(collator._columns[0], max_length=24)
     monkeypatch.setattr(collator, "_columns", [columns])
-    collator._cache_inverse_std(np.arange(5))
+    collator._cache_inverse_stds(np.arange(5))
     beyond = torch.cat([at, torch.tensor([10_000])])  # fills a batch
-    found = collator._make_batch(
-        torch.arange(5), beyond, torch.cat([owner, owner[:1]]), torch.tensor([0, 2, 3, 3, 3, 4])
-    )
+    found = collator._make_batch(DrawnRows(torch.arange(5), beyond, torch.cat([owner, owner[:1]]), offsets))
     assert torch.equal(found.genes[:4], expected.genes)
     assert found.genes.shape == (5, 2)
 
