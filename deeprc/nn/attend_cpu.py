@@ -127,7 +127,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_values: Tensor, of_logits: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_values: Tensor, grad_logits: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         sequences = SequenceBatch._make((*saved[:5], ctx.max_length))
         kept = Kept(*(tensor.numpy() for tensor in saved[5:8]))
@@ -136,20 +136,20 @@ class _Attend(torch.autograd.Function):
         layers = _backward_layers(weights, ctx.n_values)
         gradients = _make_zero_gradients(weights, rows, layers, sequences.n_sequences)
         if ctx.n_values % TILE:  # `pad` copies even if it adds nothing
-            of_values = functional.pad(of_values, (0, -ctx.n_values % TILE))
+            grad_values = functional.pad(grad_values, (0, -ctx.n_values % TILE))
         backward(
             sequences.convert_scales(weights.kernels).arrays(),
             first_row.numpy(),
             kept,
-            of_values.contiguous().numpy(),
-            of_logits.contiguous().numpy(),
+            grad_values.contiguous().numpy(),
+            grad_logits.contiguous().numpy(),
             layers,
             gradients,
         )
-        of_residues, of_positions = torch.from_numpy(gradients.residues), torch.from_numpy(gradients.positions)
-        of_kernels = sum_buffers(of_residues, of_positions, sequences.max_length, rows)
-        of_genes = torch.from_numpy(gradients.gene_embeddings)
-        return None, of_genes, of_kernels, *_iterate_gradients(weights, gradients, layers)
+        grad_residues, grad_positions = torch.from_numpy(gradients.residues), torch.from_numpy(gradients.positions)
+        grad_kernels = sum_buffers(grad_residues, grad_positions, sequences.max_length, rows)
+        grad_genes = torch.from_numpy(gradients.gene_embeddings)
+        return None, grad_genes, grad_kernels, *_iterate_gradients(weights, gradients, layers)
 
 
 def _round_up_to_tiles(n: int) -> int:
@@ -219,13 +219,15 @@ def _make_zero_gradients(weights: NetworkWeights, rows: Tensor, layers: KeyLayer
 def _iterate_gradients(weights: NetworkWeights, gradients: Gradients, layers: KeyLayers) -> Iterator[Tensor]:
     """Yield the gradients of all tensors of the weights except the first, in the order of `tensors`."""
     n_heads, n_keys = weights.queries.shape
-    of_layers, of_biases, of_queries = map(torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries))
-    yield of_biases[:, -1, : len(weights.kernels)].sum(0)
-    yield of_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
+    grad_layers, grad_biases, grad_queries = map(
+        torch.from_numpy, (gradients.layers, gradients.biases, gradients.queries)
+    )
+    yield grad_biases[:, -1, : len(weights.kernels)].sum(0)
+    yield grad_queries.sum(0).transpose(0, 1).reshape(n_heads, -1)[:, :n_keys]
     for index, (n_in, n_out) in enumerate(pairwise(layers.sizes.tolist())):
-        by_tile = of_layers[:, index].sum(0)[:, :n_in]  # (T, n_in, TILE)
+        by_tile = grad_layers[:, index].sum(0)[:, :n_in]  # (T, n_in, TILE)
         yield by_tile.permute(0, 2, 1).reshape(-1, n_in)[:n_out]
-        yield of_biases[:, index, :n_out].sum(0)
+        yield grad_biases[:, index, :n_out].sum(0)
 
 
 def _arrange_in_tiles(matrices: Sequence[Tensor], n_rows: int, n_columns: int) -> _Array:

@@ -163,8 +163,8 @@ def backward(
     sequences: BatchArrays,
     first_row: _Array,
     kept: Kept,
-    of_values: _Array,
-    of_logits: _Array,
+    grad_values: _Array,
+    grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
 ) -> None:
@@ -173,7 +173,7 @@ def backward(
     `first_row` is that of `ConvolutionTables`. Of some sequences at a time, the gradients of the sums of each layer are
     computed first, then those of its weights, so that the latter are read and written once for all of them.
     """
-    N, n_layers, widest = len(of_logits), len(layers.weights), gradients.biases.shape[2]
+    N, n_layers, widest = len(grad_logits), len(layers.weights), gradients.biases.shape[2]
     for block in numba.prange(BLOCKS):
         own = Gradients(
             gradients.residues[block],
@@ -183,14 +183,14 @@ def backward(
             gradients.queries[block],
             gradients.gene_embeddings,
         )
-        of_sums = np.zeros((n_layers + 1, SEQUENCES, widest), np.float32)
+        grad_sums = np.zeros((n_layers + 1, SEQUENCES, widest), np.float32)
         last = (block + 1) * N // BLOCKS
         for first in range(block * N // BLOCKS, last, SEQUENCES):
             stop = min(first + SEQUENCES, last)
-            _propagate(first, stop, kept, of_values, of_logits, layers, own, of_sums)
-            _add_to_layers(first, stop, kept, of_logits, layers, own, of_sums)
-            of_windows = of_sums[n_layers]
-            add_windows(sequences, first, kept.window[first:stop], of_windows, first_row, own.residues, own.positions)
+            _propagate(first, stop, kept, grad_values, grad_logits, layers, own, grad_sums)
+            _add_to_layers(first, stop, kept, grad_logits, layers, own, grad_sums)
+            grad_windows = grad_sums[n_layers]
+            add_windows(sequences, first, kept.window[first:stop], grad_windows, first_row, own.residues, own.positions)
 
 
 @njit(**FAST)
@@ -198,11 +198,11 @@ def _propagate(
     first: int,
     last: int,
     kept: Kept,
-    of_values: _Array,
-    of_logits: _Array,
+    grad_values: _Array,
+    grad_logits: _Array,
     layers: KeyLayers,
     gradients: Gradients,
-    of_sums: _Array,
+    grad_sums: _Array,
 ) -> None:
     """Write the gradients of the sums before each SELU for some sequences, (n_layers + 1, n, max(W, U)).
 
@@ -211,43 +211,43 @@ def _propagate(
     """
     values, activations, window = kept
     weights, _, sizes, queries = layers
-    of_biases, of_genes = gradients.biases, gradients.gene_embeddings
-    n_layers, H, E = len(weights), queries.shape[1], of_genes.shape[1]
+    grad_biases, grad_genes = gradients.biases, gradients.gene_embeddings
+    n_layers, H, E = len(weights), queries.shape[1], grad_genes.shape[1]
     for n in range(first, last):
         i = n - first
         for tile in range(len(queries)):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            linear_layer(of_logits[n], H, queries[tile], of_sums[n_layers - 1, i, units])
+            linear_layer(grad_logits[n], H, queries[tile], grad_sums[n_layers - 1, i, units])
         for layer in range(n_layers - 1, -1, -1):
-            gradient = of_sums[layer, i]
+            gradient = grad_sums[layer, i]
             for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                selu_gradient(gradient[units], activations[layer, n, units], of_biases[layer, units])
+                selu_gradient(gradient[units], activations[layer, n, units], grad_biases[layer, units])
             for tile in range((sizes[layer] + TILE - 1) // TILE):
                 units = slice(tile * TILE, (tile + 1) * TILE)
-                linear_layer(gradient, sizes[layer + 1], weights[layer, tile], of_sums[layer - 1, i, units])
-        gradient = of_sums[n_layers, i]
+                linear_layer(gradient, sizes[layer + 1], weights[layer, tile], grad_sums[layer - 1, i, units])
+        gradient = grad_sums[n_layers, i]
         for tile in range(values.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            add_row(gradient[units], of_values[n, units])
+            add_row(gradient[units], grad_values[n, units])
         for e in range(E):
-            of_genes[n, e] = gradient[sizes[0] - E + e]
+            grad_genes[n, e] = gradient[sizes[0] - E + e]
         for tile in range(window.shape[1] // TILE):
             units = slice(tile * TILE, (tile + 1) * TILE)
-            selu_gradient(gradient[units], values[n, units], of_biases[n_layers, units])
+            selu_gradient(gradient[units], values[n, units], grad_biases[n_layers, units])
 
 
 @njit(nogil=True)
 def _add_to_layers(
-    first: int, last: int, kept: Kept, of_logits: _Array, layers: KeyLayers, gradients: Gradients, of_sums: _Array
+    first: int, last: int, kept: Kept, grad_logits: _Array, layers: KeyLayers, gradients: Gradients, grad_sums: _Array
 ) -> None:
     """Add the gradients of the queries and of the layers' weights for some sequences; see `_propagate`."""
     values, activations, _ = kept
     n_layers, sizes = len(layers.weights), layers.sizes
     keys = (activations[n_layers - 1] if n_layers else values)[first:last]
     for tile in range(len(layers.queries)):
-        add_outer_products(of_logits[first:last], layers.queries.shape[1], keys, tile, gradients.queries[tile])
+        add_outer_products(grad_logits[first:last], layers.queries.shape[1], keys, tile, gradients.queries[tile])
     for layer in range(n_layers):
-        inputs, rows = (activations[layer - 1] if layer else values)[first:last], of_sums[layer, : last - first]
+        inputs, rows = (activations[layer - 1] if layer else values)[first:last], grad_sums[layer, : last - first]
         for tile in range((sizes[layer + 1] + TILE - 1) // TILE):
             add_outer_products(inputs, sizes[layer], rows, tile, gradients.layers[layer, tile])

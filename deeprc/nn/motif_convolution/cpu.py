@@ -133,19 +133,24 @@ def allocate_gradient_buffers(weight: Tensor, rows: Tensor) -> tuple[Tensor, Ten
 
 def sum_buffers(residue_gradient: Tensor, position_gradient: Tensor, max_length: int, rows: Tensor) -> Tensor:
     """Return the gradient of the kernels, (D, 23, K), from the filled buffers."""
-    of_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
-    return kernel_gradient(of_residues, position_gradient.sum(0), max_length, rows)
+    grad_residues = residue_gradient.sum(0)[..., :N_AMINO_ACIDS].transpose(1, 2)  # (D, K, 20) -> (D, 20, K)
+    return kernel_gradient(grad_residues, position_gradient.sum(0), max_length, rows)
 
 
 def scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
-    of_residues, of_positions = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
+    grad_residue_scale, grad_position_scale = (
+        torch.empty_like(sequences.residue_scale),
+        torch.empty_like(sequences.position_scale),
+    )
     positions = position_table(weight, sequences.max_length)
-    arrays = (_to_numpy(tensor) for tensor in (weight, positions, window, gradient, of_residues, of_positions))
+    arrays = (
+        _to_numpy(tensor) for tensor in (weight, positions, window, gradient, grad_residue_scale, grad_position_scale)
+    )
     _scale_gradients(sequences.convert_scales(weight).arrays(), *arrays)
-    return of_residues, of_positions
+    return grad_residue_scale, grad_position_scale
 
 
 def _to_numpy(tensor: Tensor) -> _Array:
@@ -205,11 +210,11 @@ def _backward(
 ) -> None:
     N = len(sequences.starts)
     for block in numba.prange(BLOCKS):
-        of_residues, of_positions = residue_gradient[block], position_gradient[block]
+        grad_residues, grad_positions = residue_gradient[block], position_gradient[block]
         last = (block + 1) * N // BLOCKS
         for first in range(block * N // BLOCKS, last, SEQUENCES):
             rows = slice(first, min(first + SEQUENCES, last))
-            add_windows(sequences, first, window[rows], gradient[rows], first_row, of_residues, of_positions)
+            add_windows(sequences, first, window[rows], gradient[rows], first_row, grad_residues, grad_positions)
 
 
 @njit(nogil=True, fastmath={"contract"})
@@ -230,7 +235,7 @@ def add_windows(
     ones.
     """
     residues = sequences.residues
-    of_residues, of_positions = residue_gradient.ravel(), position_gradient.ravel()
+    grad_residues, grad_positions = residue_gradient.ravel(), position_gradient.ravel()
     row = np.empty(sequences.max_length + residue_gradient.shape[1], np.uint64)  # the column of each position
     D, K = uint64(residue_gradient.shape[0]), uint64(residue_gradient.shape[1])
     for start in range(uint64(0), D, uint64(TILE)):
@@ -246,14 +251,14 @@ def add_windows(
             at, first_window = start * K * _COLUMNS, uint64(first_row[L])
             for d in range(start, min(start + uint64(TILE), D)):
                 p, g = uint64(window[i, d]), gradient[i, d]
-                of_positions[(first_window + p) * D + d] += g * position_scale
+                grad_positions[(first_window + p) * D + d] += g * position_scale
                 g *= residue_scale
                 for _ in range(K // _UNROLLED):
                     for j in range(_UNROLLED):
-                        of_residues[at + j * _COLUMNS + row[p + j]] += g
+                        grad_residues[at + j * _COLUMNS + row[p + j]] += g
                     at, p = at + _UNROLLED * _COLUMNS, p + _UNROLLED
                 for _ in range(K % _UNROLLED):
-                    of_residues[at + row[p]] += g
+                    grad_residues[at + row[p]] += g
                     at, p = at + _COLUMNS, p + uint64(1)
 
 
@@ -264,8 +269,8 @@ def _scale_gradients(
     position_table: _Array,
     window: _Array,
     gradient: _Array,
-    of_residues: _Array,
-    of_positions: _Array,
+    grad_residue_scale: _Array,
+    grad_position_scale: _Array,
 ) -> None:
     residues, starts, lengths = sequences.residues, sequences.starts, sequences.lengths
     N, D = gradient.shape
@@ -278,4 +283,4 @@ def _scale_gradients(
             position_sum += gradient[n, d] * position_table[L * (L - 1) // 2 + p, d]
             for j in range(min(K, L - p)):
                 residue_sum += gradient[n, d] * weight[d, residues[starts[n] + p + j], j]
-        of_residues[n], of_positions[n] = residue_sum, position_sum
+        grad_residue_scale[n], grad_position_scale[n] = residue_sum, position_sum

@@ -146,8 +146,8 @@ def _forward(
     known = n < N
     length = tl.load(lengths + n, mask=known, other=0)
     sequence = residues + tl.load(starts + n, mask=known, other=0)
-    of_residues = tl.load(residue_scale + n, mask=known, other=0)[:, None]
-    of_positions = tl.load(position_scale + n, mask=known, other=0)[:, None]
+    scale_of_residues = tl.load(residue_scale + n, mask=known, other=0)[:, None]
+    scale_of_positions = tl.load(position_scale + n, mask=known, other=0)[:, None]
     table += d[None, :]
     position_row = position_table + (length * (length - 1) // 2)[:, None] * WIDTH + d[None, :]
     length = length.to(tl.int32)
@@ -164,7 +164,7 @@ def _forward(
             total += row
         inside = (left > 0)[:, None]
         positional = tl.load(position_row + p * WIDTH, mask=inside, other=0)
-        value = of_residues * total + of_positions * positional
+        value = scale_of_residues * total + scale_of_positions * positional
         better = inside & ~(value <= best) & (best == best)  # also if value is NaN and best is not
         best = tl.where(better, value, best)
         best_at = tl.where(better, p, best_at)
@@ -221,15 +221,15 @@ def _backward(
             inside = at < length  # never where the pair is not known
             g = tl.load(gradient + n * D + d, mask=inside, other=0)
             residue = tl.load(residues + tl.load(starts + n, mask=known, other=0) + at, mask=inside, other=0)
-            of_residue = (g * tl.load(residue_scale + n, mask=inside, other=0))[None, :]
+            grad_residue = (g * tl.load(residue_scale + n, mask=inside, other=0))[None, :]
             residue = residue.to(tl.int32)[None, :]
-            first += tl.where(residue == first_rows, of_residue, 0)
-            last += tl.where(residue == last_rows, of_residue, 0)
-            of_position = g * tl.load(position_scale + n, mask=inside, other=0)
+            first += tl.where(residue == first_rows, grad_residue, 0)
+            last += tl.where(residue == last_rows, grad_residue, 0)
+            grad_position = g * tl.load(position_scale + n, mask=inside, other=0)
             feature = features + (length * max_length + at) * 3
-            start += of_position * tl.load(feature, mask=inside, other=0)
-            centre += of_position * tl.load(feature + 1, mask=inside, other=0)
-            end += of_position * tl.load(feature + 2, mask=inside, other=0)
+            start += grad_position * tl.load(feature, mask=inside, other=0)
+            centre += grad_position * tl.load(feature + 1, mask=inside, other=0)
+            end += grad_position * tl.load(feature + 2, mask=inside, other=0)
     column = tile * BLOCK_D + tl.arange(0, BLOCK_D)
     target = parts + part.to(tl.int64) * (_FEATURES * K * D) + j * D + column
     present = column < D
@@ -251,8 +251,8 @@ def _scale_gradients(
     position_table: tl.tensor,
     window: tl.tensor,
     gradient: tl.tensor,
-    of_residues: tl.tensor,
-    of_positions: tl.tensor,
+    grad_residue_scale: tl.tensor,
+    grad_position_scale: tl.tensor,
     N: tl.tensor,
     D: tl.constexpr,
     K: tl.constexpr,
@@ -278,5 +278,5 @@ def _scale_gradients(
         for j in tl.static_range(K):
             residue = tl.load(sequence + (p + j), mask=p + j < length, other=_BEYOND_END).to(tl.int32)
             residue_sum += g * tl.load(table + (residue + j * _ROWS) * WIDTH + d, eviction_policy="evict_last")
-    tl.store(of_residues + n, tl.sum(residue_sum, 1).to(of_residues.dtype.element_ty), mask=known)
-    tl.store(of_positions + n, tl.sum(position_sum, 1).to(of_positions.dtype.element_ty), mask=known)
+    tl.store(grad_residue_scale + n, tl.sum(residue_sum, 1).to(grad_residue_scale.dtype.element_ty), mask=known)
+    tl.store(grad_position_scale + n, tl.sum(position_sum, 1).to(grad_position_scale.dtype.element_ty), mask=known)
