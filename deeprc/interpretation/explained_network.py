@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeprc.interpretation.integrated_gradients import average_gradient
+from deeprc.nn.averages import Average
 from deeprc.nn.batch import RepertoireBatch
 from deeprc.nn.contributions import linearise_outputs
 from deeprc.nn.features import N_AMINO_ACIDS
@@ -53,7 +54,7 @@ class Surroundings(NamedTuple):
 
     Attributes
     ----------
-    level
+    logsumexp
         Logarithm of the summed exponentials of the logits of the other sequences, (n, H); -inf if there is none.
     vectors
         For contributions, the gradient of the output by the average of each head, (n, H, S). For the output, the
@@ -63,7 +64,7 @@ class Surroundings(NamedTuple):
         For contributions, the part of a response that does not depend on the sequence, (n,); otherwise 0.
     """
 
-    level: Tensor
+    logsumexp: Tensor
     vectors: Tensor
     offset: Tensor
 
@@ -119,20 +120,20 @@ class ExplainedNetwork:
         rest = kept.copy()
         rest[chosen] = False
         own = logits[torch.from_numpy(chosen)].double()
-        level = _sum_levels(logits[torch.from_numpy(rest)], own).to(self.inference.device)
+        logsumexp = _logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
         if self.question.of == "output":
-            average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(level), level)
-            return Surroundings(level, average, level.new_zeros(len(chosen)))
+            average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(logsumexp), logsumexp)
+            return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
         output, _, _, scale, shift = self.question
         gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
-        vectors = (scale * gradient[output]).to(level).expand(len(chosen), -1, -1)
+        vectors = (scale * gradient[output]).to(logsumexp).expand(len(chosen), -1, -1)
         return Surroundings(
-            level, vectors, (scale * offset[output] + shift / len(pooled)).to(level).expand(len(chosen))
+            logsumexp, vectors, (scale * offset[output] + shift / len(pooled)).to(logsumexp).expand(len(chosen))
         )
 
     @torch.no_grad()
     def _average_others(
-        self, position: int, chosen: NDArray[np.int64], rest: NDArray[np.int64], own: Tensor, level: Tensor
+        self, position: int, chosen: NDArray[np.int64], rest: NDArray[np.int64], own: Tensor, logsumexp: Tensor
     ) -> Tensor:
         """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
 
@@ -140,34 +141,23 @@ class ExplainedNetwork:
         sum over the sequences at the rows `rest` is added to those over the chosen ones before and after it. Beside the
         sequence with the highest logit of a head, all others may vanish, so its average is computed alone.
         """
-        average, level_of_rest = self._average_heads(position, rest)
         network = self.inference.network
+        of_rest = Average(network)
+        for batch in self.inference.batches(position, rest):
+            of_rest.add(*(result.double() for result in network.attend(batch)))
+        average, logsumexp_of_rest = of_rest.mean(), of_rest.logsumexp()
         values = torch.cat([network.attend(batch)[0] for batch in self.inference.batches(position, chosen)]).double()
-        highest = torch.maximum(own, level).amax(dim=0)  # (H,)
+        highest = torch.maximum(own, logsumexp).amax(dim=0)  # (H,)
         weighted = torch.exp(own - highest)[:, :, None] * values[:, None]  # (n, H, S)
-        totals = torch.exp(level_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
-        averages = totals / torch.exp(level - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
+        totals = torch.exp(logsumexp_of_rest - highest)[:, None] * average + _sum_all_others(weighted)
+        averages = totals / torch.exp(logsumexp - highest).clamp_min(torch.finfo(torch.float64).tiny)[:, :, None]
         for head, top in enumerate(own.argmax(dim=0).tolist()):
-            if torch.isfinite(level[top, head]):
-                weights = torch.exp(own[:, head] - level[top, head])  # (n,)
+            if torch.isfinite(logsumexp[top, head]):
+                weights = torch.exp(own[:, head] - logsumexp[top, head])  # (n,)
                 weights[top] = 0
-                of_rest = torch.exp(level_of_rest[head] - level[top, head]) * average[head]
-                averages[top, head] = of_rest + weights @ values
+                share_of_rest = torch.exp(logsumexp_of_rest[head] - logsumexp[top, head])
+                averages[top, head] = share_of_rest * average[head] + weights @ values
         return averages
-
-    def _average_heads(self, position: int, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return the average of each head over some sequences, (H, S), and their level, (H,)."""
-        network = self.inference.network
-        level = torch.full(
-            (len(network.pooling.queries),), -torch.inf, dtype=torch.float64, device=self.inference.device
-        )
-        average = level.new_zeros((len(level), network.n_values))
-        for batch in self.inference.batches(position, rows):
-            values, logits = (result.double() for result in network.attend(batch))
-            together = torch.logaddexp(level, torch.logsumexp(logits, dim=0))
-            average = torch.exp(level - together)[:, None] * average + torch.exp(logits - together).T @ values
-            level = together
-        return average, level
 
     def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> Shares:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
@@ -203,12 +193,12 @@ class ExplainedNetwork:
         return torch.cat([one_hot.sum(dim=2, keepdim=True) * self.frequencies, positional], dim=2)
 
     def _explain_sequences(
-        self, values: Tensor, genes: Tensor, level: Tensor, vectors: Tensor, offset: Tensor
+        self, values: Tensor, genes: Tensor, logsumexp: Tensor, vectors: Tensor, offset: Tensor
     ) -> Tensor:
         """Return the quantity for n sequences: contributions, or outputs of their repertoires, (n,)."""
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
-        attention = torch.sigmoid(logits - level)  # (n, H)
+        attention = torch.sigmoid(logits - logsumexp)  # (n, H)
         if self.question.of == "contribution":
             responses = (vectors @ values[:, :, None])[:, :, 0] + offset[:, None]  # (n, H, S) @ (n, S, 1)
             return (attention * responses).sum(dim=1)
@@ -217,8 +207,8 @@ class ExplainedNetwork:
         return self.question.scale * outputs[:, self.question.output]
 
 
-def _sum_levels(rest: Tensor, chosen: Tensor) -> Tensor:
-    """Return the level of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
+def _logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:
+    """Return the logsumexp of all other sequences for each of n chosen ones, (n, H); see `Surroundings`.
 
     The arguments are the logits of the sequences that are not chosen, (m, H), and of those that are, (n, H) float64.
     """

@@ -32,7 +32,10 @@ class Average:
         self._added: tuple[Tensor, Tensor, Tensor] | None = None  # maximum, sum of weights and of weighted values
 
     def add(self, values: Tensor, logits: Tensor) -> None:
-        """Add n sequences, at least one: representations (n, S) and attention logits (n, H)."""
+        """Add n sequences, at least one: representations (n, S) and attention logits (n, H).
+
+        They are added in float64. Within this call they are summed in their own type.
+        """
         highest = logits.amax(dim=0)
         higher = highest if self._added is None else torch.maximum(self._added[0], highest)
         part = torch.exp(logits - higher)  # (n, H)
@@ -49,6 +52,13 @@ class Average:
             return torch.zeros(self._shape, dtype=torch.float64, device=self._device)
         _, weight, pooled = self._added
         return pooled / weight.clamp_min(torch.finfo(torch.float64).tiny)[:, None]
+
+    def logsumexp(self) -> Tensor:
+        """Return the logarithm of the summed exponentials of the logits, (H,) float64; -inf without any sequence."""
+        if self._added is None:
+            return torch.full(self._shape[:1], -torch.inf, dtype=torch.float64, device=self._device)
+        highest, weight, _ = self._added
+        return highest.double() + weight.log()
 
 
 class KnownAverages:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deeprc.interpretation.explained_network import ExplainedNetwork, Question, _sum_levels
+from deeprc.interpretation.explained_network import ExplainedNetwork, Question, _logsumexp_of_others
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn import DeepRC, SequenceEncoder
 
@@ -40,11 +40,11 @@ def test_dropout_and_batch_normalisation_of_an_encoder_are_those_of_predictions(
 
 @pytest.mark.parametrize(("n_rest", "n"), [(0, 1), (0, 4), (5, 1), (3, 4)])
 @pytest.mark.parametrize("highest", [0.0, 2000.0])
-def test_the_level_of_all_others_by_a_loop(n_rest: int, n: int, highest: float) -> None:
+def test_the_logsumexp_of_all_others_by_a_loop(n_rest: int, n: int, highest: float) -> None:
     logits = torch.randn(n_rest + n, 2, generator=torch.Generator().manual_seed(0)) * 3
     logits[-1, 0] += highest
     rest, chosen = logits[:n_rest], logits[n_rest:].double()
-    found = _sum_levels(rest, chosen)
+    found = _logsumexp_of_others(rest, chosen)
     for row in range(n):
         others = torch.cat([rest.double(), chosen[:row], chosen[row + 1 :]])
         expected = torch.logsumexp(others, dim=0) if len(others) else torch.full((2,), -torch.inf)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.nn.averages import KnownAverages
+from deeprc.nn.averages import Average, KnownAverages
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
@@ -47,6 +47,18 @@ class Reader:
         found = self.inference.outputs(positions)
         assert torch.equal(found, self.alone.outputs(positions))
         assert self.read == read
+
+
+def test_average_and_logsumexp_of_parts_are_those_of_the_whole(network: DeepRC) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(7, network.n_values, generator=generator, dtype=torch.float64)
+    logits = 500 * torch.randn(7, 2, generator=generator, dtype=torch.float64)
+    average = Average(network)
+    assert average.logsumexp().tolist() == [-np.inf, -np.inf]
+    for part in (slice(0, 1), slice(1, 5), slice(5, 7)):
+        average.add(values[part], logits[part])
+    torch.testing.assert_close(average.logsumexp(), logits.logsumexp(dim=0), rtol=1e-14, atol=0)
+    torch.testing.assert_close(average.mean(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
 
 
 def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch) -> None:
