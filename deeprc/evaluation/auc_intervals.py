@@ -179,7 +179,7 @@ def measure_overlap(
     n_folds = len(aucs) / n_repeats
     whole = donors_variance(influence, positive, donor) / len(aucs) ** 2
     single = np.mean([donors_variance(influence[rows], positive[rows], donor[rows]) for rows in own]) / n_folds**2
-    if np.isnan(whole) or whole < _ROUNDING:
+    if not np.isfinite(single) or not whole >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
     common = float(np.clip((n_repeats * whole - single) / (n_repeats - 1), 0, whole))
     return (common * factor + (float(single) - common) / n_repeats) / whole

@@ -367,3 +367,14 @@ def test_interval_covers_over_repeats_and_seeds(
     truth, repeats = np.mean([run[-1] for run in runs]), np.repeat(np.arange(n_repeats), 5).tolist()
     found = [fold_aucs_interval(*run[:3], repeats=repeats) for run in runs]
     assert 0.93 <= np.mean([each.low <= truth <= each.high for each in found]) <= 0.985
+
+
+def test_a_repeat_whose_class_has_one_donor_takes_the_overlap_of_one_repeat() -> None:
+    """The variance of such a repeat is not defined, so nothing is known about what differs between repeats."""
+    labels = [np.array([1, 1, 0, 0])] * 2
+    scores = [np.array([0.9, 0.4, 0.5, 0.1]), np.array([0.3, 0.2, 0.6, 0.25])]
+    donors = [np.array([0, 0, 2, 2]), np.array([1, 1, 3, 3])]
+    assert measure_overlap(labels, scores, donors, [0, 1]) == overlap_factor(1)
+    found = fold_aucs_interval(labels, scores, donors, repeats=[0, 1])
+    assert found.aucs.tolist() == [0.75, 0.25]
+    assert found.low < 0.5 < found.high
