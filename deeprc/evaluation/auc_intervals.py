@@ -154,7 +154,12 @@ def fold_aucs_interval(
 
 
 def measure_overlap(
-    labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers], repeats: Sequence[int]
+    labels: Sequence[Integers],
+    scores: Sequence[Floats],
+    donors: Sequence[Integers],
+    repeats: Sequence[int],
+    *,
+    n_folds: float | None = None,
 ) -> float:
     """Return the factor by which the overlap of training sets increases the variance of a mean AUC.
 
@@ -166,19 +171,21 @@ def measure_overlap(
     Parameters
     ----------
     labels, scores, donors, repeats
-        The same as in `fold_aucs_interval`.
+        The same as in `fold_aucs_interval`. A fold may also be a part of a test fold, such as one of its batches.
+    n_folds
+        Number of test folds in each repeat; None: `labels` has one array for each.
     """
     repeat, n_repeats = np.asarray(repeats), len(set(repeats))
-    factor = overlap_factor(len(labels) / n_repeats)
+    factor = overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
     if n_repeats == 1:
         return factor
     aucs, influence = auc_influences(labels, scores)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     owner = np.repeat(repeat, [len(label) for label in labels])
     own = [owner == each for each in set(repeats)]
-    n_folds = len(aucs) / n_repeats
+    n_single = len(aucs) / n_repeats
     whole = donors_variance(influence, positive, donor) / len(aucs) ** 2
-    single = np.mean([donors_variance(influence[rows], positive[rows], donor[rows]) for rows in own]) / n_folds**2
+    single = np.mean([donors_variance(influence[rows], positive[rows], donor[rows]) for rows in own]) / n_single**2
     if not np.isfinite(single) or not whole >= _ROUNDING:  # a class of one donor has no variance (NaN)
         return factor
     common = float(np.clip((n_repeats * whole - single) / (n_repeats - 1), 0, whole))

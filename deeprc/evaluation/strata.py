@@ -16,7 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.evaluation.auc_intervals import auc_influences, auc_interval, measure_design_effect
+from deeprc.evaluation.auc_intervals import (
+    auc_influences,
+    auc_interval,
+    measure_design_effect,
+    measure_overlap,
+    overlap_factor,
+)
 from deeprc.evaluation.sheet_control import select_control_columns
 from deeprc.tasks import Task
 
@@ -81,10 +87,12 @@ def auc_within(
     *,
     folds: Sequence[object] | None = None,
     repertoires: NDArray[np.int64] | None = None,
+    repeats: Sequence[int] | None = None,
 ) -> StratifiedAuc | None:
     """Return the AUC over all pairs of repertoires with the same value; None if no value has both classes.
 
-    The AUC of a value counts by its number of pairs. The interval is `auc_interval` with the design effect of donors.
+    The AUC of a value counts by its number of pairs. The interval is `auc_interval` with the design effect of donors
+    and, as the interval over all repertoires (`fold_aucs_interval`), with the overlap of training sets of the folds.
 
     Parameters
     ----------
@@ -98,7 +106,17 @@ def auc_within(
         Test fold of each score, (B,): only scores of one fold are compared. None: all are compared.
     repertoires
         Index of the repertoire of each score, (B,), if one has several scores; each counts once in `n`.
+    repeats
+        Repeat of the cross-validation to which the fold of each score belongs, (B,); then `donors` are needed. None:
+        there is one repeat.
+
+    Raises
+    ------
+    ValueError
+        If there are repeats without donors.
     """
+    if repeats is not None and donors is None:
+        raise ValueError("expected the donors, by which the repertoires of repeats are known; found None")
     value_of = pd.factorize(np.asarray(values, object))[0]
     fold_of = np.zeros_like(value_of) if folds is None else pd.factorize(np.asarray(folds, object))[0]
     codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
@@ -112,7 +130,13 @@ def auc_within(
     pairs = sizes.prod(axis=1)
     weights = pairs / pairs.sum()
     auc = float(weights @ auc_influences(labels, scores)[0])
-    factor = 1.0 if donors is None else measure_design_effect(labels, scores, [donors[each] for each in rows])
+    repeat = np.zeros(len(fold_of), np.int64) if repeats is None else np.asarray(repeats)
+    n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
+    factor = overlap_factor(n_folds)
+    if donors is not None:
+        owners, repeat_of = [donors[each] for each in rows], [int(repeat[each[0]]) for each in rows]
+        factor = measure_overlap(labels, scores, owners, repeat_of, n_folds=n_folds)
+        factor *= measure_design_effect(labels, scores, owners)
     low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
     compared = np.concatenate(rows)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))

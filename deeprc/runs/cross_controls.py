@@ -87,6 +87,7 @@ def measure_within(
     """
     rows = np.concatenate([each.rows for each in folds])
     place = [f"{each.repeat} {each.fold}" for each in folds for _ in each.rows]
+    repeats = [each.repeat for each in folds for _ in each.rows]
     found: dict[str, list[StratifiedAuc]] = {}
     for index, task in enumerate(folds[0].tasks):
         if task.kind != "binary":
@@ -96,7 +97,9 @@ def measure_within(
         score = np.concatenate([each.log_odds()[:, column] for each in folds])
         for name in find_strata_columns(metadata, task):
             values = metadata[name].iloc[rows].tolist()
-            within = auc_within(name, values, label, score, donors[rows], folds=place, repertoires=rows)
+            within = auc_within(
+                name, values, label, score, donors[rows], folds=place, repertoires=rows, repeats=repeats
+            )
             if within is not None:
                 found.setdefault(task.name, []).append(within)
     return found

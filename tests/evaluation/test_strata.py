@@ -92,5 +92,35 @@ def test_only_scores_of_one_fold_are_compared() -> None:
     strata = [None if value is None else f"{fold} {value}" for fold, value in zip(folds, values, strict=True)]
     same = auc_within("batch", strata, label, score)
     assert same is not None
-    assert (same.auc, same.low, same.high) == (found.auc, found.low, found.high)
-    assert (same.n, same.n_strata) == (8, 4)
+    assert (same.auc, same.n, same.n_strata) == (found.auc, 8, 4)
+
+
+def test_the_interval_of_folds_has_the_overlap_of_training_sets() -> None:
+    """As the interval over all repertoires, with which it is compared; five folds make the variance 2.25 times."""
+    rng = np.random.default_rng(3)
+    label, folds, batch = np.tile([0.0, 1.0], 40), np.repeat(np.arange(5), 16), ["a"] * 40 + ["a", "a", "b", "b"] * 10
+    score = rng.normal(size=80) + label
+    sizes = [8, 8, 6, 2, 4, 4, 4, 4]
+    weights = np.square(sizes) / np.square(sizes).sum()
+    found = auc_within("batch", batch, label, score, folds=folds.tolist())
+    assert found is not None
+    expected = auc_interval(found.auc, sizes, sizes, variance_factor=2.25, weights=weights)
+    assert (found.low, found.high) == pytest.approx(expected)
+    alone = auc_within("batch", batch, label, score, np.arange(80), folds=folds.tolist())
+    assert alone == found
+
+
+def test_repeats_widen_the_interval_within_values_by_what_they_have_in_common() -> None:
+    rng = np.random.default_rng(4)
+    label, folds, donors = np.tile([0.0, 1.0], 40), np.repeat(np.arange(5), 16), np.arange(80)
+    score, batch = rng.normal(size=80) + label, ["a", "a", "b", "b"] * 20
+    once = auc_within("batch", batch, label, score, donors, folds=folds.tolist())
+    repeats = np.repeat([0, 1], 80).tolist()
+    places = [f"{repeat} {fold}" for repeat, fold in zip(repeats, np.tile(folds, 2), strict=True)]
+    twice = [np.tile(each, 2) for each in (label, score, donors)]
+    found = auc_within("batch", batch * 2, *twice, folds=places, repeats=repeats)
+    assert once is not None
+    assert found is not None
+    assert (found.auc, found.low, found.high) == pytest.approx((once.auc, once.low, once.high), abs=0.005)
+    with pytest.raises(ValueError, match=r"^expected the donors"):
+        auc_within("batch", batch * 2, *twice[:2], folds=places, repeats=repeats)
