@@ -2,7 +2,8 @@
 
 Test folds stay whole. From the other folds, smaller and smaller shares of the donors are learned from. An inverse power
 law is fitted to the AUCs. Intervals come from a bootstrap of the tested donors, whose spread is widened because the
-choice of the training repertoires changes AUCs, too (`_widen`). The form of the curve beyond the cohort is unknown.
+choice of the training repertoires changes AUCs, too (`_widen`), and which are not narrower than an interval that knows
+class sizes (`_measure_interval`). The form of the curve beyond the cohort is unknown.
 So two forms are fitted to each bootstrap sample, the power law and one that rises late; the interval is that of both.
 
 Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D bootstrap samples.
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy.stats import norm, rankdata
 
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Outcome
@@ -29,7 +30,7 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.auc_intervals import overlap_factor
+from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
 from deeprc.evaluation.splits import assign_folds, donor_codes
 from deeprc.groups import index_groups
 from deeprc.power.curve import LearningCurve
@@ -229,7 +230,8 @@ def _make_curve(
         [np.mean([measured[share, 0][0].n_learned(fold) for fold in range(whole.n_folds)]) for share in shares]
     )
     auc = _average_aucs(by_share, whole.labels)[0]
-    resampled = _resample(by_share, auc, np.array(shares), whole)
+    intervals = np.array([_measure_interval(runs, whole) for runs in by_share])  # (S, 2)
+    resampled = _resample(by_share, auc, np.array(shares), whole, intervals)
     if not np.isfinite(resampled).all(axis=1).any():
         raise InputError(f"{method.label}: no interval: too few donors have a repertoire of each class in a test fold")
     weights = 1 / np.maximum(np.nanvar(resampled, axis=0), _MIN_VARIANCE)
@@ -237,9 +239,11 @@ def _make_curve(
     complete = resampled[np.isfinite(resampled).all(axis=1)]
     laws = [fit(n_learned, complete, weights) for fit in (fit_power_laws, fit_late_curves)]
     scale = whole.n_folds / (whole.n_folds - 1)  # size of a cohort, divided by the number of repertoires to learn from
+    lows, highs = np.nanquantile(resampled, _QUANTILES, axis=0)  # (S,) each
+    lows, highs = np.minimum(lows, intervals[:, 0]), np.maximum(highs, intervals[:, 1])
     rows = [
-        ("measured", n, n * scale, value, *np.nanquantile(own, _QUANTILES), len(runs))
-        for n, value, own, runs in zip(n_learned, auc, resampled.T, by_share, strict=True)
+        ("measured", n, n * scale, value, low, high, len(runs))
+        for n, value, low, high, runs in zip(n_learned, auc, lows, highs, by_share, strict=True)
     ]
     for multiple in _MULTIPLES:
         n = float(n_learned[-1] * multiple)
@@ -258,15 +262,39 @@ def _make_curve(
     )
 
 
-def _resample(by_share: Sequence[Sequence[_Tested]], auc: Floats, shares: Floats, plan: SubsampledPlan) -> Floats:
-    """Return the AUCs of bootstrap samples of donors, (n, S), see `_widen`."""
+def _measure_interval(runs: Sequence[_Tested], plan: SubsampledPlan) -> tuple[float, float]:
+    """Return the interval of the mean AUC of the draws of one share by `fold_aucs_interval`."""
+    donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
+    folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
+    found = fold_aucs_interval(
+        [plan.labels[rows] for _, rows in folds],
+        [scores for tested in runs for scores in tested.scores],
+        [donors[rows] for _, rows in folds],
+        repeats=[draw for draw, _ in folds],
+    )
+    return found.low, found.high
+
+
+def _resample(
+    by_share: Sequence[Sequence[_Tested]], auc: Floats, shares: Floats, plan: SubsampledPlan, intervals: Floats
+) -> Floats:
+    """Return the AUCs of bootstrap samples of donors, (D, S), see `_widen`.
+
+    If classes are separated perfectly, all bootstrap samples have the same AUC. So normal noise adds the variance that
+    the samples lack, compared with `intervals`, (S, 2), the 95% intervals of `_measure_interval`. One sample has the
+    same noise for all shares, because the same donors are tested.
+    """
     donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
     times = np.array([_draw_donors(donors, rng) for _ in range(_N_BOOTSTRAPS)])
     draws = _average_aucs(by_share, plan.labels, times)
     by_draw = [np.array([_average_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
-    spread = _widen(np.nanvar(draws, axis=0), by_draw, shares, plan.n_folds)
-    return np.asarray(np.clip(auc + spread * (draws - auc), 0.0, 1.0))
+    variance = np.nanvar(draws, axis=0)
+    spread = _widen(variance, by_draw, shares, plan.n_folds)
+    noise = rng.normal(size=(_N_BOOTSTRAPS, 1))
+    deviation = np.where(noise < 0, auc - intervals[:, 0], intervals[:, 1] - auc) / norm.ppf(_QUANTILES[1])  # (D, S)
+    added = noise * np.sqrt(np.maximum(deviation**2 - spread**2 * variance, 0.0))
+    return np.asarray(np.clip(auc + spread * (draws - auc) + added, 0.0, 1.0))
 
 
 def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds: int) -> Floats:

@@ -21,10 +21,20 @@ from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
+from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
 from deeprc.power.figure import learning_curve_figure
-from deeprc.power.learning_curve import _aucs, _average_aucs, _make_permuted_plans, _p_value, _relabel, _Tested, _widen
+from deeprc.power.learning_curve import (
+    _aucs,
+    _average_aucs,
+    _make_curve,
+    _make_permuted_plans,
+    _p_value,
+    _relabel,
+    _Tested,
+    _widen,
+)
 from deeprc.power.subsampling import SubsampledPlan
 from deeprc.tasks import Task
 
@@ -82,6 +92,23 @@ def test_draws_that_differ_widen_intervals_by_hand() -> None:
     of_training = (0.01 + 0.01) / (0.75 + 0.5)
     of_mean = of_training * np.array([0.25 + 0.75 / 3, 0.5 + 0.5 / 3, 1.0])
     np.testing.assert_allclose(_widen(variance, loud, shares, 5) ** 2, 1 + of_mean / variance)
+
+
+def test_the_interval_of_perfect_separation_is_not_a_point() -> None:
+    """Five folds of 8 repertoires, all separated: bootstrap samples do not differ, and still little is known."""
+    whole = plan(40)
+    folds = [whole.splits[fold].test for fold in range(5)]
+    tested = _Tested(folds, [whole.labels[rows].astype(float) for rows in folds])
+    curve = _make_curve(whole.methods[0], whole, {(1.0, 0): (whole, tested)}, [], PowerOptions())
+    low, high = auc_interval(1.0, [4] * 5, [4] * 5, variance_factor=2.25)
+    assert low < 0.9
+    measured, *extrapolated = curve.table.to_dict("records")
+    assert (measured["auc"], measured["auc_low"], measured["auc_high"]) == (1.0, pytest.approx(low, abs=0.02), high)
+    assert measured["auc_low"] <= low
+    for row in extrapolated:
+        assert (row["auc"], row["auc_high"]) == (1.0, 1.0)
+        assert row["auc_low"] < 0.95
+    assert curve.n_needed[2] == np.inf  # the AUC of 0.9 may never be reached
 
 
 def test_permuted_labels_stay_with_donors() -> None:
