@@ -11,8 +11,10 @@ Letters: B repertoires, F folds, S numbers of repertoires, P permutations, D boo
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +53,8 @@ _MULTIPLES = (2, 4, 8)  # multiples of the cohort at which the law is shown
 _QUANTILES = (0.025, 0.975)
 
 Floats = NDArray[np.float64]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +182,11 @@ def _count_smallest_class(plan: SubsampledPlan, share: float) -> int:
 
 
 def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:
-    """Return plans with permuted labels; the folds of each plan are divided again by its labels."""
+    """Return plans with permuted labels; the folds of each plan are divided again by its labels.
+
+    Donors with different numbers of repertoires may exchange labels. If this leaves a class with fewer repertoires than
+    folds, there is no plan, and a warning is logged.
+    """
     known = np.flatnonzero(plan.fold_of >= 0)
     if not options.n_permutations:
         return []
@@ -193,7 +201,17 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
     for of_known in permuted.T:
         labels = np.full(len(plan.labels), -1)
         labels[known] = of_known
-        plans.append(_relabel(plan, labels, options.benchmark))
+        with suppress(InputError):  # too few repertoires of a class, whose true labels had enough
+            plans.append(_relabel(plan, labels, options.benchmark))
+    if left_out := options.n_permutations - len(plans):
+        _logger.warning(
+            "%d of %d permutations of the labels leave too few repertoires of a class for %d `folds`, because donors "
+            "have different numbers of repertoires. They are not run, and p counts them as not lower than the true "
+            "labels. Fewer `folds` need fewer repertoires",
+            left_out,
+            options.n_permutations,
+            plan.n_folds,
+        )
     return plans
 
 
@@ -257,8 +275,8 @@ def _make_curve(
         law,
         options.auc,
         (law.solve_n(options.auc) * scale, low, high),
-        _p_value(float(auc[-1]), permuted),
-        len(permuted),
+        _p_value(float(auc[-1]), permuted, options.n_permutations),
+        options.n_permutations,
     )
 
 
@@ -322,12 +340,13 @@ def _widen(variance: Floats, by_draw: Sequence[Floats], shares: Floats, n_folds:
     return np.asarray(np.sqrt(np.maximum(measured, overlap_factor(n_folds))))
 
 
-def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]]) -> float:
-    if not permuted:
+def _p_value(auc: float, permuted: Sequence[tuple[SubsampledPlan, _Tested]], n_permutations: int) -> float:
+    """Return the share of all labellings whose AUC is not lower; a permutation that was not run is not lower."""
+    if not n_permutations:
         return float("nan")
     others = [_average_aucs([[tested]], plan.labels)[0, 0] for plan, tested in permuted]
     n_lower = sum(other < auc - 1e-12 for other in others)  # NaN, of folds with one class only, is not lower
-    return float(1 + len(others) - n_lower) / (1 + len(others))
+    return float(1 + n_permutations - n_lower) / (1 + n_permutations)
 
 
 def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:

@@ -124,6 +124,20 @@ def test_permuted_labels_stay_with_donors() -> None:
             assert {row ^ 1 for row in test.tolist()} == set(test.tolist())
 
 
+def test_a_permutation_that_cannot_be_divided_into_folds_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Three donors of six repertoires are positive, ten of one are negative: permuted, a class may have three."""
+    whole = plan(28)
+    donors = np.r_[np.repeat([0, 1, 2], 6), np.arange(3, 13)]
+    whole.dataset.container.metadata["donor"] = donors  # type: ignore[union-attr]
+    whole = replace(whole, labels=(donors < 3).astype(np.int64), groups=donors)
+    options = PowerOptions(n_permutations=20, benchmark=BenchmarkOptions(group_by="donor"))
+    made = _make_permuted_plans(whole, options)
+    assert 0 < len(made) < 20
+    assert all(min(np.bincount(each.labels)) >= 5 for each in made)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{20 - len(made)} of 20 permutations of the labels leave too few")
+
+
 def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
     """Return the test scores of a small learner: it takes the feature with the highest correlation in training."""
     tested = _Tested([], [])
@@ -147,7 +161,7 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
         features = np.random.default_rng(seed).normal(size=(5, 60))
         features = np.repeat(features[:, ::2], 2, axis=1) if shared else features
         of_true = _average_aucs([[auc_of_pipeline(whole, features)]], whole.labels)[0, 0]
-        found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted]))
+        found.append(_p_value(of_true, [(each, auc_of_pipeline(each, features)) for each in permuted], 19))
     assert kstest(found, "uniform").pvalue > 0.01
     assert np.mean(np.array(found) <= 0.1) <= 0.2
 
@@ -155,8 +169,10 @@ def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
 def test_a_permutation_without_an_auc_counts_as_high() -> None:
     one_class = replace(plan(10), labels=np.ones(10, np.int64))
     tested = _Tested([np.arange(10)], [np.arange(10.0)])
-    assert _p_value(0.9, [(one_class, tested)] * 3) == 1
-    assert _p_value(0.9, [(plan(10), tested)] * 3) == 0.25
+    assert _p_value(0.9, [(one_class, tested)] * 3, 3) == 1
+    assert _p_value(0.9, [(plan(10), tested)] * 3, 3) == 0.25
+    assert _p_value(0.9, [(plan(10), tested)] * 3, 7) == 5 / 8  # four were not run
+    assert np.isnan(_p_value(0.9, [], 0))
 
 
 def test_below_the_smallest_number_nothing_is_said() -> None:
