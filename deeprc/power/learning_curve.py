@@ -33,7 +33,8 @@ from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
-from deeprc.evaluation.splits import assign_folds, donor_codes
+from deeprc.evaluation.cohort_cautions import subject_cautions
+from deeprc.evaluation.splits import assign_folds, donor_codes, index_known_people
 from deeprc.groups import index_groups
 from deeprc.power.curve import LearningCurve
 from deeprc.power.extrapolation import fit_late_curves, fit_power_law, fit_power_laws
@@ -170,9 +171,13 @@ def _make_full_plan(
         raise InputError(f"`target={target}`: a learning curve needs a target with two classes")
     preset = os.fspath(how.preset or "quick")
     chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
-    donors = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
+    groups = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
+    for caution in subject_cautions(dataset.metadata, fold_of, apart="folds"):
+        _logger.warning("%s", caution.text)
+    people = index_known_people(dataset.metadata, how.group_by)
     seeded = tuple(set_seed(method, how.seed) for method in chosen)
-    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, digest_cohort(dataset), seeded, donors)
+    content = digest_cohort(dataset)
+    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, content, seeded, groups, people=people)
 
 
 def _count_smallest_class(plan: SubsampledPlan, share: float) -> int:
@@ -190,7 +195,7 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
     known = np.flatnonzero(plan.fold_of >= 0)
     if not options.n_permutations:
         return []
-    donors = np.arange(len(known)) if plan.groups is None else index_groups(plan.groups[known])
+    donors = index_groups(plan.donors[known])
     _, first = np.unique(donors, return_index=True)
     in_order = (rankdata(first, method="ordinal") - 1)[donors].astype(np.int64)
     rng = np.random.default_rng([plan.seed, len(known)])
@@ -282,12 +287,11 @@ def _make_curve(
 
 def _measure_interval(runs: Sequence[_Tested], plan: SubsampledPlan) -> tuple[float, float]:
     """Return the interval of the mean AUC of the draws of one share by `fold_aucs_interval`."""
-    donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     folds = [(draw, rows) for draw, tested in enumerate(runs) for rows in tested.rows]
     found = fold_aucs_interval(
         [plan.labels[rows] for _, rows in folds],
         [scores for tested in runs for scores in tested.scores],
-        [donors[rows] for _, rows in folds],
+        [plan.donors[rows] for _, rows in folds],
         repeats=[draw for draw, _ in folds],
     )
     return found.low, found.high
@@ -302,9 +306,8 @@ def _resample(
     the samples lack, compared with `intervals`, (S, 2), the 95% intervals of `_measure_interval`. One sample has the
     same noise for all shares, because the same donors are tested.
     """
-    donors = np.arange(len(plan.labels)) if plan.groups is None else plan.groups
     rng = np.random.default_rng([plan.seed, _N_BOOTSTRAPS])
-    times = np.array([_draw_donors(donors, rng) for _ in range(_N_BOOTSTRAPS)])
+    times = np.array([_draw_donors(plan.donors, rng) for _ in range(_N_BOOTSTRAPS)])
     draws = _average_aucs(by_share, plan.labels, times)
     by_draw = [np.array([_average_aucs([[tested]], plan.labels)[0, 0] for tested in runs]) for runs in by_share]
     variance = np.nanvar(draws, axis=0)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import donor_codes
+from deeprc.evaluation.cohort_cautions import subject_cautions
+from deeprc.evaluation.splits import count_subjects_in_several, donor_codes
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
 from deeprc.tasks import encode_labels, parse_tasks
@@ -68,8 +70,10 @@ def fit_stack(
     label = encode_labels([task], dataset.metadata)[:, 0]
     rows = np.flatnonzero(~np.isnan(label))
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
+    own, y, groups = dataset[rows], label[rows].astype(np.int64), None if donors is None else donors[rows]
     try:
-        stack.fit(dataset[rows], label[rows].astype(np.int64), groups=None if donors is None else donors[rows])
+        _warn_of_people_in_several_folds(stack, own, y, groups)
+        stack.fit(own, y, groups=groups)
     except InputError:
         raise
     except ValueError as error:
@@ -78,6 +82,15 @@ def fit_stack(
     if output is not None:
         stack.save(Path(output))
     return stack
+
+
+def _warn_of_people_in_several_folds(
+    stack: Stack, dataset: RepertoireDataset, y: NDArray[np.int64], groups: NDArray[np.int64] | None
+) -> None:
+    if not count_subjects_in_several(dataset.metadata, np.arange(len(dataset))):  # each has one repertoire
+        return
+    for caution in subject_cautions(dataset.metadata, stack.assign_folds(dataset, y, groups=groups), apart="folds"):
+        _logger.warning("%s", caution.text)
 
 
 def prediction_columns(stack: Stack) -> list[str]:

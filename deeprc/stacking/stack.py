@@ -167,6 +167,15 @@ class Stack(BinaryClassifier):
         self._combine(np.stack(scores, axis=1), training)
         return self
 
+    def assign_folds(self, X: RepertoireDataset, y: ArrayLike, *, groups: ArrayLike | None = None) -> NDArray[np.int64]:
+        """Return the index of the fold of each repertoire, (B,), into which `fit` divides them; it takes the same."""
+        _, positive = encode_two_classes(X, y)
+        donors = validate_groups(X, groups)
+        order = canonical_order(X, positive.astype(np.int64))
+        fold_of = np.empty(len(X), np.int64)
+        fold_of[order] = self._assign_folds(X[order], positive[order], None if donors is None else donors[order])
+        return fold_of
+
     def _assign_folds(
         self, X: RepertoireDataset, positive: NDArray[np.bool_], donors: NDArray[np.int64] | None
     ) -> NDArray[np.int64]:

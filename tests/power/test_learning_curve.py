@@ -29,6 +29,7 @@ from deeprc.power.learning_curve import (
     _aucs,
     _average_aucs,
     _make_curve,
+    _make_full_plan,
     _make_permuted_plans,
     _p_value,
     _relabel,
@@ -136,6 +137,21 @@ def test_a_permutation_that_cannot_be_divided_into_folds_is_left_out(caplog: pyt
     assert all(min(np.bincount(each.labels)) >= 5 for each in made)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{20 - len(made)} of 20 permutations of the labels leave too few")
+
+
+def test_donors_are_those_of_the_sheet_without_group_by(caplog: pytest.LogCaptureFixture) -> None:
+    """As in a benchmark: folds separate repertoires of a donor only by `group_by`, intervals and labels always do."""
+    whole = plan(80, 4)  # with a column `donor`
+    options = PowerOptions(n_permutations=5)
+    made = _make_full_plan(whole.dataset, "status=positive", ["repertoire-size"], options)
+    assert made.groups is None
+    np.testing.assert_array_equal(made.donors, np.arange(80) // 4)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "values of 'donor' have repertoires in more than one fold" in told
+    labelled = replace(made, labels=whole.labels)
+    for each in _make_permuted_plans(labelled, options):
+        assert (each.labels.reshape(20, 4) == each.labels[::4, None]).all()
+    np.testing.assert_array_equal(replace(made, people=None).donors, np.arange(80))
 
 
 def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:

@@ -27,6 +27,7 @@ from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.evaluation.splits import Split
 from deeprc.stacking import Stack
+from deeprc.stacking.cohort import fit_stack
 from deeprc.stacking.members import Training, fit_member, score_with
 from deeprc.tasks import Task
 from deeprc.training.estimator import DeepRCClassifier
@@ -313,3 +314,19 @@ def test_too_few_repertoires_are_refused(cohort: RepertoireDataset) -> None:
 def test_members_are_methods_of_the_benchmark() -> None:
     Stack().check_parameters()
     assert METHODS["stack"].estimator == "deeprc.stacking.stack:Stack"
+
+
+@pytest.mark.parametrize(("group_by", "is_told"), [(None, True), ("patient_id", False)])
+def test_people_in_several_folds_are_a_warning(
+    cohort: RepertoireDataset,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    group_by: str | None,
+    *,
+    is_told: bool,
+) -> None:
+    monkeypatch.setattr(Stack, "fit", lambda stack, *_, **__: stack)
+    fit_stack(cohort, "grade=high", group_by=group_by, stack=Stack(members=["logistic"], n_folds=3))
+    told = [each.getMessage() for each in caplog.records if "repertoires in more than one fold" in each.getMessage()]
+    assert len(told) == is_told
+    assert all("Use `group_by='patient_id'`" in each for each in told)
