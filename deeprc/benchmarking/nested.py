@@ -25,13 +25,14 @@ from deeprc.errors import InputError
 from deeprc.evaluation.folds_file import read_folds
 from deeprc.evaluation.folds_text import parse_left_out_column
 from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
-from deeprc.evaluation.splits import Split, adjust_split, assign_folds
+from deeprc.evaluation.splits import N_FOLDS, Split, adjust_split, assign_folds
 from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.versions import package_version
 
 __all__ = ["NestedPlan", "assign_labelled_folds", "digest_cohort"]
 
 _MAX_PATH = 250  # largest number of settings in one job, which are lost by an interruption
+_OTHER_FOLDS = "try fewer `folds`, another `seed`, or folds of your own"
 
 
 def assign_labelled_folds(
@@ -54,32 +55,61 @@ def assign_labelled_folds(
     elif (column := parse_left_out_column(folds)) is not None:
         fold_of = assign_left_out(dataset.metadata, [task], column, group_by=group_by, source=source)
         n_folds = len(list_left_out_values(dataset.metadata, column, source))
-        validation_of = np.full((n_folds, len(dataset)), -1)
-        for fold in range(n_folds):
-            rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
-            inner = assign_folds(dataset.metadata.iloc[rest], [task], group_by=group_by, seed=seed, source=source)
-            validation_of[fold, rest] = inner
+        validation_of = _assign_validation_folds(dataset, task, fold_of, n_folds, options)
     elif group_by is not None:
         raise InputError("`group_by`: the file of folds decides already which repertoires are together")
     else:
         fold_of_all = read_folds(Path(folds), dataset.repertoire_ids)
         n_folds = int(fold_of_all.max()) + 1  # also folds without any label
         fold_of = np.where(np.isnan(label), -1, fold_of_all)
-    fewer = "try fewer `folds`, another `seed`, or folds of your own"
     for fold in range(n_folds):
         n_different = len(np.unique(label[fold_of == fold]))
         if task.kind == "binary" and n_different < 2:
-            raise InputError(f"{source}: fold {fold} has one class of {task.name!r} only; {fewer}")
+            raise InputError(f"{source}: fold {fold} has one class of {task.name!r} only; {_OTHER_FOLDS}")
         if task.kind == "multiclass" and n_different < len(task.classes):
             absent = next(c for c in range(len(task.classes)) if not (label[fold_of == fold] == c).any())
             raise InputError(
-                f"{source}: fold {fold} lacks the class {task.classes[absent]!r} of {task.name!r}; {fewer}"
+                f"{source}: fold {fold} lacks the class {task.classes[absent]!r} of {task.name!r}; {_OTHER_FOLDS}"
             )
         if task.kind == "regression" and n_different < 2:
-            raise InputError(f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {fewer}")
+            raise InputError(
+                f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {_OTHER_FOLDS}"
+            )
     if task.kind == "regression":
         return fold_of, validation_of, np.where(fold_of < 0, np.nan, label), task
     return fold_of, validation_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
+
+
+def _assign_validation_folds(
+    dataset: RepertoireDataset, task: Task, fold_of: NDArray[np.int64], n_folds: int, options: BenchmarkOptions
+) -> NDArray[np.int64]:
+    """Return the inner folds of the other repertoires for each test fold, (F, B), of which fold 0 is for validation.
+
+    It is the first one that has every class, and leaves every class for training: few donors may not suffice for all.
+    """
+    source, metadata = str(dataset.container.path), dataset.metadata
+    label = encode_labels([task], metadata)[:, 0]
+    validation_of = np.full((n_folds, len(dataset)), -1)
+    for fold, found in enumerate(validation_of):
+        rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
+        inner = assign_folds(metadata.iloc[rest], [task], group_by=options.group_by, seed=options.seed, source=source)
+        first = 0 if task.kind == "regression" else _find_fold_of_all_classes(inner, label[rest])
+        if first is None:
+            raise InputError(
+                f"{source}: without fold {fold}, no validation fold leaves every class of {task.name!r} for both "
+                f"validation and training; {_OTHER_FOLDS}"
+            )
+        found[rest] = (inner - first) % N_FOLDS
+    return validation_of
+
+
+def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.float64]) -> int | None:
+    """Return the first fold that has every class, as the others together do; None if there is none. Both are (B,)."""
+    n_classes = len(np.unique(label))
+    for fold in np.unique(fold_of).tolist():
+        if len(np.unique(label[fold_of == fold])) == len(np.unique(label[fold_of != fold])) == n_classes:
+            return int(fold)
+    return None
 
 
 def digest_cohort(dataset: RepertoireDataset) -> str:
