@@ -45,10 +45,10 @@ def compute_excess_shares(
     """Return the excess of each sequence of a list, (n,), which never rises with the rank.
 
     The ranks are divided into bins. The first bin ends at rank 10; each of the others ends at 1.2 times the rank at
-    which the bin before it ends, and has at least 10 ranks. In each bin, the excess is the number of sequences minus
-    the number by chance minus 1, divided by the number of sequences. Because of the 1, a bin without any chance
-    sequence is not certain. Isotonic regression makes the excess fall with the rank. Between the middles of the bins it
-    is interpolated.
+    which the bin before it ends, and has at least 10 ranks. A last bin with fewer than 10 ranks is joined with the one
+    before it. In each bin, the excess is the number of sequences minus the number by chance minus 1, divided by the
+    number of sequences. Because of the 1, a bin without any chance sequence is not certain. Isotonic regression makes
+    the excess fall with the rank. Between the middles of the bins it is interpolated.
 
     Parameters
     ----------
@@ -143,6 +143,8 @@ def bin_ends(n: int) -> Integers:
     ends = [min(_MIN_BIN, n)]
     while ends[-1] < n:
         ends.append(min(n, max(ends[-1] + _MIN_BIN, int(ends[-1] * _GROWTH))))
+    if len(ends) > 1 and ends[-1] - ends[-2] < _MIN_BIN:
+        del ends[-2]
     return np.array(ends)
 
 

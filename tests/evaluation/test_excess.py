@@ -5,7 +5,13 @@ import pytest
 from scipy.stats import hypergeom
 
 from deeprc.baselines.association import fisher_p_values
-from deeprc.evaluation.excess import clone_null, compute_excess_shares, estimate_confirmed_share, interpolate_excess
+from deeprc.evaluation.excess import (
+    bin_ends,
+    clone_null,
+    compute_excess_shares,
+    estimate_confirmed_share,
+    interpolate_excess,
+)
 
 
 def test_one_bin_by_hand() -> None:
@@ -104,3 +110,11 @@ def test_noise_is_confirmed_once_in_six() -> None:
     shares = np.array([estimate_confirmed_share(rng.normal(size=60), positive) for _ in range(500)])
     assert 0.11 < (shares > 0).mean() < 0.21
     assert shares.mean() < 0.1
+
+
+@pytest.mark.parametrize("n", [11, 19, 25])
+def test_a_short_last_bin_belongs_to_the_one_before_it(n: int) -> None:
+    """Without any chance sequence, the 1 of a bin of one rank would make its excess 0."""
+    excess = compute_excess_shares(np.arange(n, 0, -1) + 0.0, np.zeros(0), np.zeros(0))
+    assert excess[-1] == pytest.approx(1 - len(bin_ends(n)) / n)
+    assert np.diff(bin_ends(n), prepend=0).min() >= 10
