@@ -136,11 +136,12 @@ def measure_learning_curve(
     options = PowerOptions() if options is None else options
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
     whole = _make_full_plan(dataset, target, methods, options)
-    shares = [share for share in SHARES if _count_smallest_class(whole, share) >= _MIN_CLASS or share == 1]
+    n_draws = options.n_draws
+    shares = [s for s in SHARES if s == 1 or _count_smallest_class(whole, s, n_draws=n_draws) >= _MIN_CLASS]
     plans = {
         (share, draw): replace(whole, share=share, draw=draw)
         for share in shares
-        for draw in range(options.n_draws if share < 1 else 1)
+        for draw in range(n_draws if share < 1 else 1)
     }
     permuted = _make_permuted_plans(whole, options)
     header = make_header(whole, options.benchmark, target)
@@ -180,10 +181,11 @@ def _make_full_plan(
     return SubsampledPlan(dataset, fold_of, labels, task, how.seed, content, seeded, groups, people=people)
 
 
-def _count_smallest_class(plan: SubsampledPlan, share: float) -> int:
-    """Return the smallest number of training repertoires of a class in any fold, if a share of donors is kept."""
-    part = replace(plan, share=share)
-    return min(int(np.bincount(plan.labels[part.splits[fold].train]).min()) for fold in range(plan.n_folds))
+def _count_smallest_class(plan: SubsampledPlan, share: float, *, n_draws: int) -> int:
+    """Return the smallest number of training repertoires of a class in any fold and draw of a share of the donors."""
+    parts = [replace(plan, share=share, draw=draw) for draw in range(n_draws)]
+    trained = [plan.labels[part.splits[fold].train] for part in parts for fold in range(plan.n_folds)]
+    return min(int(np.bincount(labels, minlength=2).min()) for labels in trained)
 
 
 def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[SubsampledPlan]:

@@ -68,12 +68,12 @@ class SubsampledPlan(NestedPlan):
         return len(split.train) + len(split.validation)
 
     def _keep(self, rows: Integers) -> Integers:
-        """Return all repertoires of the first donors of each class; a donor's class is the first label."""
+        """Return all repertoires of the first donors of each class; a donor's class is the first known label."""
         donors = np.arange(len(self.labels)) if self.groups is None else self.groups
-        known, first = np.unique(donors, return_index=True)
+        known, labelled = np.unique(donors), np.flatnonzero(self.labels >= 0)
         order = np.random.default_rng([self.seed, self.draw]).permutation(len(known))
         rank = dict(zip(known[order].tolist(), range(len(known)), strict=True))
-        label_of = dict(zip(known.tolist(), self.labels[first].tolist(), strict=True))
+        label_of = dict(zip(donors[labelled[::-1]].tolist(), self.labels[labelled[::-1]].tolist(), strict=True))
         own = sorted(set(donors[rows].tolist()), key=rank.__getitem__)
         kept: set[int] = set()
         for label in set(map(label_of.__getitem__, own)):

@@ -28,6 +28,7 @@ from deeprc.power.figure import learning_curve_figure
 from deeprc.power.learning_curve import (
     _aucs,
     _average_aucs,
+    _count_smallest_class,
     _make_curve,
     _make_full_plan,
     _make_permuted_plans,
@@ -72,6 +73,32 @@ def test_a_share_of_the_donors_of_each_class_is_kept() -> None:
     assert set(other.splits[0].train.tolist()) != set(half.splits[0].train.tolist())
     keys = [each.make_final_job(each.methods[0], 0, {}).key for each in (whole, half, quarter, other)]
     assert len(set(keys)) == 4
+
+
+def test_a_donor_has_the_class_of_the_first_repertoire_with_a_label() -> None:
+    """The first repertoire of every other positive donor has none: these donors are no class of their own."""
+    whole = plan(60, 2)
+    labels, fold_of = whole.labels.copy(), whole.fold_of.copy()
+    labels[2::8] = fold_of[2::8] = -1
+    few = replace(whole, labels=labels, fold_of=fold_of, share=0.125)
+    for split in few.splits:
+        for rows in (split.train, split.validation):
+            assert [len(np.unique(whole.donors[rows][labels[rows] == c])) for c in (0, 1)] == [1, 1]
+
+
+def test_the_smallest_class_of_all_draws_counts_also_if_it_is_absent() -> None:
+    """Negative donors have 1 or 9 repertoires, so draws of a third of them differ; without positives there are 0."""
+    whole = plan(400)
+    sizes = np.where(np.arange(60) % 4 == 0, 9, 1)
+    donors = np.repeat(np.arange(60), sizes)
+    whole = replace(whole, labels=np.r_[donors % 2, np.ones(400 - len(donors), np.int64)])
+    whole = replace(whole, groups=np.r_[donors, np.arange(60, 460 - len(donors))])
+    whole = replace(whole, fold_of=whole.donors // 2 % 5)
+    by_draw = [_count_smallest_class(whole, 0.25, n_draws=n) for n in (1, 2, 8)]
+    assert by_draw[0] >= by_draw[1] >= by_draw[2]
+    assert by_draw[2] < by_draw[0]
+    one_class = replace(whole, labels=np.zeros(400, np.int64))
+    assert _count_smallest_class(one_class, 0.25, n_draws=1) == 0
 
 
 def test_repertoires_that_count_several_times() -> None:
