@@ -50,10 +50,12 @@ def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -
 class _SheetFeatures(RepertoireEstimator):
     """An estimator that reads columns of the sheet: numbers unchanged, categories and missing values as 0 or 1.
 
+    An infinite number counts as missing.
+
     Attributes
     ----------
     known_
-        For each column, the mean of its numbers or the list of its categories in the training repertoires.
+        For each column, the mean of its finite numbers or the list of its categories in the training repertoires.
     """
 
     known_: Known
@@ -70,7 +72,9 @@ class _SheetFeatures(RepertoireEstimator):
         for name in self.columns:
             values = X.metadata[name].dropna()
             if pd.api.types.is_numeric_dtype(X.metadata[name]):
-                self.known_[name] = {"mean": float(values.mean()) if len(values) else 0.0}
+                numbers = _to_numbers(values)
+                finite = numbers[np.isfinite(numbers)]
+                self.known_[name] = {"mean": float(finite.mean()) if len(finite) else 0.0}
             else:
                 self.known_[name] = {"categories": sorted(set(values.astype(str)))}
 
@@ -80,13 +84,18 @@ class _SheetFeatures(RepertoireEstimator):
             values = X.metadata[name]
             missing = values.isna().to_numpy()
             if "mean" in known:
-                numbers = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-                parts.append(np.where(np.isfinite(numbers), numbers, known["mean"])[:, None])
+                numbers = _to_numbers(values)
+                missing = ~np.isfinite(numbers)
+                parts.append(np.where(missing, known["mean"], numbers)[:, None])
             else:
                 text = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
                 parts += [((text == one) & ~missing).astype(np.float64)[:, None] for one in known["categories"]]
             parts.append(missing.astype(np.float64)[:, None])
         return np.hstack(parts)
+
+
+def _to_numbers(values: pd.Series[Any]) -> NDArray[np.float64]:
+    return np.asarray(pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan))
 
 
 class SheetColumns(_SheetFeatures, PenalisedClassifier):

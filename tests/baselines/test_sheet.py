@@ -1,0 +1,20 @@
+"""Controls that read the metadata sheet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deeprc.baselines.sheet import SheetColumns
+from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.power import PlannedStudy
+
+
+def test_an_infinite_cell_counts_as_missing() -> None:
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=10, depth=20, witness_rate=0.5).to_cohort(0))
+    dataset.container.metadata["dose"] = [1.0, 2.0, np.inf, 4.0, -np.inf, np.nan, 5.0, 3.0, 3.0, 3.0]
+    model = SheetColumns(columns=["dose"])
+    model._learn_columns(dataset)
+    assert model.known_ == {"dose": {"mean": 3.0}}
+    features = model._compute_features(dataset)
+    np.testing.assert_array_equal(features[:, 0], [1, 2, 3, 4, 3, 3, 5, 3, 3, 3])
+    np.testing.assert_array_equal(features[:, 1], [0, 0, 1, 0, 1, 1, 0, 0, 0, 0])
