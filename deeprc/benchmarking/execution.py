@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
+from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.nested import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import MEMBER_COLUMNS, BenchmarkResult
@@ -41,7 +40,7 @@ class Execution:
         self.plan, self.store, self.progress = plan, store, progress
         self.scoring = choose_scoring(plan.task.kind, plan.task.classes)
         self.workers = options.workers
-        self.started, self.ended = time.monotonic(), 0
+        self.remaining_time = RemainingTime(options.workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.failures: dict[str, str] = {}
         searches = {(m.name, f): plan.search_jobs(m, f) for m in plan.methods for f in range(plan.n_folds)}
@@ -96,6 +95,7 @@ class Execution:
         # closed at once if anything goes wrong here, so that no worker continues
         with closing(run_benchmark_jobs(list(waiting.values()), self.workers)) as ended:
             for job, outcome in ended:
+                self.remaining_time.count_job()
                 self.store.put(job, outcome)
                 self.done[job.key] = (job, outcome)
                 del waiting[job.key]
@@ -129,10 +129,7 @@ class Execution:
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:
-            left = estimate_seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
-            if self.workers.scheduler is not None:  # unknown workers: the speed so far
-                self.ended += 1
-                left = (time.monotonic() - self.started) / self.ended * len(waiting)
+            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
             self.progress(len(self.done), self.n_total, left)
 
     def _find_final_job(self, name: str, fold: int) -> Job | None:

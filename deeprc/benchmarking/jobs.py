@@ -42,7 +42,15 @@ from deeprc.groups import pass_groups
 from deeprc.jobs import HERE, Workers, run_jobs
 from deeprc.tasks import Task
 
-__all__ = ["Job", "Outcome", "estimate_seconds_left", "make_job_key", "run_benchmark_jobs", "run_job"]
+__all__ = [
+    "Job",
+    "Outcome",
+    "RemainingTime",
+    "estimate_seconds_left",
+    "make_job_key",
+    "run_benchmark_jobs",
+    "run_job",
+]
 
 Outcome = dict[str, Any]
 """Result of a job as JSON values; a failed job has the key `error`.
@@ -262,3 +270,25 @@ def estimate_seconds_left(done: Iterable[tuple[Job, Outcome]], waiting: Sequence
     mean = {key: float(np.mean(values)) for key, values in spent.items()}
     every = float(np.mean([value for values in spent.values() for value in values]))
     return sum(mean.get((job.method, job.kind), every) for job in waiting) / running
+
+
+class RemainingTime:
+    """An estimate of the time that the waiting jobs of a call take."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers, self._started, self._n_ended = workers, time.monotonic(), 0
+
+    def count_job(self) -> None:
+        """Note that a job of this call has ended."""
+        self._n_ended += 1
+
+    def estimate(self, done: Iterable[tuple[Job, Outcome]], waiting: Sequence[Job]) -> float | None:
+        """Return the seconds of the waiting jobs; None if nothing is known.
+
+        The number of workers of a cluster is unknown, so the speed of this call so far counts there.
+        """
+        if self._workers.scheduler is None:
+            return estimate_seconds_left(done, waiting, running=self._workers.processes)
+        if not self._n_ended:
+            return None
+        return (time.monotonic() - self._started) / self._n_ended * len(waiting)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.benchmarking.execution import Progress
-from deeprc.benchmarking.jobs import Job, Outcome, estimate_seconds_left, make_job_key, run_benchmark_jobs
+from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.nested import NestedPlan
 from deeprc.benchmarking.options import BenchmarkOptions
@@ -123,6 +123,7 @@ class _Runner:
 
     def __init__(self, store: ResultStore, workers: Workers, progress: Progress | None) -> None:
         self.store, self.workers, self.progress = store, workers, progress
+        self.remaining_time = RemainingTime(workers)
         self.done: dict[str, tuple[Job, Outcome]] = {}
         self.n_total = 0
 
@@ -140,6 +141,7 @@ class _Runner:
             for job, outcome in ended:
                 if "error" in outcome:
                     raise InputError(f"{job.method}: fold {job.fold}: {outcome['error']}")
+                self.remaining_time.count_job()
                 self.store.put(job, outcome)
                 self.done[job.key] = (job, outcome)
                 del waiting[job.key]
@@ -158,7 +160,7 @@ class _Runner:
 
     def _tell(self, waiting: dict[str, Job]) -> None:
         if self.progress is not None:
-            left = estimate_seconds_left(self.done.values(), list(waiting.values()), running=self.workers.processes)
+            left = self.remaining_time.estimate(self.done.values(), list(waiting.values()))
             self.progress(len(self.done), self.n_total, left)
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,14 @@ from joblib.externals.loky import get_reusable_executor
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
-from deeprc.benchmarking.jobs import Job, estimate_seconds_left, make_job_key, run_benchmark_jobs, run_job
+from deeprc.benchmarking.jobs import (
+    Job,
+    RemainingTime,
+    estimate_seconds_left,
+    make_job_key,
+    run_benchmark_jobs,
+    run_job,
+)
 from deeprc.calibration import fit_calibration
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -351,6 +358,22 @@ def test_the_time_left(toys: ModuleType, make: Callable[..., Job]) -> None:
     left = estimate_seconds_left(done, [job("b", "search"), job("a", "search")], running=1)
     assert left is not None
     assert math.isclose(left, 4 + 2)  # what has not been seen yet takes as long as all on average
+
+
+def test_the_time_left_on_a_cluster(
+    toys: ModuleType, make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers of a cluster are unknown, so the speed of this call counts; before its first job there is none."""
+    clock = [100.0]
+    monkeypatch.setattr("deeprc.benchmarking.jobs.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    job, known = make(toys.Noise(), {}, method="a", kind="search"), [(make(toys.Noise(), {}), {"seconds": 9.0})]
+    here, cluster = RemainingTime(Workers(2)), RemainingTime(Workers(scheduler="tcp://host:1"))
+    assert here.estimate(known, [job, job]) == 9
+    assert cluster.estimate(known, [job, job]) is None
+    clock[0] += 6
+    for _ in range(3):
+        cluster.count_job()
+    assert cluster.estimate(known, [job, job]) == 4
 
 
 def test_a_key_tells_arrays_and_objects_apart(toys: ModuleType) -> None:
