@@ -161,7 +161,7 @@ def _measure_binary(
         "auc": found["auc"] if both else None,
         "auc_ci": _auc_limits(label, probability, donors) if both else None,
         "cutoff": cutoff,
-        "f1": found["f1"] if n_positive else 0.0,
+        "f1": found["f1"] if n_positive else None,
         "balanced_accuracy": found["balanced_accuracy"] if both else None,
         "accuracy": found["accuracy"],
         "n_positive": n_positive,

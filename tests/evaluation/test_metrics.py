@@ -44,6 +44,9 @@ def test_one_class_leaves_the_auc_undefined() -> None:
     assert found["auc_ci"] is None
     assert found["balanced_accuracy"] is None
     assert found["accuracy"] == 1.0
+    assert found["f1"] == pytest.approx(1.0)
+    negative = task_metrics(torch.zeros(2, 1), torch.zeros(2, 1), [Task("t", "t", "binary", ("0", "1"))])["t"]
+    assert negative["f1"] is None  # without a positive repertoire there is no recall
 
 
 def test_multiclass_metrics_by_hand() -> None:
