@@ -73,12 +73,12 @@ class PlannedStudy:
     n_folds: int = 5
 
     def __post_init__(self) -> None:
-        smallest = self.n_repertoires * min(self.positive_share, 1 - self.positive_share)
         if not 0 < self.positive_share < 1:
             raise InputError(f"`positive_share={self.positive_share:g}`: expected more than 0 and less than 1")
         if self.n_folds < 3:
             raise InputError(f"`folds={self.n_folds}`: expected at least 3")
-        if smallest < self.n_folds:
+        smallest = self.n_repertoires * min(self.positive_share, 1 - self.positive_share)
+        if smallest < self.n_folds - _ROUNDING:
             raise InputError(
                 f"`repertoires={self.n_repertoires}`: expected at least {self.n_folds} of each class, one for each fold"
             )

@@ -53,6 +53,14 @@ def test_a_shrunk_study_has_the_same_correlation() -> None:
     assert STUDY.shrink(5_000_000) is STUDY
 
 
+def test_the_smallest_class_may_have_just_one_repertoire_for_each_fold() -> None:
+    """50 (1 - 0.9) is 4.999999999999999 in floating point."""
+    study = PlannedStudy(n_repertoires=50, depth=100, witness_rate=0.1, positive_share=0.9)
+    assert (SimulatedDataset(study.to_cohort(0)).metadata["status"] == "negative").sum() == 5
+    with pytest.raises(InputError, match="at least 5 of each class"):
+        PlannedStudy(n_repertoires=49, depth=100, witness_rate=0.1, positive_share=0.9)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
