@@ -225,7 +225,8 @@ def _make_strata(
 ) -> tuple[Strata, Strata]:
     """Return the strata of the sequences of the table and of the clones of the background."""
     owners = np.array(list(junctions.values()), np.int64)
-    n_carriers = count_carriers(cohort, CloneSet(Sequences.encode(list(junctions))), owners)
+    # of the whole container, as for the clones of the background
+    n_carriers = count_carriers(cohort.whole(), CloneSet(Sequences.encode(list(junctions))), owners)
     calls = background.sequences.genes.get("v_call")
     of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
     own = different["v_call"].tolist() if calls is not None else [""] * len(different)

@@ -165,6 +165,16 @@ def test_cdr3s_and_other_conserved_residues_are_found_in_the_cohort(
     pd.testing.assert_frame_equal(first, second)
 
 
+def test_a_view_of_a_cohort_has_the_publicity_of_the_whole(public: tuple[RepertoireDataset, list[str]]) -> None:
+    """Clones of the background count their carriers in the whole container, so those of the table do, too."""
+    cohort, clones = public
+    known = [clone[1:-1] for clone in clones[:60]]
+    database = pd.DataFrame({"cdr3_aa": known, "v_call": "", "epitope": "", "antigen": "", "antigen_organism": "X"})
+    table = pd.DataFrame({"junction_aa": clones[50:150]})
+    whole, part = (annotate_sequences(table, database, cohort=each).organisms for each in (cohort, cohort[:3]))
+    pd.testing.assert_frame_equal(part, whole)
+
+
 def test_the_background_lacks_the_table_and_knows_how_public_clones_are(
     public: tuple[RepertoireDataset, list[str]],
 ) -> None:
