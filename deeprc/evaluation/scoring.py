@@ -237,7 +237,10 @@ class RegressionScoring(Scoring):
     chance_level = 0.0
     headings: ClassVar[Mapping[str, str]] = {"r2": "r²", "spearman": "Spearman", "mae": "Mean abs. error"}
     lower_is_better = frozenset({"mae"})
-    interval_note = "95% interval: of r² by the jackknife of log(1 - r²) over donors (Miller 1968)."
+    interval_note = (
+        "95% interval: of r² by the jackknife of log(1 - r²) over donors (Miller 1968). It takes the trained models as "
+        "given; an interval of an AUC also covers training on other repertoires."
+    )
     test_note = "two-sided paired test of the squared errors by random signs"
     means_note = "r²: of all test repertoires together, 1 is perfect, 0 no better than the mean of all."
 
