@@ -197,7 +197,8 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
         is_permuted = (comparison["test"] == "permutation") & (scoring.kind == "binary")
         permuted = [label[name] for name in comparison.loc[is_permuted, "method"]]
         test = scoring.test_note
-        test += f"; for {', '.join(permuted)} a permutation test, as DeLong's variance is 0" if permuted else ""
+        if permuted:
+            test += f"; for {', '.join(permuted)} a permutation test, because DeLong's variance is 0 or not defined"
         sentences.append(
             f"p: {scoring.heading} against that of the best method, {best}, on the same repertoires ({test}); "
             f"p (Holm): corrected for the {comparison['p_holm'].notna().sum()} methods and controls compared with it."

@@ -203,7 +203,7 @@ def test_markdown_says_which_p_is_of_permutations() -> None:
     perfect["score"] = np.where(perfect["method"] == "a", label[perfect.index], -label[perfect.index])
     methods = [each for each in METHODS if each.name in "ab"]
     text = " ".join(render_markdown(result(perfect, methods)).split())
-    assert r"for B \| 100% & TCRβ a permutation test, as DeLong's variance is 0" in text
+    assert r"for B \| 100% & TCRβ a permutation test, because DeLong's variance is 0 or not defined" in text
 
 
 def test_markdown_names_what_is_not_complete() -> None:
