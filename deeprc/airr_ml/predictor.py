@@ -90,7 +90,8 @@ class ImmuneStatePredictor:
     method_
         The method that predicts.
     cross_validated_auc_
-        AUC in cross-validation over the training repertoires, by method: that of the stack and of its members.
+        AUC in cross-validation over the training repertoires, by method: that of the stack and of its members. It is
+        slightly too high, because settings were chosen on the same folds.
     important_sequences_
         Table of the 50,000 sequences that are most associated with the positive label; see
         `identify_associated_sequences`.

@@ -77,10 +77,12 @@ class Stack(BinaryClassifier):
     member_names_
         Names of the members that can be fitted to the cohort, (M,) text.
     member_aucs_
-        AUC of each member's cross-fitted scores, (M,), the mean over the folds.
+        AUC of each member's cross-fitted scores, (M,), the mean over the folds. It is slightly too high, because the
+        setting was chosen on the same folds.
     auc_
         AUC of the whole stack, the mean over the folds: each fold is scored by members that were fitted without it, and
-        weights that were fitted to the cross-fitted scores of the others.
+        weights that were fitted to the cross-fitted scores of the others. It is slightly too high, because settings and
+        the penalty of the weights were chosen on the same folds.
     importance_
         Share of the variance of the stack's cross-fitted log-odds that comes from each member, (M,); the sum is 1.
     target_
