@@ -32,9 +32,9 @@ __all__ = [
 SIZE_FEATURES = (
     "log_sequences",
     "log_total_count",
-    "entropy",
+    "shannon_entropy",
     "clonality",
-    "inverse_simpson",
+    "log_hill_2",
     "gini",
     "share_of_largest",
     "share_of_singletons",
@@ -95,8 +95,8 @@ def compute_size_features(counts: NDArray[np.uint32]) -> NDArray[np.float64]:
     The order of the sequences does not matter. With abundances c, shares p = c / sum(c) and natural logarithms:
 
     - `log_sequences`, `log_total_count`: log(1 + N), log(1 + sum(c));
-    - `entropy`: Shannon's, -sum(p log p); `clonality`: 1 - entropy / log(N), 0 for a single sequence;
-    - `inverse_simpson`: -log(sum(p^2)), Simpson's index as an entropy;
+    - `shannon_entropy`: -sum(p log p); `clonality`: 1 - entropy / log(N), 0 for a single sequence;
+    - `log_hill_2`: -log(sum(p^2)), the logarithm of Hill's number of order 2 (the inverse Simpson index);
     - `gini`: Gini's index of inequality of c;
     - `share_of_largest`, `share_of_singletons`: largest p; share of the sequences with c = 1;
     - `log_chao1`: log(1 + Chao's estimate of richness). The estimate is N + f1 (f1 - 1) / (2 (f2 + 1)), where f1 and f2

@@ -27,9 +27,9 @@ def test_size_and_diversity_by_hand() -> None:
     expected = {
         "log_sequences": np.log(5),
         "log_total_count": np.log(9),
-        "entropy": entropy(share),
+        "shannon_entropy": entropy(share),
         "clonality": 1 - entropy(share) / np.log(4),
-        "inverse_simpson": -np.log((share**2).sum()),
+        "log_hill_2": -np.log((share**2).sum()),
         "gini": pairs / (2 * 4 * 8),
         "share_of_largest": 0.5,
         "share_of_singletons": 0.5,
@@ -41,7 +41,9 @@ def test_size_and_diversity_by_hand() -> None:
 def test_size_of_nothing_and_of_one() -> None:
     assert compute_size_features(np.zeros(0, np.uint32)).tolist() == [0.0] * len(SIZE_FEATURES)
     one = dict(zip(SIZE_FEATURES, compute_size_features(np.array([5], np.uint32)), strict=True))
-    assert (one["clonality"], one["entropy"], one["gini"], one["share_of_largest"]) == pytest.approx((0, 0, 0, 1))
+    assert (one["clonality"], one["shannon_entropy"], one["gini"], one["share_of_largest"]) == pytest.approx(
+        (0, 0, 0, 1)
+    )
 
 
 def make(path: Path, *, genes: bool = True, seed: int = 0) -> RepertoireDataset:
