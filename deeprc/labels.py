@@ -14,8 +14,16 @@ from sklearn.utils.validation import column_or_1d
 
 from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import InputError
 
-__all__ = ["canonical_order", "encode_labels", "encode_two_classes", "validate_dataset", "validate_numbers"]
+__all__ = [
+    "canonical_order",
+    "encode_labels",
+    "encode_two_classes",
+    "validate_dataset",
+    "validate_numbers",
+    "validate_sequences",
+]
 
 
 def validate_dataset(X: object) -> RepertoireDataset:
@@ -23,6 +31,14 @@ def validate_dataset(X: object) -> RepertoireDataset:
     if not isinstance(X, RepertoireDataset):
         raise TypeError(f"X: expected a RepertoireDataset (see deeprc.open), found {type(X).__name__}")
     return X
+
+
+def validate_sequences(dataset: RepertoireDataset) -> None:
+    """Raise InputError if no repertoire has a sequence, so that nothing can be learned."""
+    if not dataset.n_sequences.any():
+        raise InputError(
+            f"{dataset.container.path}: expected repertoires with sequences, found {len(dataset)} empty ones"
+        )
 
 
 def encode_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -21,6 +21,7 @@ from deeprc.errors import InputError
 from deeprc.targets import Comparison, Target, TaskKind, format_class_counts, format_labels, read_target
 
 __all__ = [
+    "LARGEST_NUMBER",
     "Task",
     "TaskKind",
     "describe_classes",
@@ -28,6 +29,9 @@ __all__ = [
     "parse_tasks",
     "set_label_scale",
 ]
+
+LARGEST_NUMBER = 1e30
+"""Largest number that can be predicted, and largest mean, scale and weight of a target."""
 
 logger = logging.getLogger(__name__)
 
@@ -229,6 +233,11 @@ def _check_numbers(column: str, values: pd.Series[Any], source: str, what: str) 
     known = values.dropna()
     if len(known) and not pd.api.types.is_numeric_dtype(known):
         raise InputError(f"{source}: target {column!r}: {what} needs numbers, found for example {known.iloc[0]!r}")
+    largest = float(known.astype(np.float64).abs().max()) if len(known) else 0.0
+    if largest > LARGEST_NUMBER:
+        raise InputError(
+            f"{source}: target {column!r}: {what} needs numbers up to {LARGEST_NUMBER:g}, found {largest:g}"
+        )
 
 
 def _guess_positive(column: str, found: Sequence[str], values: pd.Series[Any], source: str) -> str:

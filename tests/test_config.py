@@ -207,3 +207,8 @@ def test_settings_are_listed_without_torch(arguments: list[str]) -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
     assert "n_updates" in out
+
+
+def test_keys_that_are_no_text_are_named() -> None:
+    with pytest.raises(InputError, match=r"x\.yaml: unknown key 'training\.5'$"):
+        config_from_mapping({"training": {5: 6}}, source="x.yaml")

@@ -141,3 +141,9 @@ def test_activation_undoes_the_scaling() -> None:
 def test_the_negative_class_has_a_name() -> None:
     assert Task("CMV=+", "CMV", "binary", ("-", "+")).negative == "-"
     assert Task("CMV=+", "CMV", "binary", ("-", "?", "+")).negative == "not +"
+
+
+def test_numbers_that_are_too_large_for_a_network() -> None:
+    metadata = pd.DataFrame({"big": [1.0, -2e31]})
+    with pytest.raises(InputError, match=r"^c\.h5: target 'big': regression needs numbers up to 1e\+30, found 2e\+31$"):
+        parse_tasks(["big:regression"], metadata, source="c.h5")

@@ -13,14 +13,13 @@ from deeprc.calibration import IDENTITY
 from deeprc.config import Config, config_from_mapping
 from deeprc.documents import abbreviate, read_yaml, to_plain, validate
 from deeprc.errors import InputError
-from deeprc.tasks import Task
+from deeprc.tasks import LARGEST_NUMBER, Task
 from deeprc.versions import package_version
 
 __all__ = ["FORMAT", "VERSION", "RunSettings", "read_settings"]
 
 FORMAT = "deeprc-run"
 VERSION = 2
-_LARGEST = 1e30  # largest mean or scale of a regression target
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,8 @@ def _check_tasks(tasks: Sequence[Task], where: str) -> None:
             raise InputError(f"{where}: {task.kind} target {abbreviate(task.name)}: expected {wanted}, found {n}")
         if task.calibration != IDENTITY:
             raise InputError(f"{where}: target {abbreviate(task.name)}: expected no calibration here")
-        if not (0 <= task.weight <= _LARGEST and abs(task.mean) <= _LARGEST and 1 / _LARGEST <= task.scale <= _LARGEST):
+        top = LARGEST_NUMBER
+        if not (0 <= task.weight <= top and abs(task.mean) <= top and 1 / top <= task.scale <= top):
             numbers = f"weight {task.weight:g}, mean {task.mean:g}, scale {task.scale:g}"
             raise InputError(
                 f"{where}: target {abbreviate(task.name)}: {numbers}: expected a weight from 0, a scale above 0"

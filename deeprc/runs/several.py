@@ -26,6 +26,7 @@ from deeprc.evaluation.left_out import list_left_out_values
 from deeprc.evaluation.splits import SplitOptions, make_split
 from deeprc.files import check_new_folder
 from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
+from deeprc.labels import validate_sequences
 from deeprc.progress import open_step
 from deeprc.runs.experiment import Progress, hash_cohort, resume_run, train_run
 from deeprc.runs.run import read_splits
@@ -226,6 +227,7 @@ def _check(output: Path, trainings: Sequence[_Training], *, is_here: bool) -> No
     if is_here:
         resolve_device(first.device)
     dataset = open_dataset(first.cohort)
+    validate_sequences(dataset)
     tasks = parse_tasks(first.targets, dataset.metadata, source=str(first.cohort))
     begun = [training for training in trainings if (training.folder / "config.yaml").exists()]
     if not begun:

@@ -24,6 +24,7 @@ from deeprc.config import Config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.files import name_write_errors
+from deeprc.labels import validate_sequences
 from deeprc.nn.averages import KnownAverages
 from deeprc.nn.batch import Collator, RepertoireBatch, choose_cache_device
 from deeprc.nn.genes import GeneNames
@@ -141,6 +142,7 @@ class Trainer:
     def _check(self) -> None:
         if len(self.train.labels) == 0:
             raise InputError("no training repertoire has a label")
+        validate_sequences(self.train.dataset)
         if len(self.validation.labels) == 0:
             raise InputError("no validation repertoire has a label; early stopping needs some")
         if self.config.training.batch_size < ranks.count():

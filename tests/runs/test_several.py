@@ -19,10 +19,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from deeprc.config import load_config
+from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.relabelling import relabel
+from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
+from deeprc.runs.cross_validation import cross_validate
 from deeprc.runs.experiment import train_run
 from deeprc.runs.several import RunPlan, plan_left_out, plan_validations, train_runs
 from deeprc.training.state import TrainingState
@@ -260,3 +263,19 @@ def test_a_cluster_that_loses_a_worker_trains_the_same(
         assert killed.result() > 0
     for run, single in zip(runs, train(tmp_path / "here"), strict=True):
         check_alike(run, single)
+
+
+def test_a_cohort_without_sequences_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with ContainerWriter(tmp_path / "empty.h5") as writer:
+        for number in range(40):
+            writer.append(f"r{number}", Sequences.counted_once(np.zeros(0, np.uint8), np.zeros(1, np.int64)))
+        writer.finish(pd.DataFrame({"y": ["no", "yes"] * 20}), source="a test")
+    config, message = (
+        load_config("deeprc", ["n_updates=2"]),
+        r"empty\.h5: expected repertoires with sequences, found \d+",
+    )
+    with pytest.raises(InputError, match=message):
+        train_run(tmp_path / "empty.h5", tmp_path / "run", targets="y=yes", config=config)
+    with pytest.raises(InputError, match=message):
+        cross_validate(tmp_path / "empty.h5", tmp_path / "cv", targets="y=yes", config=config)
+    assert [path.name for path in tmp_path.iterdir() if path.name in ("run", "cv")] == []
