@@ -1,8 +1,8 @@
 """Read text of variable length, by a separate process: that of containers of version 1, and of the original DeepRC.
 
 The HDF5 library reads the heaps of such text without checking them: a damaged one hangs or crashes the process that
-reads it. So another process reads them, with limits on its time and memory. This module
-imports nothing of deeprc except its errors, because the start of the process takes most of the time.
+reads it. So another process reads them, with limits on its time and memory. This module imports nothing of deeprc
+except its errors, because the start of the process takes most of the time.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def load_config(name: str | Path = "deeprc", overrides: Sequence[str] | Mapping[
         section, _, bare = key.rpartition(".")
         if _SECTION_OF.get(bare) is None or section not in ("", _SECTION_OF[bare]):
             problems.append(_describe_unknown_key(key))
-            doubtful.update(_find_similar_key(str(key)))
+            doubtful.update(_find_similar_key(key))
         else:
             settings.setdefault(_SECTION_OF[bare], {})[bare] = value
     return _build(settings, problems, doubtful, source=str(name))
@@ -301,8 +301,9 @@ def _build(settings: Mapping[str, Any], problems: list[str], doubtful: set[str],
         values: dict[str, Any] = {}
         for key, value in settings.get(name, {}).items():
             if key not in known:
-                problems.append(_describe_unknown_key(f"{name}.{key}"))
-                doubtful.update(_find_similar_key(str(key)))
+                named = f"{name}.{key}"  # text, whatever the key is
+                problems.append(_describe_unknown_key(named))
+                doubtful.update(_find_similar_key(named))
                 continue
             converted, problem = _convert(value, hints[key], known[key].metadata)
             if problem:

@@ -25,11 +25,13 @@ __all__ = [
     "FoldAucs",
     "auc_influences",
     "auc_interval",
+    "check_donors_of_repeats",
     "count_freedom",
     "donors_variance",
     "fold_aucs_interval",
     "measure_design_effect",
     "measure_overlap",
+    "measure_variance_factor",
     "overlap_factor",
 ]
 
@@ -139,18 +141,39 @@ def fold_aucs_interval(
     ValueError
         If there are repeats without donors.
     """
-    if repeats is not None and donors is None:
-        raise ValueError("expected the donors, by which the repertoires of repeats are known; found None")
+    check_donors_of_repeats(donors, repeats)
     aucs, _ = auc_influences(labels, scores)
     sizes = [int(label.sum()) for label in labels], [int((1 - label).sum()) for label in labels]
-    if donors is None:
-        factor = overlap_factor(len(labels))
-    else:
-        overlap = measure_overlap(labels, scores, donors, [0] * len(labels) if repeats is None else repeats)
-        factor = overlap * measure_design_effect(labels, scores, donors)
+    factor = measure_variance_factor(labels, scores, donors, repeats)
     if repeats is not None and (variance := _compute_variance(float(aucs.mean()), *sizes)) > _ROUNDING:
         factor += _measure_failures(aucs, repeats, variance) / variance
     return FoldAucs(aucs, *auc_interval(float(aucs.mean()), *sizes, variance_factor=factor))
+
+
+def check_donors_of_repeats(donors: object, repeats: object) -> None:
+    """Raise ValueError if there are repeats without donors."""
+    if repeats is not None and donors is None:
+        raise ValueError("expected the donors, by which the repertoires of repeats are known; found None")
+
+
+def measure_variance_factor(
+    labels: Sequence[Integers],
+    scores: Sequence[Floats],
+    donors: Sequence[Integers] | None,
+    repeats: Sequence[int] | None,
+    *,
+    n_folds: float | None = None,
+) -> float:
+    """Return the factor by which donors and the overlap of training sets increase the variance of a mean AUC.
+
+    Parameters are those of `measure_overlap`; without donors, each repertoire has its own; without repeats, there is
+    one.
+    """
+    if donors is None:
+        return overlap_factor(len(labels) if n_folds is None else n_folds)
+    repeats = [0] * len(labels) if repeats is None else repeats
+    overlap = measure_overlap(labels, scores, donors, repeats, n_folds=n_folds)
+    return overlap * measure_design_effect(labels, scores, donors)
 
 
 def measure_overlap(

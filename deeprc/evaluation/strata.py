@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from deeprc.evaluation.auc_intervals import (
     auc_influences,
     auc_interval,
-    measure_design_effect,
-    measure_overlap,
-    overlap_factor,
+    check_donors_of_repeats,
+    measure_variance_factor,
 )
 from deeprc.evaluation.sheet_control import select_control_columns
 from deeprc.tasks import Task
@@ -115,8 +114,7 @@ def auc_within(
     ValueError
         If there are repeats without donors.
     """
-    if repeats is not None and donors is None:
-        raise ValueError("expected the donors, by which the repertoires of repeats are known; found None")
+    check_donors_of_repeats(donors, repeats)
     value_of = pd.factorize(np.asarray(values, object))[0]
     fold_of = np.zeros_like(value_of) if folds is None else pd.factorize(np.asarray(folds, object))[0]
     codes = pd.factorize(fold_of * (value_of.max(initial=0) + 1) + value_of)[0]
@@ -131,12 +129,10 @@ def auc_within(
     weights = pairs / pairs.sum()
     auc = float(weights @ auc_influences(labels, scores)[0])
     repeat = np.zeros(len(fold_of), np.int64) if repeats is None else np.asarray(repeats)
+    owners = None if donors is None else [donors[each] for each in rows]
+    repeat_of = [int(repeat[each[0]]) for each in rows]
     n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
-    factor = overlap_factor(n_folds)
-    if donors is not None:
-        owners, repeat_of = [donors[each] for each in rows], [int(repeat[each[0]]) for each in rows]
-        factor = measure_overlap(labels, scores, owners, repeat_of, n_folds=n_folds)
-        factor *= measure_design_effect(labels, scores, owners)
+    factor = measure_variance_factor(labels, scores, owners, repeat_of, n_folds=n_folds)
     low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
     compared = np.concatenate(rows)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))

@@ -95,7 +95,7 @@ class DrawnRows(NamedTuple):
 
 
 class RepertoireTable(NamedTuple):
-    """What a draw needs to know of each repertoire of a dataset.
+    """A table with a row per repertoire of a dataset, from which batches are drawn.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ def draw_sequences(
     columns
         The sequences of the container, on the device.
     repertoires
-        What the draw needs to know of the C repertoires of the dataset, on the device.
+        Sizes, first rows and inverse standard deviations of the C repertoires of the dataset, on the device.
     positions
         Positions of the batch's repertoires in the dataset, (B,) int64.
     keys

@@ -113,9 +113,8 @@ class TransformerEncoder(SequenceEncoder):
         if not self.frozen or sequences.n_sequences == 0:
             return super().forward(sequences)
         if sequences.device.type == "cpu":
-            patterns = get_shared_cache(digest_tensors(self.trained_weights()), self.width).find(
-                sequences, self._compute_frozen_patterns
-            )
+            cache = get_shared_cache(digest_tensors(self.trained_weights()), self.width)
+            patterns = cache.find(sequences, self._compute_frozen_patterns)
         else:
             patterns = self._compute_frozen_patterns(sequences.compact()).half().float()
         lengths = sequences.lengths

@@ -94,12 +94,7 @@ def predict(
 def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
     """Return metrics by split ("train", "validation", "test", "new") and target, see `task_metrics`.
 
-    Parameters
-    ----------
-    predictor
-        A run, several runs together, or a model that was fitted in Python.
-    dataset
-        The repertoires.
+    Parameters are those of `predict`.
 
     Raises
     ------

@@ -65,10 +65,8 @@ def load_tensors(
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: is damaged or no safetensors file: {error}") from error
-    if metadata.get("digest", "") not in (
-        "",
-        digest_tensors(tensors, text=text),
-    ):  # files of earlier versions have no digest
+    digest = metadata.get("digest", "")  # files of earlier versions have none
+    if digest not in ("", digest_tensors(tensors, text=text)):
         raise InputError(f"{path}: is damaged: its numbers are not those that were written")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():

@@ -90,10 +90,8 @@ def find_forms(
         return []
     code = np.array([compute_code(form) for form in known], np.int64)
     counts = _count_free(target.dataset, spacings, np.array(list(known.values()), np.int64), code, has_motif)
-    weights, labels = (
-        target.compute_weights(n_free),
-        target.permute_labels(N_PERMUTATIONS, rng)[:, 0],
-    )  # (B,), (B, 1 + P)
+    weights = target.compute_weights(n_free)
+    labels = target.permute_labels(N_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     same = {form: i for i, (form, each) in enumerate(zip(known, r, strict=True)) if float(np.sign(each)) in signs[form]}
@@ -106,7 +104,7 @@ def find_forms(
 def _count_free(
     dataset: RepertoireDataset, spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes, has_motif: Flags
 ) -> NDArray[np.float64]:
-    """Return how often each of n k-mers occurs in the sequences that are not has_motif, (B, n).
+    """Return how often each of n k-mers occurs in the sequences without any of the motifs, (B, n).
 
     As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
     """

@@ -141,16 +141,11 @@ def scale_gradients(
     sequences: SequenceBatch, weight: Tensor, window: Tensor, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of the two scales, (N,) each, from the gradient of the maxima, (N, D)."""
-    grad_residue_scale, grad_position_scale = (
-        torch.empty_like(sequences.residue_scale),
-        torch.empty_like(sequences.position_scale),
-    )
+    gradients = torch.empty_like(sequences.residue_scale), torch.empty_like(sequences.position_scale)
     positions = position_table(weight, sequences.max_length)
-    arrays = (
-        _to_numpy(tensor) for tensor in (weight, positions, window, gradient, grad_residue_scale, grad_position_scale)
-    )
+    arrays = (_to_numpy(tensor) for tensor in (weight, positions, window, gradient, *gradients))
     _scale_gradients(sequences.convert_scales(weight).arrays(), *arrays)
-    return grad_residue_scale, grad_position_scale
+    return gradients
 
 
 def _to_numpy(tensor: Tensor) -> _Array:
