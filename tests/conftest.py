@@ -46,6 +46,14 @@ def pytest_configure() -> None:
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long test is slow, too."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
+
+
 class Killed(Exception):
     """What interrupts a training."""
 

@@ -64,6 +64,7 @@ def auc_by_pairs(positive: list[float], negative: list[float]) -> float:
     return sum(pairs) / len(pairs)
 
 
+@pytest.mark.slow
 def test_known_motif_is_the_share_of_sequences_that_hold_it(call: Call, tmp_path: Path) -> None:
     rate = ["witness_rate=0.006"]
     result = call("--methods", "known-motif", "--seeds", "3,", "--folds", "0,2", overrides=[*SMALL, *rate])
@@ -88,6 +89,7 @@ def test_known_motif_is_the_share_of_sequences_that_hold_it(call: Call, tmp_path
     assert row["sd"] == pytest.approx(np.std(expected, ddof=1))
 
 
+@pytest.mark.slow
 def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> None:
     frequent = [*SMALL, "witness_rate=0.3", "signals.0.motifs.0.noise=0.2"]
     alone = [*BRIEF, "composition=false"]  # so that the responses alone rank
@@ -135,6 +137,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     assert 0.1 < job["motif_at_true"] == pytest.approx(sum(holds) / n)
 
 
+@pytest.mark.slow
 def test_every_method_that_ranks_sequences_is_measured(call: Call) -> None:
     frequent = ["background={kind: germline}", "n_repertoires=60", "sizes.mean=200", "sizes.sd=0", "sizes.minimum=1"]
     methods = ["logistic", "gapped", "public-clones", "v-genes"]
@@ -165,6 +168,7 @@ def test_the_members_of_a_stack_have_rows_of_their_own(accuracy: Any) -> None:
     assert accuracy._add_member_rows({**place, "entry": "svm", "auc": 0.6}) == [{**place, "entry": "svm", "auc": 0.6}]
 
 
+@pytest.mark.slow
 def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path: Path) -> None:
     signals = (
         "signals=[{name: own, motifs: [WHWH], witness_rate: 0.1}, "
@@ -185,12 +189,14 @@ def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path
     assert result.jobs["true_sequences"].tolist() == [len(expected)]
 
 
+@pytest.mark.slow
 def test_nothing_is_ranked_where_nothing_was_implanted(call: Call) -> None:
     result = call("--methods", "logistic", overrides=[*SMALL, "signals=[]"])
     assert result.jobs["true_sequences"].tolist() == [0]
     assert result.jobs["precision_at_true"].isna().all()
 
 
+@pytest.mark.slow
 def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["accuracy_ranking"], "_MAX_TRUE", 50)
     result = call("--methods", "logistic", overrides=[*SMALL, "witness_rate=0.1"])
@@ -199,6 +205,7 @@ def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyP
     assert np.isnan(job["precision_at_true"])
 
 
+@pytest.mark.slow
 def test_a_test_part_is_tested(call: Call) -> None:
     shift = ["background={kind: germline}", "n_repertoires=80", "sizes.mean=200", "label_noise=0", "test_share=0.25"]
     shift += ["signals.0={kind: clones, n_clones: 20, burden: 8, test_burden: 0}"]
@@ -213,6 +220,7 @@ def test_a_test_part_is_tested(call: Call) -> None:
     assert same.jobs["auc"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Call, tmp_path: Path) -> None:
     frequent = [*SMALL, "witness_rate=0.3"]
     result = call("--methods", "deeprc,ensemble", "--seeds", "1,", "--folds", "1", overrides=[*frequent, *LIGHT])
@@ -240,6 +248,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
     assert together["auc"] == pytest.approx(found["auc"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:
     first = call(*FAST, "--seeds", "2")
     assert first.exit_code == 0, first.output
@@ -257,6 +266,7 @@ def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None
     assert wider.ran == [(name, seed, 1) for seed in (0, 1) for name in names]
 
 
+@pytest.mark.slow
 def test_a_changed_setting_is_computed_anew(call: Call) -> None:
     overrides = [*SMALL, *LIGHT]
     both = ("--methods", "deeprc,known-motif")
@@ -267,6 +277,7 @@ def test_a_changed_setting_is_computed_anew(call: Call) -> None:
     assert call(*both, overrides=overrides).ran == []
 
 
+@pytest.mark.slow
 def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = call(*FAST)
     (whole,) = (tmp_path / "out" / "jobs").rglob("svm-*.json")
@@ -295,6 +306,7 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "out" / "cohort").exists()
 
 
+@pytest.mark.slow
 def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = sys.modules["accuracy_jobs"]._choose_setting
 
@@ -313,6 +325,7 @@ def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: p
     assert (again.exit_code, again.ran) == (0, [("svm", 0, 0)])
 
 
+@pytest.mark.slow
 def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
     every = ["--methods", "deeprc,known-motif,logistic,svm,burden"]
     overrides = [*SMALL, *BRIEF, "witness_rate=0.1"]
@@ -357,6 +370,7 @@ def test_a_container_takes_the_place_of_recipes(call: Call, cohort_factory: Call
     assert all(row["to_known_motif"] is None for row in result.rows)
 
 
+@pytest.mark.slow
 def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_path: Path) -> None:
     sheet = pd.DataFrame({"status": ["a", "a", "b", "b"] * 15, "subject_id": np.arange(60) // 2})
     rng = np.random.default_rng(0)
@@ -380,6 +394,7 @@ def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_p
     assert sys.modules["accuracy_intervals"].mean_interval(simulated) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_means_over_cohorts(call: Call) -> None:
     result = call(
         "--methods", "known-motif,burden", "--recipes", "simulated-1", overrides=[*SMALL, "witness_rate=0.02"]

@@ -42,7 +42,7 @@ def test_a_scheduler_that_cannot_be_reached(accuracy: Any, tmp_path: Path) -> No
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker_measures_the_same(accuracy: Any, cluster: str, tmp_path: Path) -> None:
     def measure(folder: str, *more: str) -> pd.DataFrame:
         options = ["--recipes", "simulated-0", "--scale", "1", "--device", "cpu", "--output", str(tmp_path / folder)]

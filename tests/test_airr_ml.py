@@ -146,6 +146,7 @@ def test_top_k_is_the_beginning_of_the_whole(predictor: ImmuneStatePredictor) ->
         predictor.identify_associated_sequences("other", top_k=0)
 
 
+@pytest.mark.slow
 def test_both_again_are_the_same(predictor: ImmuneStatePredictor, folders: Path) -> None:
     again = ImmuneStatePredictor(method="logistic").fit(str(folders / "train_1"))
     pd.testing.assert_frame_equal(again.important_sequences_, predictor.important_sequences_)
@@ -153,6 +154,7 @@ def test_both_again_are_the_same(predictor: ImmuneStatePredictor, folders: Path)
     pd.testing.assert_frame_equal(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["logistic", "gapped-logistic", "public-clones", "deeprc"])
 def test_a_prediction_does_not_depend_on_the_other_repertoires(folders: Path, tmp_path: Path, method: str) -> None:
     predictor = ImmuneStatePredictor(method=method, **SMALL).fit(folders / "train_1")
@@ -164,6 +166,7 @@ def test_a_prediction_does_not_depend_on_the_other_repertoires(folders: Path, tm
     assert len(predictor.identify_associated_sequences("x", 40)) == 40
 
 
+@pytest.mark.slow
 def test_auto_is_the_stack(folders: Path) -> None:
     predictor = ImmuneStatePredictor(**SMALL, n_folds=2).fit(folders / "train_1")
     assert predictor.method_ == "stack"
@@ -225,6 +228,7 @@ def test_the_sequences_of_a_test_folder_are_counted_alone(
     assert f"test: {n} sequences kept" in caplog.text
 
 
+@pytest.mark.slow
 def test_missing_files_are_left_out_of_training_and_predicted(
     folders: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,6 +349,7 @@ def test_scores_of_logistic_regression_are_its_coefficients(
     np.testing.assert_allclose(compute_sequence_scores(model, X, 3)["coefficients"], expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_scores_of_logistic_regression_add_up_to_a_decision(
     training: tuple[RepertoireDataset, np.ndarray],
 ) -> None:
@@ -429,6 +434,7 @@ def strongest_kernels(
     return [((each - values[-1].mean(0)) * gains).argmax(1) for each in values]
 
 
+@pytest.mark.slow
 def test_lists_of_deeprc_are_merged_by_excess(
     training: tuple[RepertoireDataset, np.ndarray], reads_composition: DeepRCClassifier
 ) -> None:
@@ -467,6 +473,7 @@ def test_lists_of_deeprc_are_merged_by_excess(
     assert all(MOTIF in row[0] for row in found[:10])
 
 
+@pytest.mark.slow
 def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     training: tuple[RepertoireDataset, np.ndarray],
 ) -> None:
@@ -490,6 +497,7 @@ def test_what_a_memory_of_clones_retrieves_counts_by_its_excess(
     assert len(rank_sequences(model, X, y, 10**6)) == len(without)
 
 
+@pytest.mark.slow
 def test_what_other_repertoires_do_not_confirm_does_not_count(
     training: tuple[RepertoireDataset, np.ndarray],
 ) -> None:
@@ -577,6 +585,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     return votes
 
 
+@pytest.mark.slow
 def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     """Each member's list counts by its share; public clones rank nothing but the clones that go with the label."""
     X, y = training
@@ -604,6 +613,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     assert few[:20] == merged[:20]
 
 
+@pytest.mark.slow
 def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)

@@ -12,7 +12,7 @@ COMMON = {"kernels", "ratio"}
 TIMES = COMMON | {"ours_ms", "dense_ms", "million_sequences_per_s"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options", "columns", "limit"),
     [
@@ -41,7 +41,7 @@ def test_it_prints_a_table_and_a_json_line(name: str, options: list[str], column
     assert all(column in output.splitlines()[0] for column in columns)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_layers_are_compared_in_one_run() -> None:
     command = [sys.executable, str(FOLDER / "hopfield.py"), "--device", "cpu", "--keys", "1000", "--seconds", "0.05"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -50,7 +50,7 @@ def test_the_layers_are_compared_in_one_run() -> None:
     assert all(row["ratio_multihead_attention"] > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options", "title"),
     [
@@ -69,7 +69,7 @@ def test_reading_and_simulating_are_measured(name: str, options: list[str], titl
     assert all(row["seconds"] > 0 for row in result["rows"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_whoever_knows_the_motif_is_measured() -> None:
     overrides = ["sizes.mean=500", "sizes.sd=0", "sizes.minimum=1", "witness_rate=0.05"]
     command = [
@@ -87,7 +87,7 @@ def test_whoever_knows_the_motif_is_measured() -> None:
     assert row["binary"] > 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"),
     [

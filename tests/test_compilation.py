@@ -52,6 +52,7 @@ def call(site: Path, program: str, *arguments: str, **variables: str) -> subproc
     return subprocess.run(command, cwd=site.parent, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @NO_MODES
 def test_compiled_code_is_kept_in_a_private_folder(installed: Path) -> None:
     private = installed.parent / "temporary" / f"deeprc-{os.getuid()}"
@@ -61,6 +62,7 @@ def test_compiled_code_is_kept_in_a_private_folder(installed: Path) -> None:
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 @NO_MODES
 def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path) -> None:
     private = installed.parent / "temporary" / f"deeprc-{os.getuid()}"
@@ -70,6 +72,7 @@ def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path)
     assert list(private.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_compilation_is_announced_once(installed: Path) -> None:
     logging = "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
     program = f"{logging}{PROGRAM}from deeprc.datasets.counters import draw_uniform; draw_uniform(uint64(1), uint64(2))"
@@ -77,6 +80,7 @@ def test_compilation_is_announced_once(installed: Path) -> None:
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
 
 
+@pytest.mark.slow
 def test_a_change_of_another_compiled_file_is_noticed(installed: Path) -> None:
     """A function may call others, in other files, at which numba itself does not look."""
     hits = []
@@ -87,6 +91,7 @@ def test_a_change_of_another_compiled_file_is_noticed(installed: Path) -> None:
     assert hits == ["0", "1", "0"]
 
 
+@pytest.mark.slow
 def test_a_change_of_a_file_outside_deeprc_is_noticed(installed: Path) -> None:
     answers = []
     for number in (1, 2):
@@ -96,7 +101,7 @@ def test_a_change_of_a_file_outside_deeprc_is_noticed(installed: Path) -> None:
     assert answers == ["1\n", "2\n"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @NO_MODES
 def test_a_damaged_or_full_cache_is_none(installed: Path) -> None:
     place = installed.parent / "cache"

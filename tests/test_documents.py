@@ -99,7 +99,7 @@ def test_what_is_of_another_type_is_said_with_its_place(changes: dict[str, Any],
         ("a: &a [*a]", "f: is too large: more than 200,000 values, aliases repeated"),
         ("<<: &a {<<: *a}", "f: is too large: more than 200,000 values, aliases repeated"),
         pytest.param(
-            "[" + "a," * 200_000 + "]", "f: is too large: more than 200,000 values", marks=pytest.mark.slow, id="long"
+            "[" + "a," * 200_000 + "]", "f: is too large: more than 200,000 values", marks=pytest.mark.long, id="long"
         ),
         ("!!python/object/apply:os.system ['true']", "f: is not YAML: could not determine a constructor"),
         ("!!int ''", "f: is not YAML: "),

@@ -66,6 +66,7 @@ def test_lists_may_be_empty(cohort: RepertoireDataset) -> None:
     assert compute_excess_in_groups(none, some, 1.0, groups, of_null).tolist() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"n_heads": 2}, {"standardise": False}, {"embedding": "lstm"}, {"n_output_layers": 2}, {"gene_units": 2}],

@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "hopfield.md").read_text(encoding="utf-8")

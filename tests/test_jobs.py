@@ -43,6 +43,7 @@ def test_processes_give_the_same_in_order(workers: None, toy_jobs: ModuleType) -
     assert sorted(values(run_jobs(toy_jobs.draw, seeds, Workers(2)))) == values(run_jobs(toy_jobs.draw, seeds))
 
 
+@pytest.mark.slow
 def test_results_come_as_they_end_or_in_order(workers: None, toy_jobs: ModuleType) -> None:
     list(run_jobs(toy_jobs.sleep_longer_first, [1, 1], Workers(2)))  # the processes have started
     found = values(run_jobs(toy_jobs.sleep_longer_first, [0, 1], Workers(2)))
@@ -64,7 +65,7 @@ def test_another_error_is_raised_as_it_is() -> None:
         get_result(future, "fold 1")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_process_is_one_line(workers: None, toy_jobs: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^`jobs=2`: a process was killed, .*; try fewer; the same call goes on$"):
         list(run_jobs(partial(toy_jobs.die_once, tmp_path), range(4), Workers(2), hint="the same call goes on"))
@@ -75,7 +76,7 @@ def test_there_is_at_least_one_process() -> None:
         Workers(0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_gives_the_same_in_order(cluster: str, toy_jobs: ModuleType) -> None:
     seeds = list(range(20))
     assert values(run_jobs(toy_jobs.draw, seeds, Workers(scheduler=cluster), in_order=True)) == values(
@@ -86,7 +87,7 @@ def test_a_cluster_gives_the_same_in_order(cluster: str, toy_jobs: ModuleType) -
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_error_on_a_cluster_names_the_job(cluster: str, toy_jobs: ModuleType) -> None:
     ended = list(run_jobs(toy_jobs.fail, [0, 1, 2], Workers(scheduler=cluster), in_order=True))
     assert [future.result() for job, future in ended if job != 1] == [0, 2]
@@ -94,7 +95,7 @@ def test_an_error_on_a_cluster_names_the_job(cluster: str, toy_jobs: ModuleType)
         get_result(ended[1][1], "fold 1")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_worker_costs_a_retry(cluster: str, toy_jobs: ModuleType, tmp_path: Path) -> None:
     found = values(run_jobs(partial(toy_jobs.die_once, tmp_path), range(4), Workers(scheduler=cluster), in_order=True))
     assert [index for index, _ in found] == [0, 1, 2, 3]
@@ -103,7 +104,7 @@ def test_a_killed_worker_costs_a_retry(cluster: str, toy_jobs: ModuleType, tmp_p
     assert found[0][1] in first
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_kills_every_worker_is_an_error(cluster: str, toy_jobs: ModuleType, tmp_path: Path) -> None:
     ((_, future),) = run_jobs(toy_jobs.kill_always, [0], Workers(scheduler=cluster))
     with pytest.raises(InputError, match=r"^fold 0: failed on the cluster: .*died") as error:
@@ -111,7 +112,7 @@ def test_a_job_that_kills_every_worker_is_an_error(cluster: str, toy_jobs: Modul
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_that_nobody_waits_for_are_cancelled(cluster: str, toy_jobs: ModuleType, tmp_path: Path) -> None:
     jobs = list(range(6))
     with closing(run_jobs(partial(toy_jobs.wait_for_ever, tmp_path), jobs, Workers(scheduler=cluster))) as ended:
@@ -124,7 +125,7 @@ def test_jobs_that_nobody_waits_for_are_cancelled(cluster: str, toy_jobs: Module
     assert len(list(tmp_path.iterdir())) == begun < 1 + len(jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_without_a_module_is_named(
     cluster: str, toy_jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +139,7 @@ def test_a_worker_without_a_module_is_named(
     assert values(run_jobs(toy_jobs.draw, [1], Workers(scheduler=cluster)))[0][0] == 1  # the worker lives
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_of_another_version_is_refused(
     cluster: str, toy_jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from tests.conftest import random_sequences, write_cohort
 GIGABYTE = 1024**3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_million_sequences_in_under_two_gigabytes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     n, rng = 1_000_000, np.random.default_rng(0)
     lengths = rng.integers(8, 22, n)
@@ -79,7 +79,7 @@ def run_and_measure(*arguments: str) -> float:
     return usage.ru_maxrss * 1024 / GIGABYTE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_million_sequences_stream_through_all_readings(tmp_path: Path) -> None:
     """A sequence takes some numbers and a residue none: 1.3 and 1.6 GiB, of which the container has 0.25."""
     cohort, public = write_readable_cohort(tmp_path)
@@ -102,7 +102,7 @@ def test_ten_million_sequences_stream_through_all_readings(tmp_path: Path) -> No
     assert retrieved.index.tolist() == list(range(len(retrieved)))  # they add most
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_preprocessing_holds_few_bytes_per_row() -> None:
     """Of a file of a million rows: its text, residues, counts and places, each a few times, and nothing per residue."""

@@ -52,7 +52,7 @@ def test_stored_outputs(path: Path) -> None:
     assert not re.search(r"/(tmp|home|root|work|Users)/", path.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path) -> None:

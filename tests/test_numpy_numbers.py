@@ -108,6 +108,7 @@ def test_splits(data: RepertoireDataset) -> None:
     assert split.ids(data.repertoire_ids) == usual.ids(data.repertoire_ids)
 
 
+@pytest.mark.slow
 def test_benchmarks(data: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deeprc.benchmarking.result.draw_curves", lambda *_: None)
     numbers: dict[str, Any] = {"folds": np.int64(3), "seed": np.uint64(1), "jobs": np.int64(1)}

@@ -48,6 +48,7 @@ def test_every_preset_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     assert {"deeprc/configs/deeprc.yaml", "deeprc/configs/paper.yaml"} <= set(wheel.namelist())
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_called_deeprc_does_not_hide_the_package(tmp_path: Path) -> None:
     """Beside it, Python finds the repository's folder first; the package that is installed must come out of it."""
     (tmp_path / "deeprc").symlink_to(ROOT)
@@ -80,7 +81,7 @@ def packages_without_deeprc(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_editable_install_is_found_beside_its_repository(tmp_path: Path) -> None:
     """As `git clone .../deeprc; pip install -e deeprc; python -c "import deeprc"`; also under pytest and mypy."""
     clone = tmp_path / "deeprc"

@@ -35,7 +35,7 @@ def test_an_existing_folder_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_quickstart_as_a_user_runs_it(tmp_path: Path) -> None:
     summary = run_quickstart(tmp_path / "out")
     assert summary["test_auc"] >= 0.95

@@ -95,6 +95,7 @@ def test_preprocess(place: Path, tmp_path: Path) -> None:
     assert repr(cohort[1]) == "Repertoire('r1', 20 sequences)"
 
 
+@pytest.mark.slow
 def test_evaluate_is_what_the_run_says(place: Path, run: Run) -> None:
     metrics = json.loads((run.path / "metrics.json").read_text())
     found = deeprc.evaluate(run.path, place / "cohort.h5")
@@ -106,6 +107,7 @@ def test_evaluate_is_what_the_run_says(place: Path, run: Run) -> None:
         deeprc.evaluate(place, place / "cohort.h5")
 
 
+@pytest.mark.slow
 def test_report_of_a_run_and_of_a_benchmark(place: Path, run: Run, tmp_path: Path) -> None:
     deeprc.report(run.path, place / "cohort.h5", output=tmp_path / "run.html", top=5, device="cpu")
     assert "<h2>How good is it?</h2>" in (tmp_path / "run.html").read_text()
@@ -154,6 +156,7 @@ def test_a_run_without_usable_metrics_is_shown(run: Run, tmp_path: Path, text: s
     assert lines[-1] == "  split     train 6, validation 6, test 6 repertoires"
 
 
+@pytest.mark.slow
 def test_several_targets_of_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
     targets = ["status=case", "grade:multiclass", "age:regression"]
     config = deeprc.load_config("deeprc", SMALL)

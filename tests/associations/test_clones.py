@@ -31,6 +31,7 @@ def row_of(table: pd.DataFrame, clone: Clone) -> pd.Series:
     return found.iloc[0]
 
 
+@pytest.mark.slow
 def test_donors_are_counted(cohort: RepertoireDataset) -> None:
     found = associate_clones(cohort, "status=ill", group_by="subject")
     assert found.class_sizes == {"healthy": 21, "ill": 21}

@@ -69,6 +69,7 @@ def draw_clones(n_clones: int, n_repertoires: int) -> Clones:
     return Clones(np.arange(n_clones), offsets, joined, np.zeros(n_repertoires, np.int64))
 
 
+@pytest.mark.slow
 def test_donors_are_counted_once_and_only_clones_that_can_be_significant_are_tested() -> None:
     """40 repertoires of 16 donors in two strata, and some repertoires that do not count, against plain loops."""
     clones = draw_clones(300, 40)

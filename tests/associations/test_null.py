@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from deeprc.associations.donors import Donors
 from deeprc.associations.exact import ClassTest, compare_carriers
@@ -44,6 +45,7 @@ def count_found(clones: Clones, donors: Donors) -> tuple[int, int]:
     return int((by_permutations <= 0.05).sum()), int((by_p_values <= 0.05).sum())
 
 
+@pytest.mark.slow
 def test_labels_that_say_nothing_give_nothing_at_the_stated_rate() -> None:
     """If donors are counted. If their repertoires are, nearly every cohort has clones that seem to go with the label.
 
@@ -75,6 +77,7 @@ def test_labels_that_say_nothing_give_nothing_at_the_stated_rate() -> None:
     assert ((np.array(by_repertoire) > 0).sum(axis=0) >= 80).all()
 
 
+@pytest.mark.slow
 def test_depth_that_goes_with_the_label_gives_nothing_by_permutations() -> None:
     found = []
     for seed in range(50):
@@ -92,6 +95,7 @@ def test_depth_that_goes_with_the_label_gives_nothing_by_permutations() -> None:
     assert by_p_values >= 20
 
 
+@pytest.mark.slow
 def test_clones_of_a_stratum_do_not_go_with_the_label_within_it() -> None:
     """The trait, such as an HLA allele, is in 80% of one class and 20% of the other, and brings its clones with it."""
     found = []

@@ -73,6 +73,7 @@ def phis(dataset: RepertoireDataset, y: np.ndarray, feature: str) -> dict[str, f
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_features_have_the_highest_phi_coefficients(public: RepertoireDataset, feature: str) -> None:
     rows = np.random.default_rng(0).permutation(N)[:18]
@@ -111,6 +112,7 @@ def test_a_cohort_in_which_nothing_is_shared(tmp_path: Path) -> None:
     assert again.load(tmp_path / "m.safetensors").decision_function(dataset).tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_order_of_repertoires_is_irrelevant(public: RepertoireDataset, tmp_path: Path, feature: str) -> None:
     """Features tied at the last rank are chosen by their content."""
@@ -128,6 +130,7 @@ def test_the_order_of_repertoires_is_irrelevant(public: RepertoireDataset, tmp_p
         np.testing.assert_array_equal(model.calibration_, models[0].calibration_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_repertoires_to_be_tested_make_no_difference(tmp_path: Path, feature: str) -> None:
     """Neither their labels, which `fit` does not see, nor their sequences: not even one shared with a training one."""
@@ -143,6 +146,7 @@ def test_repertoires_to_be_tested_make_no_difference(tmp_path: Path, feature: st
         np.testing.assert_array_equal(model.calibration_, models[0].calibration_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_all_numbers_of_features_at_once(public: RepertoireDataset, feature: str) -> None:
     values = [7, 1, 60, 100_000 if feature == "4mer" else 1000]
@@ -157,6 +161,7 @@ def test_all_numbers_of_features_at_once(public: RepertoireDataset, feature: str
     assert model.decision_path(public[train], Y[train], public[:0], values).shape == (4, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_repertoire_that_is_drawn_twice_counts_twice(tmp_path: Path, feature: str) -> None:
     rows = np.random.default_rng(0).integers(0, N, 30)

@@ -172,6 +172,7 @@ def test_parameters_are_scikit_learns(case: Case) -> None:
     assert all(parameters[name] is value for name, value in case.settings.items())
 
 
+@pytest.mark.slow
 def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
     model = case.model()
     assert model.fit(first[:N_TRAIN], labels(first)[:N_TRAIN]) is model
@@ -192,6 +193,7 @@ def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["bool", "int", "object", "list"])
 def test_labels_may_be_of_any_type(
     case: Case, form: str, first: RepertoireDataset, fitted: Callable[[Case], Any]
@@ -215,6 +217,7 @@ def test_the_same_seed_gives_the_same(case: Case, first: RepertoireDataset, fitt
     np.testing.assert_array_equal(again.predict_proba(first), fitted(case).predict_proba(first))
 
 
+@pytest.mark.slow
 def test_the_order_of_repertoires_does_not_matter(
     case: Case, first: RepertoireDataset, fitted: Callable[[Case], Any]
 ) -> None:
@@ -249,6 +252,7 @@ def test_it_predicts_for_another_container(
     same(case, model.predict_proba(copies), model.predict_proba(first[:N_TRAIN]))
 
 
+@pytest.mark.slow
 def test_only_the_training_repertoires_teach(
     case: Case, first: RepertoireDataset, second: RepertoireDataset, fitted: Callable[[Case], Any]
 ) -> None:

@@ -55,6 +55,7 @@ def test_the_burden_test_is_not_sure_of_what_samples_of_a_donor_share(samples: R
     assert abs(together[Y == 1].mean() - together[Y == 0].mean()) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", ["4mer", "sequence"])
 def test_the_burden_test_selects_features_by_donors(pool: RepertoireDataset, feature: str) -> None:
     """The phi coefficient is that of donors, who carry what any of their samples carries, and of their label."""
@@ -84,6 +85,7 @@ def test_the_burden_test_selects_features_by_donors(pool: RepertoireDataset, fea
     np.testing.assert_array_equal(both[0], burden)
 
 
+@pytest.mark.slow
 def test_a_donor_with_many_samples_is_one_carrier(pool: RepertoireDataset) -> None:
     """Copies of a donor's samples change which 4-mers go with the label only where donors are not known."""
     copied = np.r_[np.arange(len(Y)), np.repeat(np.flatnonzero(DONORS == 1), 5)]

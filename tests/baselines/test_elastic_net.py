@@ -134,6 +134,7 @@ def test_a_common_scale_keeps_what_varies_more(problem: Callable[..., Problem]) 
     assert solution.coefficients * common == pytest.approx(other.coef_[0], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 def test_sums_over_columns_are_numpys_on_any_number_of_threads(problem: Callable[..., Problem], sparse: bool) -> None:
     matrix, positive = problem(n_rows=11, n_columns=40_000, density=0.3)

@@ -77,6 +77,7 @@ def test_without_genes(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
     assert np.asarray(model._compute_features(cohort)).shape == (40, 400)
 
 
+@pytest.mark.slow
 def test_long_kmers_are_sparse_and_learn(gapped: tuple[RepertoireDataset, np.ndarray]) -> None:
     cohort, y = gapped
     model = GappedKmerLogisticRegression(k=5, max_gap=0, C=1.0).fit(cohort, y)

@@ -33,6 +33,7 @@ def neighbours(kernel: NDArray[np.float64], y: NDArray[np.str_], number: int) ->
     return KNeighborsClassifier(number, metric="precomputed").fit(1 - kernel, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_scikit_learn(cohort: RepertoireDataset, kind: str) -> None:
     y, train, test = labels(cohort), np.arange(0, 20), np.arange(20, 30)
@@ -56,6 +57,7 @@ def test_equally_near_ones_share_the_votes() -> None:
     np.testing.assert_allclose(every, 0.5, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     dataset = cohort_factory(60, 300, seed=3)
     y = labels(dataset)
@@ -63,6 +65,7 @@ def test_it_finds_the_motif(cohort_factory: Callable[..., RepertoireDataset]) ->
     assert roc_auc_score(y[40:] == "healthy", scores) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_numbers_of_neighbours_at_once(cohort: RepertoireDataset, other: RepertoireDataset, kind: str) -> None:
     y, values = labels(cohort), [20, 3, 1, *range(2, 20), np.int64(7)]
@@ -77,6 +80,7 @@ def test_all_numbers_of_neighbours_at_once(cohort: RepertoireDataset, other: Rep
     assert knn.decision_path(cohort, y, cohort, []).shape == (0, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_of_repertoires_does_not_matter(
     cohort: RepertoireDataset, other: RepertoireDataset, kind: str

@@ -19,6 +19,7 @@ def labels(cohort: RepertoireDataset) -> np.ndarray:
     return (cohort.metadata["status"] == "case").to_numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_columns", "batch_size"), [(9, 4), (9, 6), (9, 1), (20_000, 4)])
 def test_adam_makes_the_steps_of_torch(n_columns: int, batch_size: int) -> None:
     rng = np.random.default_rng(0)

@@ -143,6 +143,7 @@ def test_a_repertoire_without_a_4mer_scores_as_the_training_classes(tiny: Repert
     np.testing.assert_array_equal(nothing.decision_function(tiny), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slope", [0.0, -0.75, 0.75])
 def test_the_search_is_exact_whatever_it_begins_with(slope: float) -> None:
     """Few distinct values, exact ones, so that there are ties: the first 4-mer wins, and the guess changes nothing."""
@@ -205,6 +206,7 @@ def test_training_is_that_of_torch(tiny: RepertoireDataset, abundance: Any) -> N
     assert log_loss(labels[:10], expit(model.decision_function(tiny[:10]))) == pytest.approx(loss, rel=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("case", "healthy"), ("1", "0")])
 def test_a_planted_4mer_is_found(cohort_factory: Callable[..., RepertoireDataset], labels: tuple[str, str]) -> None:
     """Whichever class, in sorted order, carries it."""
@@ -233,6 +235,7 @@ def test_the_carrier_can_be_said(cohort: RepertoireDataset) -> None:
     np.testing.assert_array_equal(swapped.decision_function(cohort), -of["second"].decision_function(cohort))
 
 
+@pytest.mark.slow
 def test_scores_after_each_number_of_epochs_are_those_of_a_fit(cohort: RepertoireDataset) -> None:
     labels = cohort.metadata["status"].to_numpy()
     model = LogisticMIL(abundance="tcrb", learning_rate=0.02, batch_size=8, n_restarts=6, seed=2)

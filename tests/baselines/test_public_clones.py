@@ -103,6 +103,7 @@ def check_clones(model: PublicClones, expected: dict[Clone, tuple[int, int, floa
         assert found[key] == pytest.approx(values)
 
 
+@pytest.mark.slow
 def test_associated_clones_are_those_of_a_loop(public: RepertoireDataset) -> None:
     for threshold in (0.1, 0.01):
         model = PublicClones(p_value=threshold).fit(public, Y)
@@ -196,6 +197,7 @@ def test_repertoires_of_a_donor_are_one_carrier(public: RepertoireDataset, is_mi
     assert len(model.p_values_) == len(expected)
 
 
+@pytest.mark.slow
 def test_held_out_counts_know_donors(public: RepertoireDataset) -> None:
     groups = np.random.default_rng(1).integers(0, 24, N)
     y, thresholds = groups % 2, np.array([0.3, 0.1])

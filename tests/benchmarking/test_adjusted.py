@@ -46,6 +46,7 @@ def auc(result: BenchmarkResult) -> float:
     return float(result.comparison[BINARY.estimate].item())
 
 
+@pytest.mark.slow
 def test_with_adjustment_both_kinds_of_folds_have_the_auc_of_the_signal(cohort: RepertoireDataset) -> None:
     label = (cohort.metadata["status"] == "sick").to_numpy()
     truth = roc_auc_score(label, share_of_signal(cohort))
@@ -61,6 +62,7 @@ def test_with_adjustment_both_kinds_of_folds_have_the_auc_of_the_signal(cohort: 
         assert len(result.predictions) == 400  # all are tested
 
 
+@pytest.mark.slow
 def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     dataset = draw_sites(tmp_path / "cohort.h5", 400, signal=1.0, seed=1)
     label = (dataset.metadata["status"] == "sick").to_numpy(np.float64)
@@ -74,6 +76,7 @@ def test_without_a_signal_nothing_is_left_within_sites(tmp_path: Path) -> None:
     assert within.low < 0.5 < within.high
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_a_benchmark_continues_with_the_same_columns_only(cohort: RepertoireDataset, tmp_path: Path) -> None:
     given = {"target": "status=sick", "methods": ["diversity"], "output": tmp_path / "b"}
@@ -91,6 +94,7 @@ def test_a_benchmark_that_cannot_be_adjusted_writes_nothing(cohort: RepertoireDa
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.slow
 def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_path: Path) -> None:
     place, folder = str(cohort.container.path), str(tmp_path / "run")
     given = [place, *SETTINGS, "seeded_start=0", "--target", "status=sick", "--device", "cpu", "--output", folder]
@@ -125,6 +129,7 @@ def test_names_with_commas_and_single_names() -> None:
     assert SplitOptions(adjust_for="site").adjust_for == BenchmarkOptions(adjust_for="site").adjust_for == ("site",)
 
 
+@pytest.mark.slow
 def test_left_out_sites_are_trained_with_adjustment(cohort: RepertoireDataset, tmp_path: Path) -> None:
     plans = plan_left_out(cohort.container.path, "site", adjust_for=("site",))
     some = dict(list(plans.items())[:1])
@@ -137,6 +142,7 @@ def test_left_out_sites_are_trained_with_adjustment(cohort: RepertoireDataset, t
     assert "site 0" not in set(cohort.select(run.splits["train"]).metadata["site"])
 
 
+@pytest.mark.slow
 def test_a_cross_validation_is_adjusted(cohort: RepertoireDataset, tmp_path: Path) -> None:
     found = deeprc.cv(
         cohort.container.path, tmp_path / "cv", targets="status=sick", folds=3, members=1, adjust_for=["site"],

@@ -67,7 +67,7 @@ def _eventually(condition: Callable[[], Any], processes: list[subprocess.Popen[b
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     cluster: str, toys: ModuleType, small_cohort: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(
     pd.testing.assert_frame_equal(here.predictions, again.predictions, check_exact=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_loses_its_scheduler_can_be_resumed(
     cluster: str,
     started: list[subprocess.Popen[bytes]],

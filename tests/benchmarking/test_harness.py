@@ -118,6 +118,7 @@ def assert_same(a: BenchmarkResult, b: BenchmarkResult) -> None:
     assert (a.methods, a.failures, a.n_folds) == (b.methods, b.failures, b.n_folds)
 
 
+@pytest.mark.slow
 def test_every_labelled_repertoire_is_tested_once_by_every_method(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -135,6 +136,7 @@ def test_every_labelled_repertoire_is_tested_once_by_every_method(
         assert table["label"].tolist() == [sick[each] for each in table["repertoire_id"]]
 
 
+@pytest.mark.slow
 def test_the_best_setting_on_the_validation_fold_predicts_the_test_fold(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -200,6 +202,7 @@ def test_who_memorises_the_training_side_knows_nothing(run: Callable[..., Benchm
     assert result.choices["validation_auc"].tolist() == [0.5] * N_FOLDS
 
 
+@pytest.mark.slow
 def test_the_labels_of_the_test_fold_change_nothing_of_its_predictions(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -230,6 +233,7 @@ def test_the_labels_of_the_test_fold_change_nothing_of_its_predictions(
         assert same == {2}  # for the others it was in the training side, or chose
 
 
+@pytest.mark.slow
 def test_of_equally_good_settings_the_first_is_chosen(run: Callable[..., BenchmarkResult], toys: ModuleType) -> None:
     for seconds in ([0.0, 1e-9, 2e-9], [2e-9, 0.0, 1e-9]):
         result = run({"noise": toys.Noise()}, {"noise": {"search": {"seconds": seconds}}})
@@ -238,6 +242,7 @@ def test_of_equally_good_settings_the_first_is_chosen(run: Callable[..., Benchma
     assert all(each["seconds"] == 1e-9 for each in choices(run({"path": toys.PathNoise()}, paths), "path"))
 
 
+@pytest.mark.slow
 def test_a_path_chooses_and_predicts_what_single_fits_do(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:
@@ -336,6 +341,7 @@ def test_a_view_in_another_order_and_of_a_part(
         assert result.comparison["auc_mean"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_a_cohort_that_is_on_no_disk(run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path) -> None:
     cohort = Cohort(20, Sizes(30), IndependentBackground(), (MotifSignal((SimulatedMotif("WWHW"),), 0.3),))
     write_container(cohort, tmp_path / "cohort.h5")
@@ -378,6 +384,7 @@ def two(toys: ModuleType) -> Callable[[Path], dict[str, BaseEstimator]]:
     return lambda log: {"noise": toys.Noise(log=str(log)), "path": toys.PathNoise(log=str(log))}
 
 
+@pytest.mark.slow
 def test_a_benchmark_keeps_its_search_spaces(
     run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -390,6 +397,7 @@ def test_a_benchmark_keeps_its_search_spaces(
         run(two(log), METHODS, output=out, resume=True, preset="quick")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 1, 7, 11, 18, N_JOBS - 1])
 def test_what_was_interrupted_continues(
     n: int, run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
@@ -413,6 +421,7 @@ def test_what_was_interrupted_continues(
     assert {total for _, total, _ in told} == {N_JOBS}
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_computed_again(
     run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -426,6 +435,7 @@ def test_what_is_there_is_not_computed_again(
     assert {path: path.stat().st_mtime_ns for path in task_files(out)} == before
 
 
+@pytest.mark.slow
 def test_a_lost_or_damaged_file_is_computed_again_alone(
     run: Callable[..., BenchmarkResult], toys: ModuleType, two: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -446,6 +456,7 @@ def test_a_lost_or_damaged_file_is_computed_again_alone(
     assert task_files(out) == files
 
 
+@pytest.mark.slow
 def test_another_method_adds_its_own_jobs_only(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:
@@ -468,6 +479,7 @@ def test_another_method_adds_its_own_jobs_only(
             run(names, search, output=out, resume=True)
 
 
+@pytest.mark.slow
 def test_another_search_computes_what_is_new(
     run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:
@@ -533,6 +545,7 @@ def test_a_folder_is_not_used_for_something_else(
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_folder_is_not_used_for_another_cohort(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -553,6 +566,7 @@ def test_a_folder_is_not_used_for_another_cohort(
         run({"noise": toys.Noise()}, output=tmp_path / "out", resume=True, cohort=data[:30])
 
 
+@pytest.mark.slow
 def test_other_labels_are_computed_anew(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -574,6 +588,7 @@ def test_other_labels_are_computed_anew(
 # What goes wrong
 
 
+@pytest.mark.slow
 def test_a_method_that_fails_in_one_fold_stops_nothing(
     run: Callable[..., BenchmarkResult],
     toys: ModuleType,
@@ -760,6 +775,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
 # Cost and progress
 
 
+@pytest.mark.slow
 def test_how_much_each_member_of_a_stack_counts(
     run: Callable[..., BenchmarkResult], data: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -808,6 +824,7 @@ def test_nothing_is_prepared_for_one_process(
     assert [each["what"] for each in toys.read_log(log)] == ["fit"] * N_FOLDS
 
 
+@pytest.mark.slow
 def test_processes_change_nothing(
     workers: None,
     run: Callable[..., BenchmarkResult],
@@ -840,6 +857,7 @@ def test_processes_change_nothing(
     assert not log.exists()
 
 
+@pytest.mark.slow
 def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, cohort: RepertoireDataset
 ) -> None:
@@ -851,7 +869,7 @@ def test_processes_and_a_cohort_on_no_disk_or_a_part_of_one(
         assert here.comparison["auc_mean"].tolist() == [1.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interruption_ends_the_processes(
     workers: None, run: Callable[..., BenchmarkResult], toys: ModuleType, tmp_path: Path
 ) -> None:

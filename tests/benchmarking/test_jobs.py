@@ -266,6 +266,7 @@ def test_the_cost_is_measured(toys: ModuleType, make: Callable[..., Job]) -> Non
     assert 0 <= outcome["peak_memory_mb"] < 1000 or not os.path.exists("/proc/self/status")
 
 
+@pytest.mark.slow
 def test_the_peak_of_memory_is_that_of_the_job(toys: ModuleType, make: Callable[..., Job]) -> None:
     class Large(toys.Noise):  # type: ignore[misc, name-defined]
         def fit(self, X: RepertoireDataset, y: Any) -> Any:
@@ -292,6 +293,7 @@ def without_cost(outcome: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in outcome.items() if name in ("validation", "test", "setting", "error")}
 
 
+@pytest.mark.slow
 def test_processes_give_the_same(
     workers: None, toys: ModuleType, make: Callable[..., Job], data: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -332,7 +334,7 @@ def test_processes_end_where_their_jobs_are_not_wanted_any_more(
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_process_is_an_error_of_one_line(
     workers: None, toys: ModuleType, make: Callable[..., Job], tmp_path: Path
 ) -> None:

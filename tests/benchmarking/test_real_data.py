@@ -13,7 +13,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_t_cells_are_told_apart(real_data: Path, tmp_path: Path) -> None:
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"

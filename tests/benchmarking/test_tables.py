@@ -107,6 +107,7 @@ def test_few_people_are_a_warning_of_the_verdict() -> None:
 # -- TSV --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_results_hold_every_number() -> None:
     table = pd.read_csv(io.StringIO(results_tsv(result(choices=CHOICES, costs=COSTS))), sep="\t")
     assert list(table) == ["method", "fold", "metric", "value"]
@@ -132,6 +133,7 @@ def test_results_without_choices_and_costs() -> None:
 # -- Markdown ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_markdown_numbers() -> None:
     header, *rows = table_rows(markdown(costs=COSTS))
     assert header[:5] == ["Method", "AUC", "95% interval", "p", "p (Holm)"]
@@ -150,12 +152,14 @@ def test_markdown_numbers() -> None:
     assert by_name["V gene usage"]["Time"] == "-"
 
 
+@pytest.mark.slow
 def test_markdown_order_and_groups() -> None:
     names = [row[0] for row in table_rows(markdown())]
     expected = ["Method", "Method A", "B ! 100% & TCRβ", "Method C (3 of 5 folds)", "*Controls*", "V gene usage"]
     assert names == [*expected, "*Ground truth*", "Known motif b."]
 
 
+@pytest.mark.slow
 def test_only_methods_are_bold_and_all_that_print_the_same() -> None:
     again = PREDICTIONS[PREDICTIONS["method"] == "a"].assign(method="d")
     both, methods = pd.concat([PREDICTIONS, again]), [*METHODS, MethodInfo("d", "Method D")]
@@ -173,6 +177,7 @@ def test_an_incomplete_method_is_never_bold() -> None:
     assert rows["Method A"][1].startswith("**")
 
 
+@pytest.mark.slow
 def test_markdown_is_aligned() -> None:
     lines = [line for line in markdown(costs=COSTS).partition("## ")[0].splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -180,6 +185,7 @@ def test_markdown_is_aligned() -> None:
     assert lines[1].count(":|") == 10
 
 
+@pytest.mark.slow
 def test_markdown_has_the_mean_after_a_refit() -> None:
     header, *rows = table_rows(markdown(choices=CHOICES))
     cells = {row[0]: row[header.index("Refitted")] for row in rows}
@@ -187,6 +193,7 @@ def test_markdown_has_the_mean_after_a_refit() -> None:
     assert cells["V gene usage"] == "-"  # it learns from the validation fold anyway
 
 
+@pytest.mark.slow
 def test_markdown_says_what_the_numbers_are() -> None:
     text = " ".join(markdown(title="cohort.h5: status").split())
     assert text.startswith("# cohort.h5: status | Method")
@@ -206,6 +213,7 @@ def test_markdown_says_which_p_is_of_permutations() -> None:
     assert r"for B \| 100% & TCRβ a permutation test, because DeLong's variance is 0 or not defined" in text
 
 
+@pytest.mark.slow
 def test_markdown_names_what_is_not_complete() -> None:
     text = markdown(failures={"c": "fold 3:\nno | weights", "my:Own": "not for this cohort"})
     lines = text.partition("## Not complete\n\n")[2].splitlines()
@@ -213,6 +221,7 @@ def test_markdown_names_what_is_not_complete() -> None:
     assert "- Method C: 3 of 5 folds; not finished" in markdown()
 
 
+@pytest.mark.slow
 def test_markdown_lists_settings() -> None:
     lines = markdown(choices=CHOICES).partition("## Settings chosen\n\n")[2].splitlines()
     assert lines == [
@@ -233,6 +242,7 @@ def test_tables_of_an_empty_benchmark() -> None:
     assert r"\end{table}" in render_latex(result(empty))
 
 
+@pytest.mark.slow
 def test_markdown_of_probabilities() -> None:
     header, *rows = table_rows(markdown(), "Probabilities")
     assert header == ["Method", "Brier score", "Log loss", "Calibration error"]
@@ -272,6 +282,7 @@ def test_one_fold_has_no_spread() -> None:
     assert row[1] == f"**{value('a', 'auc').iloc[0]:.3f}**"
 
 
+@pytest.mark.slow
 def test_tables_show_parameters_as_their_reader_knows_them() -> None:
     known = [Caution("warning", "Use `group_by='donor'`.", "setup")]
     assert "- Use `group_by='donor'`.\n" in markdown(known=known)

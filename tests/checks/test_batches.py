@@ -62,6 +62,7 @@ def compare(cohort: RepertoireDataset) -> Callable[..., BenchmarkResult]:
     return call
 
 
+@pytest.mark.slow
 def test_a_batch_is_found_out_within_it_and_when_it_is_left_out(compare: Callable[..., BenchmarkResult]) -> None:
     at_random, left_out = compare(5), compare("leave-one-out:batch")
     assert at_random.comparison[BINARY.estimate].item() > 0.75
@@ -91,6 +92,7 @@ def test_values_are_left_out_in_order(cohort: RepertoireDataset) -> None:
         list_left_out_values(metadata.assign(batch="one"), "batch", "a test")
 
 
+@pytest.mark.slow
 def test_runs_test_on_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = cohort.container.path
     plans = plan_left_out(path, "batch")
@@ -108,6 +110,7 @@ def run(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) -> 
     return train_run(cohort.container.path, path, targets="status=sick", config=TINY, split=split, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
     run: Run, cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
     assert "label-from-column" not in {each.name for each in assess(run, new).cautions}
 
 
+@pytest.mark.slow
 def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_path: Path) -> None:
     given = [str(cohort.container.path), *SETTINGS, "seeded_start=0", "--target", "status=sick", "--device", "cpu"]
     given += ["--output", str(tmp_path / "runs"), "--folds", "leave-one-out:batch"]
@@ -138,6 +142,7 @@ def test_the_command_trains_a_run_for_each_value(cohort: RepertoireDataset, tmp_
     assert "expected a number or leave-one-out:COLUMN" in CliRunner().invoke(train, [*given, "--folds", "x"]).output
 
 
+@pytest.mark.slow
 def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -> None:
     metrics = json.loads((run.path / "metrics.json").read_text())
     (within,) = metrics["test"]["status=sick"]["within"]

@@ -54,6 +54,7 @@ def container_of(cohort: Cohort, folder: Path) -> RepertoireDataset:
     return open_dataset(folder / "cohort.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_subjects", [True, False])
 def test_a_container_gives_what_its_files_give(tmp_path: Path, with_subjects: bool) -> None:
     cohort = suspicious() if with_subjects else suspicious().without_subjects()
@@ -144,6 +145,7 @@ def test_a_cohort_without_genes_reports_or_a_sheet(tmp_path: Path) -> None:
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_training_logs_and_keeps_what_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     dataset = container_of(suspicious(), tmp_path)
     with caplog.at_level(logging.WARNING):

@@ -83,6 +83,7 @@ def test_few_subjects_cannot_tell_whether_labels_go_with_clones(tmp_path: Path) 
     assert CODE not in codes(cohort.write(tmp_path).check())
 
 
+@pytest.mark.slow
 def test_a_class_that_is_larger_in_everybody_names_nobody(tmp_path: Path) -> None:
     """One sample before, five after, of two kinds of cells each: the nearest one is "after", whatever clones do."""
     cohort = Cohort(n=96)
@@ -117,6 +118,7 @@ def test_what_is_strange() -> None:
     assert not comparison((0, 1000, 1000), (9, 1000, 1000)).is_strange(0.01)  # too few
 
 
+@pytest.mark.slow
 def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     cohort = paired(48)
     for subject in range(12):
@@ -126,6 +128,7 @@ def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
     assert finding.figures == {"subjects": 12, "repertoires": 48}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("within", "across", "flagged"),
     [(0, 9, False), (0, 30, True), (10, 30, False), (6, 45, True), (3, 11, False)],
@@ -151,6 +154,7 @@ def test_a_sample_of_the_class_that_is_too_small_tells_nothing(tmp_path: Path) -
     assert CODE not in codes(cohort.write(tmp_path).check())
 
 
+@pytest.mark.slow
 def test_a_tiny_sample_of_the_other_class_does_not_hide_a_swap(tmp_path: Path) -> None:
     cohort = paired()
     sharing(cohort, 0, 50)

@@ -109,7 +109,7 @@ def big(seed: int = 0) -> Cohort:
     return Cohort(n=40, seed=seed, n_sequences=40)
 
 
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(range(2, 20), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(range(2, 20), marks=pytest.mark.long)])
 @pytest.mark.parametrize("with_subjects", [True, False])
 def test_a_clean_cohort_raises_no_alarm(tmp_path, seed, with_subjects):
     for number in [seed] if isinstance(seed, int) else seed:
@@ -743,6 +743,7 @@ def test_every_code_is_explained_in_the_docs():
     assert sorted(documented) == sorted(CODES)
 
 
+@pytest.mark.slow
 def test_covidtcrs_without_subjects(real_data, tmp_path):
     """Without the columns of patients, each sample counts, and the use of V genes is a warning."""
     folder = real_data / "covidtcrs"
@@ -756,6 +757,7 @@ def test_covidtcrs_without_subjects(real_data, tmp_path):
     assert genes[0].message.startswith("target 'T-cell_type=cd4': V-gene usage tells cd4 from cd8: AUC 0.9")
 
 
+@pytest.mark.slow
 def test_covidtcrs(real_data):
     folder = real_data / "covidtcrs"
     sheet = folder / "metadata_TRB_10umi_filter_MiXCR_to_VDJtools.txt"

@@ -54,6 +54,7 @@ def test_repertoires_that_share_too_much_are_of_one_subject(cohort: RepertoireDa
     assert len(set(names)) == N - 3
 
 
+@pytest.mark.slow
 def test_known_subjects_are_joined(cohort: RepertoireDataset, tmp_path: Path) -> None:
     drawn = {str(name): repertoire.sequences.take(np.arange(len(repertoire))) for name, repertoire in
              zip(cohort.repertoire_ids, cohort, strict=True)}  # fmt: skip
@@ -65,6 +66,7 @@ def test_known_subjects_are_joined(cohort: RepertoireDataset, tmp_path: Path) ->
     assert (names[6], names[9]) == ("r9", "r9 (repertoire)")
 
 
+@pytest.mark.slow
 def test_the_sheet_with_subjects_is_written(cohort: RepertoireDataset, tmp_path: Path) -> None:
     out = tmp_path / "sheet.tsv"
     given = [str(cohort.container.path), "--target", "status=sick", "--write-subjects", str(out)]
@@ -88,6 +90,7 @@ def test_groups_in_one_part_are_no_reason_for_a_warning() -> None:
     assert "are in more than one fold (1 group: c + d + e)" in told.text
 
 
+@pytest.mark.slow
 def test_a_benchmark_says_what_a_check_found(cohort: RepertoireDataset, tmp_path: Path) -> None:
     found = benchmark(cohort, target="status=sick", methods=["repertoire-size"], options=BenchmarkOptions(folds=3))
     by_name = {each.name: each for each in found.cautions}
@@ -100,6 +103,7 @@ def test_a_benchmark_says_what_a_check_found(cohort: RepertoireDataset, tmp_path
     assert "AUC among repertoires with the same 'batch', in the same fold: " in by_name["auc-within"].text
 
 
+@pytest.mark.slow
 def test_a_training_says_that_it_separates_copies(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

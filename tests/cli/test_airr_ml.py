@@ -43,6 +43,7 @@ def datasets(out: Path) -> list[str]:
     return list(dict.fromkeys(table["dataset"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order",
     [
@@ -74,6 +75,7 @@ def test_both_tables_are_written_however_the_options_stand(
     ]
 
 
+@pytest.mark.slow
 def test_the_files_to_the_letter(place: Path, tmp_path: Path, deeprc: Deeprc) -> None:
     arguments = ["--train_dir", place / "train", "--test_dirs", place / "a", "--out_dir", tmp_path]
     assert deeprc("airr-ml", *arguments, "--method", "logistic")[0] == 0

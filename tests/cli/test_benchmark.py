@@ -98,6 +98,7 @@ def test_a_comparison(toys: ModuleType, arguments: list[str], deeprc: Deeprc, tm
     assert "exists already; continue it with --resume" in deeprc(*arguments, "--methods", MOTIF, "-o", out_folder)[2]
 
 
+@pytest.mark.slow
 def test_a_class_of_ones_own_from_the_working_directory(
     arguments: list[str], deeprc: Deeprc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_class_of_ones_own_from_the_working_directory(
     assert name == "Motif"
 
 
+@pytest.mark.slow
 def test_a_failed_method_gives_exit_code_1(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path
 ) -> None:
@@ -236,6 +238,7 @@ def test_options_reach_the_harness(
     }
 
 
+@pytest.mark.slow
 def test_an_interruption_says_how_to_continue(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path
 ) -> None:
@@ -252,6 +255,7 @@ def test_an_interruption_says_how_to_continue(
     assert len(predictions(tmp_path / "out")) == 30
 
 
+@pytest.mark.slow
 def test_progress_is_told_in_lines_or_in_a_bar(
     toys: ModuleType, arguments: list[str], deeprc: Deeprc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +302,7 @@ def alive(pid: int) -> bool:
     return state.strip() != "" and not state.startswith("Z")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_stopped_comparison_continues(

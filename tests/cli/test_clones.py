@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.toys.donor_clones import write_donor_cohort
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]) -> None:
     cohort = write_donor_cohort(tmp_path / "cohort.h5")
     table, plot = tmp_path / "clones.tsv", tmp_path / "volcano.png"

@@ -82,6 +82,7 @@ def test_a_small_p_value_is_not_zero() -> None:
     assert "<0.001" in format_metrics({"test": {"t": {"n": 9, "auc": 0.9, "controls": [control]}}})
 
 
+@pytest.mark.slow
 def test_several_runs_predict_together(
     run: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -315,6 +316,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_terminated_preprocess_leaves_nothing(tmp_path: Path) -> None:
     """It is terminated while it reads the first file."""
     (tmp_path / "a.tsv").write_text("amino_acid\ttemplates\nCASSLGQGNTEAFF\t1\n")
@@ -357,6 +359,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_numbers(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -14,6 +14,7 @@ Call = Callable[..., tuple[int, str, str]]
 SMALL = ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"]
 
 
+@pytest.mark.slow
 def test_a_cross_validation_and_its_answer(deeprc: Call, cohort: RepertoireDataset, tmp_path: Path) -> None:
     common = ["cv", cohort.container.path, "--target", "status=case", "--target", "age:regression"]
     options = ["--folds", 3, "--members", 1, "--group-by", "patient_id", "--device", "cpu", "--output", tmp_path / "cv"]

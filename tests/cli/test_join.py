@@ -2,6 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
@@ -17,6 +18,7 @@ def write_part(cohort: RepertoireDataset, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_join_gives_the_cohort_again_and_other_commands_take_it(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Call
 ) -> None:

@@ -61,6 +61,7 @@ def test_figures_of_a_run_alone(folder: Path, tmp_path: Path, deeprc: Command, a
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["png", "pdf"])
 def test_figures_of_a_cohort(
     folder: Path, cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, ending: str
@@ -120,6 +121,7 @@ def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset,
         make_figure(kind, folder, other, FigureOptions(repertoire="rep.0"), device="cpu")
 
 
+@pytest.mark.slow
 def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.survey import survey
@@ -227,6 +229,7 @@ def test_curves_of_a_benchmark(tmp_path: Path) -> None:
     assert sorted(text.get_text().split()[-1] for text in right.get_legend().get_texts()) == ["A", "B", "chance"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--target", "status"]])
 def test_a_cohort_before_training(
     cohort: RepertoireDataset, tmp_path: Path, deeprc: Command, options: list[str]
@@ -240,6 +243,7 @@ def test_a_cohort_before_training(
     assert (code, err) == (2, "Error: cohort has no --class\n")
 
 
+@pytest.mark.slow
 def test_intervals_of_a_run_alone_know_its_donors(cohort: RepertoireDataset, tmp_path: Path) -> None:
     sheet = cohort.metadata.assign(subject_id=[f"person {i // 4}" for i in range(len(cohort))])
     donors = dict(zip(cohort.repertoire_ids, (np.arange(len(cohort)) // 4).tolist(), strict=True))

@@ -2,12 +2,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 
 Call = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
 def test_relabel_and_train_on_a_threshold(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, deeprc: Call
 ) -> None:

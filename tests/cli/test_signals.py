@@ -80,6 +80,7 @@ def run(folder: Path, program: str, place: str, number: int, *arguments: str) ->
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_signal_is_not_lost(tmp_path: Path, place: str) -> None:
     done = run(tmp_path, LIGHT, place, signal.SIGTERM)
@@ -94,7 +95,7 @@ def test_an_interrupt_is_not_lost(tmp_path: Path) -> None:
     assert done.stderr.endswith("KeyboardInterrupt\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code", "said"), [(signal.SIGTERM, 128 + signal.SIGTERM, ""), (signal.SIGINT, 1, "\nAborted!\n")]
 )
@@ -123,12 +124,13 @@ with handle_signals():
 """
 
 
+@pytest.mark.slow
 def test_a_clean_up_is_not_disturbed() -> None:
     done = subprocess.run([sys.executable, "-c", CLEAN_UP], capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "cleaned up\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_next_call_deletes_what_a_killed_one_left(tmp_path: Path) -> None:
     """But nothing of one that lives."""
     killed = run(tmp_path, SIMULATE, "in_del", signal.SIGKILL, *SIMPLE)

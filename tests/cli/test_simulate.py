@@ -188,6 +188,7 @@ def test_train_lstm_is_given_its_options(deeprc: Run, tmp_path: Path, monkeypatc
     assert out.endswith(f"wrote {tmp_path}/m\n")
 
 
+@pytest.mark.slow
 def test_the_test_part_of_a_cohort_is_tested(deeprc: Run, tmp_path: Path) -> None:
     cohort, run = tmp_path / "shift.h5", tmp_path / "run"
     small = ["n_repertoires=60", "sizes.mean=30", "background={kind: germline}", "signals=[]"]

@@ -46,6 +46,7 @@ class Table:
         self.codes = arrays.v.tolist()
 
 
+@pytest.mark.slow
 def test_a_few_tables_are_kept_whatever_the_number_of_orders(clones: CloneSet) -> None:
     made: list[weakref.ref[Table]] = []
 

@@ -170,6 +170,7 @@ def test_a_pickle_holds_the_path_and_not_the_data(dataset):
     assert pickle.loads(pickle.dumps(dataset[1])).sequences.decode() == BAGS["b.1"]
 
 
+@pytest.mark.slow
 def test_a_worker_process_opens_it(dataset):
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         assert executor.submit(RepertoireDataset.select, dataset, ["a"]).result()[0].sequences.decode() == ["CWW"]

@@ -144,7 +144,7 @@ print([name for name in ("pandas", "h5py", "torch", "numba", "openpyxl") if name
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_column_of_genes_that_is_none(tmp_path, write_table):
     rows = [("CASSF", f"gene {number}") for number in range(65_536 + 1)]
     write_table(tmp_path / "files" / "a.tsv", ("junction_aa", "v_call"), rows)

@@ -99,13 +99,13 @@ def test_some_hostile_containers(some_cases):
     assert refused >= 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_altered_containers(victim, tmp_path):
     refused, _ = check_cases(open_cases(*victim, tmp_path, flip=range(1_000, 1_500)))
     assert refused >= 400
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_hostile_containers(victim, tmp_path):
     total = number_of_settings()
     assert total >= 500
@@ -201,7 +201,7 @@ def test_a_damaged_container_of_version_1_says_why(victim, tmp_path):
         Container(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_altered_containers_of_version_1(victim, tmp_path):
     program = [
         sys.executable,

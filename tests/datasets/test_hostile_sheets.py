@@ -111,6 +111,7 @@ def test_a_regular_file_and_a_link_to_it_are_accepted(tmp_path):
 # --- workbooks ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cell_in_the_last_place(tmp_path):
     path = workbook(tmp_path / "m.xlsx", lambda sheet: sheet.__setitem__("XFD1048576", "x"))
     with pytest.raises(InputError, match=r"m\.xlsx: row 1048576 has 16384 fields where the header has 2"):
@@ -128,6 +129,7 @@ def test_blank_cells_and_sizes_that_are_not_true(tmp_path):
     assert read_metadata(path).table.shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_a_row_that_no_sheet_has(tmp_path):
     path = workbook(tmp_path / "m.xlsx", xml=with_row('<c r="A4"/>', number=10**11))
     with pytest.raises(InputError, match=r"m\.xlsx: too large; expected at most 1,000,000 rows"):

@@ -206,6 +206,7 @@ def test_options_name_other_columns(cohort: Path) -> None:
     assert len(read_repertoire(cohort / "files" / "a.tsv.gz")) == 2
 
 
+@pytest.mark.slow
 def test_a_classifier_learns_the_same_from_memory_and_from_a_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(

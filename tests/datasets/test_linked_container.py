@@ -432,6 +432,7 @@ def test_a_name_that_could_not_be_read_is_not_written(both, tmp_path, capsys, na
     assert len(open_dataset(join([tmp_path / name, tmp_path / "three.h5"], tmp_path / "copied.h5").path)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
 def test_a_low_limit_of_open_files_is_raised_or_one_clear_line(tmp_path):
     parts = [write_part(tmp_path / f"{number}.h5", [2], seed=number) for number in range(12)]

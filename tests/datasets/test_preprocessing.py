@@ -203,6 +203,7 @@ def test_what_was_done_otherwise_is_done_again(cohort, write_table, change):
     assert first.sequences.decode() == (["CWWW"] if change == "file" else ["CASK"])
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_container_and_the_next_goes_on(cohort):
     program = (
         "import os, signal, sys\n"

@@ -12,7 +12,7 @@ def run(cohort, **options):
     return preprocess(Path("files"), Path("metadata.tsv"), Path("cohort.h5"), **options)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_writes_the_same_container(cohort, cluster, monkeypatch):
     monkeypatch.chdir(cohort)  # the workers have another working directory
     here = run(cohort)

@@ -61,7 +61,7 @@ def test_ragged_rows_are_named(tmp_path, row, found, quote):
         read_repertoire(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_ragged_row_far_down_a_long_file(tmp_path):
     rows = [b"CASSF\t2\n"] * 1_200_000
     rows[1_100_000] = b"CASSF\n"
@@ -329,6 +329,7 @@ def test_the_header_may_begin_with_a_number_sign(tmp_path, text, columns):
 # --- limits ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
 @pytest.mark.parametrize("start", [b"amino_acid\ttemplates\nCASSF\t1\n", b'amino_acid\ttemplates\nCASSF\t"1\t2\n"'])
 def test_a_line_that_does_not_end(tmp_path, pack, start):

@@ -152,6 +152,7 @@ def test_cells_of_single_cell_tables_are_counted(real_data, tmp_path):
     assert repertoire.counts.tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_immuneml_quickstart(real_data, tmp_path):
     with zipfile.ZipFile(real_data / "formats" / "airr" / "immuneML_quickstart_data.zip") as archive:
         archive.extractall(tmp_path / "data")

@@ -126,7 +126,7 @@ def test_a_zip_of_many_repertoires_is_refused_and_its_files_are_read(real_data, 
     assert to_frame(rows)["duplicate_count"].tolist() == [int(row["duplicate_count"]) for row in expected]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_four_million_unquoted_rows_of_one_column(real_data):
     path = real_data / "background_trb" / "trb_cdr3_unique.tsv.gz"
     name, rows = read(path)

@@ -136,12 +136,13 @@ def test_design_effect_of_many_donors_by_hand() -> None:
     assert measure_design_effect([label], [score], [donors]) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_positive", "n_each", "n_negative"),
     [
         (1, 20, 40),
-        pytest.param(2, 10, 20, marks=pytest.mark.slow),
-        pytest.param(3, 10, 30, marks=pytest.mark.slow),
+        pytest.param(2, 10, 20, marks=pytest.mark.long),
+        pytest.param(3, 10, 30, marks=pytest.mark.long),
     ],
 )
 def test_interval_covers_with_few_donors_in_a_class(n_positive: int, n_each: int, n_negative: int) -> None:
@@ -179,9 +180,10 @@ def test_donors_widen_the_interval() -> None:
     assert together.high > alone.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_donors", "n_each", "correlation", "n_folds"),
-    [(40, 5, 0.5, 1), pytest.param(40, 5, 0.8, 5, marks=pytest.mark.slow), (20, 10, 0.7, 5)],
+    [(40, 5, 0.5, 1), pytest.param(40, 5, 0.8, 5, marks=pytest.mark.long), (20, 10, 0.7, 5)],
 )
 def test_interval_covers_with_donors(n_donors: int, n_each: int, correlation: float, n_folds: int) -> None:
     rng = np.random.default_rng(1)
@@ -226,12 +228,13 @@ def cross_validated(
     return labels, scores, truths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "n_features", "distance", "penalty"),
     [
         (60, 200, 2.5, 10.0),
-        pytest.param(100, 50, 3.0, 1.0, marks=pytest.mark.slow),
-        pytest.param(100, 400, 0.0, 10.0, marks=pytest.mark.slow),
+        pytest.param(100, 50, 3.0, 1.0, marks=pytest.mark.long),
+        pytest.param(100, 400, 0.0, 10.0, marks=pytest.mark.long),
     ],
 )
 def test_interval_covers_in_cross_validation(n: int, n_features: int, distance: float, penalty: float) -> None:
@@ -350,13 +353,14 @@ def repeated(
     return labels, scores, donors, float(np.mean(truths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_donors", "n_each", "n_repeats", "n_members", "n_failing"),
     [
         (60, 1, 2, 1, 0.2),
-        pytest.param(60, 1, 3, 1, 0.0, marks=pytest.mark.slow),
-        pytest.param(60, 1, 3, 4, 0.0, marks=pytest.mark.slow),
-        pytest.param(30, 3, 3, 2, 0.0, marks=pytest.mark.slow),
+        pytest.param(60, 1, 3, 1, 0.0, marks=pytest.mark.long),
+        pytest.param(60, 1, 3, 4, 0.0, marks=pytest.mark.long),
+        pytest.param(30, 3, 3, 2, 0.0, marks=pytest.mark.long),
     ],
 )
 def test_interval_covers_over_repeats_and_seeds(

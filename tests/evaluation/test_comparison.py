@@ -177,6 +177,7 @@ def test_the_paired_test_by_the_formula() -> None:
     assert found["test"] == "DeLong"
 
 
+@pytest.mark.slow
 def test_p_values_under_the_null_are_about_uniform() -> None:
     rng = np.random.default_rng(0)
     label = np.arange(40) % 2
@@ -256,6 +257,7 @@ def test_permutations_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
     assert whole.test == "permutation"
 
 
+@pytest.mark.slow
 def test_permutation_p_values_under_the_null(monkeypatch: pytest.MonkeyPatch) -> None:
     """One positive per fold, so that DeLong's variance does not exist."""
     monkeypatch.setattr("deeprc.evaluation.auc_comparison._PERMUTATIONS", 199)
@@ -335,7 +337,7 @@ def test_donors_widen_intervals() -> None:
     pd.testing.assert_frame_equal(compare(predictions, [A, B], donors=alone), compare(predictions, [A, B]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equally_good_methods_seldom_differ_if_donors_are_known() -> None:
     """The p-value is below 0.05 in about 5% of cohorts; without donors, in more than 25%."""
     rng = np.random.default_rng(0)

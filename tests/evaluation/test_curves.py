@@ -167,6 +167,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @needs_matplotlib
 def test_pictures_of_every_method_and_of_all(tmp_path: Path) -> None:
     odd, absent = MethodInfo("x:Y/z", "Ψ % & <own>", "control"), MethodInfo("none", "None", "truth")
@@ -187,6 +188,7 @@ def test_pictures_of_every_method_and_of_all(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(table, expected, rtol=1e-6, check_dtype=False)
 
 
+@pytest.mark.slow
 @needs_matplotlib
 def test_pictures_are_the_same_each_time(tmp_path: Path) -> None:
     predictions = random_predictions()

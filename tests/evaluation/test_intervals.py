@@ -75,7 +75,7 @@ def test_a_perfect_order_has_no_interval(sign: int) -> None:
     assert rank_correlation_interval(label, sign * label**3) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("n", [6, 9, 15, 30])
 @pytest.mark.parametrize("heavy", [False, True], ids=["normal", "heavy"])
 @pytest.mark.parametrize("rho", [0.5, 0.8])

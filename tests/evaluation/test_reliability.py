@@ -56,6 +56,7 @@ def test_a_bin_of_one_repertoire() -> None:
     assert calibration_error(label, probability) == pytest.approx(math.sqrt(sum(squares) / 10))
 
 
+@pytest.mark.slow
 def test_calibration_error_is_near_the_truth_in_small_cohorts() -> None:
     rng = np.random.default_rng(0)
     means = {}

@@ -102,7 +102,7 @@ def test_random_signs_against_all_signs() -> None:
     assert paired_error_test(label, first, first) == (0.0, 1.0, "signs")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tests_hold_their_level() -> None:
     """Methods that are alike are told apart in about 5% of cohorts."""
     rng = np.random.default_rng(0)
@@ -203,6 +203,7 @@ class Mean(RegressorMixin, BaseEstimator):
         return np.full(len(X), self.mean_)
 
 
+@pytest.mark.slow
 def test_a_benchmark_of_numbers(
     cohort: RepertoireDataset, preset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_benchmark_of_numbers(
         benchmark(cohort, target="status=case", methods={"size": Mean()}, options=BenchmarkOptions(folds=3))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_a_benchmark_of_several_classes(cohort: RepertoireDataset, preset: Path, tmp_path: Path) -> None:
     names = ("logistic", "svm-minmax", "knn-minmax", "v-gene-usage", "sheet-columns")

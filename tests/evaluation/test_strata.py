@@ -51,6 +51,7 @@ def test_a_model_of_the_batch_is_found_out_and_one_of_the_signal_is_not() -> Non
     assert not by_signal.explains(0.78, 0.73)
 
 
+@pytest.mark.slow
 def test_intervals_cover() -> None:
     """With weights by pairs, of strata of very different sizes."""
     rng = np.random.default_rng(2)

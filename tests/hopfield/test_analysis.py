@@ -148,6 +148,7 @@ def test_class_of_sets_of_one_size_is_by_the_median_size(n: int, data: st.DataOb
     assert summary.median_fraction == pytest.approx(summary.median_size / n)
 
 
+@pytest.mark.slow
 def test_a_median_on_the_limit_is_not_rounded_over_it() -> None:
     found = {
         summarise_heads(torch.tensor([[low], [n // 4 - low]]), torch.tensor([n, n]))[0].operating_class

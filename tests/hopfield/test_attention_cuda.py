@@ -60,6 +60,7 @@ def assert_equals_tensors(
         torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance, equal_nan=equal_nan)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 3]), min_size=1, max_size=4),
@@ -72,6 +73,7 @@ def test_equals_the_form_in_tensors(sizes: list[int], heads: int, d_v: int, tail
     assert_equals_tensors(problem(sizes, heads, d_v, tail, seed=seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-11)], ids=["32", "64"])
 def test_pieces_of_the_real_size(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, tolerance: float) -> None:
     for name, size in REAL_SIZES.items():
@@ -88,15 +90,17 @@ def test_by_hand() -> None:
     assert pooled.item() == pytest.approx(0.2 * 5 + 0.8 * 10)
 
 
+@pytest.mark.slow
 def test_wide_values() -> None:
     assert_equals_tensors(problem([11, 2], 1, 600, 1))  # wider than half a tile: few rows at once backward
 
 
+@pytest.mark.slow
 def test_more_sets_than_are_compared_at_once() -> None:
     assert_equals_tensors(problem([1, 0] * 64 + [9, 2], 1, 1, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_cuda, "_PIECE_ROWS", 2)
     logits, values, offsets = problem([1, 0, 4], 2, 2, 1)

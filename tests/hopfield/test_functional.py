@@ -45,6 +45,7 @@ def test_the_gradient_of_the_energy_is_the_state_less_its_update() -> None:
     torch.testing.assert_close(slope, state.detach() - update(state.detach(), stored, 1.5))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     n=st.integers(1, 12),
@@ -194,6 +195,7 @@ def test_dropout_keeps_the_mean() -> None:
     assert len(found.unique()) > 5
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     sizes=st.lists(st.integers(0, 6), min_size=1, max_size=4),
@@ -247,6 +249,7 @@ def test_wrong_use_of_offsets_is_named() -> None:
         associate(patterns[None], patterns, beta=1.0, offsets=offsets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_updates", [1, 3])
 def test_gradcheck(max_updates: int) -> None:
     inputs = tuple(x.requires_grad_() for x in (draw(0, 2, 3, 4), draw(1, 2, 5, 4), draw(2, 2, 5, 3)))

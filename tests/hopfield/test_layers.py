@@ -203,6 +203,7 @@ def test_dropout_is_for_training_only() -> None:
         assert torch.equal(layer(*inputs), layer(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 @pytest.mark.parametrize("max_updates", [1, 3])
@@ -531,6 +532,7 @@ def test_state_dicts_go_round() -> None:
         assert torch.equal(layer(*inputs), other(*inputs))
 
 
+@pytest.mark.slow
 def test_layers_compile_into_one_graph() -> None:
     for layer, inputs in layers():
         compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
@@ -540,6 +542,7 @@ def test_layers_compile_into_one_graph() -> None:
             found.sum().backward()
 
 
+@pytest.mark.slow
 def test_ragged_pooling_compiles() -> None:
     layer, stored = HopfieldPooling(6, n_heads=2), draw(0, 12, 6)
     compiled = torch.compile(layer, backend="aot_eager")

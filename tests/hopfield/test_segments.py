@@ -35,6 +35,7 @@ def test_short_numbers_are_averaged_in_long_ones() -> None:
     assert pooled.item() == 1.0
 
 
+@pytest.mark.slow
 def test_gradients_are_the_same_in_every_run() -> None:
     """With several threads, additions in an order of chance would differ in the last bits."""
     generator = torch.Generator().manual_seed(0)

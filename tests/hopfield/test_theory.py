@@ -369,6 +369,7 @@ def check_metastable_state(stored: Tensor, sphere: MetastableSphere, beta: float
     assert distance(ends[0], sphere.centre) <= sphere.radius
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(
     n_others=st.integers(0, 6),

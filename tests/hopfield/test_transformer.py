@@ -149,6 +149,7 @@ def test_wrong_use_is_named() -> None:
         layer(draw(0, 3, 12), draw(1, 5, 12), memory_is_causal=True)
 
 
+@pytest.mark.slow
 def test_state_dicts_go_round_and_layers_compile() -> None:
     first, second = HopfieldDecoderLayer(12, 4, dropout=0.0), HopfieldDecoderLayer(12, 4, dropout=0.0)
     second.load_state_dict(first.state_dict())

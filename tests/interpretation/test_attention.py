@@ -38,6 +38,7 @@ def airr() -> Any:
     return airr
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the validator's own
 @pytest.mark.parametrize("name", ["attention.tsv", "attention.tsv.gz"])
 def test_the_file_holds_all_tables_and_is_valid_airr(
@@ -107,6 +108,7 @@ def test_two_kinds_of_top_are_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ids_with_quotation_marks_are_kept(
     run_factory: Callable[..., Run], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def kept_of(run: Run, dataset: RepertoireDataset, position: int) -> NDArray[np.b
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_change_is_that_of_the_networks_output(
     name: str, stirred: Callable[[str], Run], cohort: RepertoireDataset
@@ -119,7 +120,7 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
         ("two heads", "output"),
         ("lstm", "output"),
         *(
-            pytest.param(name, "output", marks=pytest.mark.slow)
+            pytest.param(name, "output", marks=pytest.mark.long)
             for name in SETTINGS
             if name not in ("two heads", "lstm")
         ),
@@ -217,6 +218,7 @@ def test_a_dataset_may_be_a_part(trained: Run, motif_cohort: RepertoireDataset) 
     close(attribute(trained.model, motif_cohort[[5, 1, 2]], sequences, background=background), whole, [0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [20.0, 1000.0])
 def test_one_sequence_with_all_the_attention(
     gap: float, run_factory: Callable[..., Run], cohort: RepertoireDataset
@@ -234,6 +236,7 @@ def test_one_sequence_with_all_the_attention(
     np.testing.assert_allclose(found.change[:3], expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_beside_one_sequence_all_others_vanish(
     sign: int, run_factory: Callable[..., Run], cohort: RepertoireDataset

@@ -23,6 +23,7 @@ SETTINGS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_contributions_sum_to_the_output(name: str, run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", *SETTINGS[name], stir=0.3)
@@ -46,6 +47,7 @@ def test_weights_are_those_of_the_sequences_that_the_top_fraction_keeps(
     np.testing.assert_allclose(scores.weights[kept, 0], odds / odds.sum(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repertoire(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
@@ -66,6 +68,7 @@ def test_of_a_linear_output_contributions_are_exact_and_responses_know_no_repert
     np.testing.assert_allclose(scores.contributions, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_response_is_the_output_of_the_sequence_alone(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:
@@ -77,6 +80,7 @@ def test_a_response_is_the_output_of_the_sequence_alone(
         np.testing.assert_allclose(scores.responses[row], alone[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_classes_are_outputs_of_their_own(run_factory: Callable[..., Run], cohort: RepertoireDataset) -> None:
     run = run_factory(cohort, "n_updates=2", targets=("grade:multiclass", "status=case"))
     assert output_names(run.tasks) == ["grade:high", "grade:low", "grade:mid", "status=case"]

@@ -51,11 +51,12 @@ def scored(
     return Scored(q, is_true.ravel()[best], new[best // N], own[best // N])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"own_scores": 1.0}, marks=pytest.mark.slow),
+        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({"own_scores": 1.0}, marks=pytest.mark.long),
         {"own_scores": 1.0, "per_donor": 3},
         {"known": 2.0},
     ],
@@ -66,6 +67,7 @@ def test_without_a_signal_hardly_any_cohort_has_a_true_sequence(what: dict[str, 
     assert np.mean(found) <= 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [0.0, 2.0])
 def test_with_a_signal_a_tenth_at_most_is_false(known: float) -> None:
     shares, n_found, n_true = [], 0, 0
@@ -126,12 +128,13 @@ def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None
     assert n_others == 0 or both[1] == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_levels", "is_sorted"),
     [
         (3, True),
         (10, False),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, False), (1, True), (3, False), (10, True))),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((1, False), (1, True), (3, False), (10, True))),
     ],
 )
 def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bool) -> None:

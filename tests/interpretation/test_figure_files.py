@@ -142,6 +142,7 @@ def test_names_that_differ_only_in_odd_letters_keep_apart() -> None:
     assert len(set().union(*ids)) == sum(map(len, ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )

@@ -60,6 +60,7 @@ def test_contributions_sum_to_the_decision(fitted: DeepRCClassifier, motif_cohor
         assert table["contribution"].sum() == pytest.approx(decision[place], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_motifs_of_a_fitted_model(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
     """`classes_` are sorted, so the sequences that raise the output contribute to "healthy"."""
     assert fitted.classes_.tolist() == ["case", "healthy"]
@@ -107,6 +108,7 @@ def test_an_estimator_keeps_its_split_when_it_is_saved(
     np.testing.assert_array_equal(again.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_an_estimator_of_a_version_without_digests(
@@ -150,6 +152,7 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
         survey(model, motif_cohort[:2], top=10)
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_fitted_model(
@@ -172,6 +175,7 @@ def test_the_report_of_a_fitted_model(
     assert by_column.read_text() == page  # the labels are those of the sheet
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_regressor(motif_cohort: RepertoireDataset, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def test_shares_of_the_variation_by_hand(plain: TrainedModel) -> None:
     assert share_variation(parts, np.zeros(4, np.bool_), plain.tasks) == []
 
 
+@pytest.mark.slow
 def test_metrics_have_the_shares_of_the_held_out_repertoires(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:

@@ -257,6 +257,7 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
     assert options[options.index("--output") + 1] == "runs/a b"
 
 
+@pytest.mark.slow
 def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Run]) -> None:
     rng = np.random.default_rng(0)
     evil = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&amp;b'"]
@@ -283,6 +284,7 @@ def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Ru
     assert "The cohort has no V or J genes to compare." in page.words
 
 
+@pytest.mark.slow
 def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     targets = ("grade:multiclass", "age:regression")
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=targets)
@@ -332,6 +334,7 @@ def test_a_class_has_one_colour_in_all_tables(source: str) -> None:
     assert "first class" not in source
 
 
+@pytest.mark.slow
 def test_a_page_about_a_number_does_not_speak_of_classes(
     tmp_path: Path, cohort: RepertoireDataset, run_factory: Callable[..., Run]
 ) -> None:
@@ -387,6 +390,7 @@ def compared(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
+@pytest.mark.slow
 def test_benchmark(compared: Path, tmp_path: Path) -> None:
     write_benchmark_report(compared, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))

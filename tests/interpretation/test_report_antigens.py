@@ -16,6 +16,7 @@ from deeprc.runs.run import Run
 pytest.importorskip("logomaker")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_known_antigens(
     cohort_factory: Callable[..., RepertoireDataset], run_factory: Callable[..., Run], tmp_path: Path

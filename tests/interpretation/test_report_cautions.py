@@ -152,6 +152,7 @@ def test_few_people_are_no_evidence(trained: Run) -> None:
     assert _texts(trained, each_its_own) == []
 
 
+@pytest.mark.slow
 def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     """One warning of each kind, and the controls are judged by the macro AUC."""
     run = run_factory(cohort, "n_updates=20", "n_kernels=4", "kernel_size=4", targets=("grade:multiclass",))
@@ -257,6 +258,7 @@ def test_control_that_is_as_good(trained: Run, motif_cohort: RepertoireDataset) 
     assert controls.measures["size"] < 0.5  # so the classes differ in nothing that it sees
 
 
+@pytest.mark.slow
 def test_of_several_contrasts_each_line_names_its_own(
     cohort: RepertoireDataset, run_factory: Callable[..., Run]
 ) -> None:
@@ -334,6 +336,7 @@ def test_a_number_on_few_repertoires_is_warned_of() -> None:
     assert "no-interval" in [each.name for each in alone]
 
 
+@pytest.mark.slow
 def test_controls_of_a_number(cohort: RepertoireDataset, run_factory: Callable[..., Run]) -> None:
     run = run_factory(cohort, "n_updates=10", "n_kernels=4", targets=("age:regression",))
     found = assess_outputs(run, cohort, run.model.output_parts(cohort))

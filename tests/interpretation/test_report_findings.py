@@ -156,6 +156,7 @@ def test_a_cohort_with_new_labels_is_checked_anew(
     assert is_relabelled(trained, dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_the_page_shows_them(
     contaminated: RepertoireDataset, run_factory: Callable[..., Run], monkeypatch: pytest.MonkeyPatch

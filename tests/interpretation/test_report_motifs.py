@@ -77,6 +77,7 @@ def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of
     assert ("(<0.1% of all)" in str(gene_cell([gene]).value)) == (of_all < 0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> None:
     """With each repertoire of its own donor: the sheet's patients are also in training."""

@@ -88,6 +88,7 @@ def test_clones_of_each_model(trained: Run) -> None:
     assert clone_tables(trained.model) == []
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -108,6 +109,7 @@ def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: Repertoir
     assert "WWHW" in page  # the motif of what is attended
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_a_page_without_readings_says_nothing_of_them(
@@ -119,6 +121,7 @@ def test_a_page_without_readings_says_nothing_of_them(
     assert "Mainly through" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.report.directions import make_direction_pages
@@ -136,6 +139,7 @@ def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireD
     assert page.motifs.rows[0][0].value == "WWHW"
 
 
+@pytest.mark.slow
 def test_attention_through_which_nothing_comes_is_not_called_broad(
     reading: Run, motif_cohort: RepertoireDataset
 ) -> None:

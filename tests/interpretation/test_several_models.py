@@ -127,6 +127,7 @@ def test_attention_of_several_runs(runs: list[Path], motif_cohort: RepertoireDat
     np.testing.assert_allclose(found["attention_weight"], expected["attention_weight"], rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
     assert "so many of 2 models have it in a kernel" in page
 
 
+@pytest.mark.slow
 @needs_figures
 def test_figures_of_several_runs(
     runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -62,6 +62,7 @@ def test_curves_cumulate_the_attention_from_the_most_attended(
     np.testing.assert_allclose(curve["attention"], expected)
 
 
+@pytest.mark.slow
 def test_gene_usage_of_all_and_of_the_attention(found: Survey, trained: Run, motif_cohort: RepertoireDataset) -> None:
     tables = [compute_attention(trained.model, motif_cohort, i).sequences for i in range(len(motif_cohort))]
     genes = found.genes[found.genes["field"] == "v_call"].set_index("name")
@@ -105,6 +106,7 @@ def test_two_targets_of_one_column() -> None:
     assert names == ["grade=low: low", "grade=low: not low", "grade: high", "grade: low", "grade: mid"]
 
 
+@pytest.mark.slow
 def test_a_container_without_genes_and_an_empty_repertoire(
     run_factory: Callable[..., Run], cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:

@@ -78,13 +78,14 @@ def check_close(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)  # workers have another number of threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top", "size"),
     [
         (7, 700),
         (1000, 10**6),
         *(
-            pytest.param(top, size, marks=pytest.mark.slow)
+            pytest.param(top, size, marks=pytest.mark.long)
             for top, size in ((1, 1), (7, 1), (1000, 1), (1, 700), (1000, 700), (1, 10**6), (7, 10**6))
         ),
     ],
@@ -107,6 +108,7 @@ def test_a_survey_in_shares_is_that_of_one_process(
             np.testing.assert_array_equal(own, other)
 
 
+@pytest.mark.slow
 def test_a_survey_with_a_share_for_each_repertoire(
     ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_survey_with_a_share_for_each_repertoire(
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
 
 
+@pytest.mark.slow
 def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
     expected, found = survey(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
     assert found.witnesses == expected.witnesses == []
@@ -182,7 +185,7 @@ def test_without_a_scheduler_no_report_is_written(
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     folder: Path, ensemble: RunEnsemble, cohort: RepertoireDataset, tmp_path: Path, cluster: str
 ) -> None:

@@ -61,6 +61,7 @@ def test_average_and_logsumexp_of_parts_are_those_of_the_whole(network: DeepRC) 
     torch.testing.assert_close(average.mean(), logits.softmax(dim=0).T @ values, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(network, cohort[:6], KnownAverages(), monkeypatch)
     reader.check([4, 1], [4, 1])
@@ -70,6 +71,7 @@ def test_a_repertoire_is_read_once(cohort: RepertoireDataset, network: DeepRC, m
     reader.check(None, [])
 
 
+@pytest.mark.slow
 def test_changed_outputs_need_no_reading_but_changed_kernels_do(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ def test_changed_outputs_need_no_reading_but_changed_kernels_do(
     reader.check([1], [1])
 
 
+@pytest.mark.slow
 def test_averages_of_the_latest_four_weights_are_kept(
     cohort: RepertoireDataset, network: DeepRC, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def test_averages_of_the_latest_four_weights_are_kept(
     check(2.0, [0])
 
 
+@pytest.mark.slow
 def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     cohort: RepertoireDataset,
     cohort_factory: Callable[..., RepertoireDataset],
@@ -122,6 +126,7 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
     assert not torch.equal(first.inference.outputs(rows=rows), first.inference.outputs())
 
 
+@pytest.mark.slow
 def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).outputs()
     inference = Inference(network, Collator(cohort[:5], "log1p"), known=KnownAverages(), chunk=1)

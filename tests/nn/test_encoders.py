@@ -62,6 +62,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_encoder_of_another_package(installed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
     assert list_encoders() == ["convolution", "lstm", "transformer", "composition"]
     path, out = str(cohort.container.path), tmp_path / "run"

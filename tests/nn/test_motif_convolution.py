@@ -75,6 +75,7 @@ def test_equals_the_definition(implementation: Implementation, n_kernels: int, k
     np.testing.assert_allclose(found.numpy(), by_loops(*arguments), atol=1e-10)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     lengths=st.lists(st.integers(1, 40), max_size=30),
@@ -98,6 +99,7 @@ def test_compiled_equals_reference(lengths: list[int], n_kernels: int, kernel_si
         torch.testing.assert_close(g, e, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])
 def test_gradcheck(implementation: Implementation) -> None:
     residues, starts, lengths, *rest = problem([1, 4, 6, 11], 3, 4)
@@ -164,6 +166,7 @@ def test_every_length_and_number_of_kernels(n_kernels: int, kernel_size: int) ->
         torch.testing.assert_close(g, e, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_training_batch() -> None:
     """As large as in use: gradients are sums over 10,000 sequences, so they are compared in 64 bits."""
     lengths = np.clip(np.random.default_rng(0).normal(14.5, 1.8, 10_000).round(), 5, 30).astype(int).tolist()
@@ -188,7 +191,7 @@ def test_counts_of_zero_and_one(mode: AbundanceMode) -> None:
         torch.testing.assert_close(g, e, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sequences_longer_than_a_byte_counts() -> None:
     arguments = problem([255, 256, 257, 400, 3], 5, 9)
     for f, e in zip(

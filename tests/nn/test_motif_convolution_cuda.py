@@ -78,6 +78,7 @@ def as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else result
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=12),
@@ -104,6 +105,7 @@ def test_few_and_short_sequences(lengths: list[int]) -> None:
     torch.testing.assert_close(forward(arguments, max(lengths))[0], expected)
 
 
+@pytest.mark.slow
 def test_many_kernels() -> None:
     assert_equals_cpu(problem([5, 9, 2], 256, 3), 9)
 
@@ -118,6 +120,7 @@ def test_no_sequences() -> None:
     assert [g.shape for g in cuda.scale_gradients(*packed(inputs, 0))] == [(0,), (0,)]
 
 
+@pytest.mark.slow
 def test_a_table_of_16_bits_loses_nothing_of_a_rounded_weight() -> None:
     arguments = problem([4, 12, 7], 33, 5)
     arguments[5] = arguments[5].bfloat16().float()
@@ -152,7 +155,7 @@ def test_a_maximum_that_is_not_a_number_stays() -> None:
     assert torch.equal(window, expected_window)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_windows_beyond_255() -> None:
     arguments = problem([300, 4], 1, 2)
     residues, starts, weight = arguments[0], arguments[1], arguments[5]
@@ -165,7 +168,7 @@ def test_windows_beyond_255() -> None:
     assert_equals_cpu(arguments, 300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autograd, "_import_backend", lambda tensor: cuda)
     residues, starts, lengths, *rest = on_device(problem([1, 5], 2, 2, torch.float64))

@@ -63,6 +63,7 @@ def test_streamed_inference_equals_forward(
     torch.testing.assert_close(torch.stack(found), expected.detach(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top_fraction", [1.0, 0.25])
 @pytest.mark.parametrize("chunk", [1, 150, 65_536])
 def test_small_repertoires_together_have_the_numbers_that_they_have_alone(

@@ -92,7 +92,7 @@ def test_without_key_layers_the_values_are_the_keys() -> None:
         torch.testing.assert_close(f, e, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_long_sequences() -> None:
     torch.manual_seed(0)
     found, expected = both(DeepRC(n_kernels=8), random_batch([300, 257, 256, 2], 2))

@@ -140,6 +140,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_weights_and_does_not_need_their_file_again(
     weights: Path, cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_run_keeps_the_weights_and_does_not_need_their_file_again(
     )
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_without_the_file(weights: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
     config = load_config("deeprc", [*SETTINGS, f"embedding_weights={weights}"])
     whole = train_run(cohort.container.path, tmp_path / "whole", targets="status=case", config=config, device="cpu")

@@ -193,7 +193,8 @@ def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:
     return tested
 
 
-@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.long), True])
 def test_without_a_signal_p_values_are_uniform(shared: bool) -> None:
     """Also if the repertoires of a donor are the same."""
     options, found = PowerOptions(n_permutations=19, benchmark=BenchmarkOptions(group_by="donor")), []
@@ -249,6 +250,7 @@ def test_without_an_interval_there_is_one_line(monkeypatch: pytest.MonkeyPatch) 
         measure_learning_curve(cohort, target="status=positive", methods=["repertoire-size"])
 
 
+@pytest.mark.slow
 def test_a_strong_signal_is_found_and_the_same_again(tmp_path: Path) -> None:
     cohort = SimulatedDataset(PlannedStudy(n_repertoires=60, depth=300, witness_rate=0.03).to_cohort(1))
     options = PowerOptions(n_permutations=9, n_draws=2, auc=0.8)
@@ -280,6 +282,7 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_command_on_a_cohort(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +299,7 @@ def test_the_command_on_a_cohort(
     assert run(*call, "--resume") == 0
 
 
+@pytest.mark.slow
 def test_the_command_on_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--repertoires", "70", "--depth", "1000", "--witness-rate", "0.05"]
     assert run(*words, "--cohorts", "0") == 0

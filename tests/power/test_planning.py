@@ -79,6 +79,7 @@ def test_a_bad_study_is_refused(changed: dict[str, float], message: str) -> None
         PlannedStudy(**values)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_virtual_cohorts_of_a_strong_and_of_no_signal() -> None:
     strong = PlannedStudy(n_repertoires=40, depth=1000, witness_rate=0.05)
     found = simulate_study(strong, methods=["known-recipe"], n_cohorts=2)

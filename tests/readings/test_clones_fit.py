@@ -54,8 +54,9 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_repertoires(path, draw_repertoires(0, Y, rates=(0.05, 0.7), variants=0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "fields", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 2]
+    "fields", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2]
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
     monkeypatch.setattr(clones_centres, "_LOOSE", (1e-300,))
@@ -204,13 +205,15 @@ def test_overlapping_centres() -> None:
         assert modes.tolist() == expected
 
 
-@pytest.mark.parametrize(("n_labels", "most"), [(8, 1), pytest.param(20, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_labels", "most"), [(8, 1), pytest.param(20, 2, marks=pytest.mark.long)])
 def test_labels_without_meaning(exact: RepertoireDataset, n_labels: int, most: int) -> None:
     rng = np.random.default_rng(3)
     fits = [fit_clones(make_cohort(exact, rng.permutation(Y))) for _ in range(n_labels)]
     assert sum(each is not None for each in fits) <= most
 
 
+@pytest.mark.slow
 def test_the_order_of_repertoires_is_irrelevant(
     varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]
 ) -> None:
@@ -222,6 +225,7 @@ def test_the_order_of_repertoires_is_irrelevant(
     np.testing.assert_allclose(scores_of(other, varied), scores_of(reading, varied), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_repertoires_without_a_label(varied: RepertoireDataset) -> None:
     labels = np.where(np.arange(B) < 8, np.nan, Y)
     fitted, reading = fit(varied, labels)
@@ -260,6 +264,7 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
     pd.testing.assert_frame_equal(found[0], found[1])
 
 
+@pytest.mark.slow
 def test_clones_of_the_negative_class(varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]) -> None:
     up, _ = of_varied
     down, reading = fit(varied, 1 - Y)
@@ -269,6 +274,7 @@ def test_clones_of_the_negative_class(varied: RepertoireDataset, of_varied: tupl
     assert (table["carriers_negative"] > table["carriers_positive"]).all()
 
 
+@pytest.mark.slow
 def test_several_classes(varied: RepertoireDataset, of_varied: tuple[FittedReading, CloneReading]) -> None:
     """Class 2 are the repertoires with the clones; the others are of two classes that do not differ."""
     labels = np.where(Y == 1, 2, np.arange(B) // 2 % 2)
@@ -318,6 +324,7 @@ def test_numbers(varied: RepertoireDataset, tmp_path: Path) -> None:
     np.testing.assert_allclose(scores_of(reading, varied)[:, 0], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_simulated_cohort_and_its_container_agree(tmp_path: Path) -> None:
     signal = CloneSignal(20, 8.0, 1.0, incidence_sd=0.3)
     cohort = Cohort(40, Sizes(200), GermlineBackground(), signals=(signal,), seed=3)
@@ -338,6 +345,7 @@ def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: i
     assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None
 
 
+@pytest.mark.slow
 def test_a_memory_needs_forty_cases(tmp_path: Path) -> None:
     """A donor with repertoires of both classes counts twice; for a number, a donor is a donor."""
     labels = np.arange(80) % 2

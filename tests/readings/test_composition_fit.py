@@ -97,7 +97,8 @@ def regressed(rows: Floats, present: NDArray[np.bool_], target: Floats, C: float
     return np.asarray(few @ model.coef_[0])
 
 
-@pytest.mark.parametrize(("share", "n_folds"), [pytest.param(1.0, 10, marks=pytest.mark.slow), (0.5, 10), (0.5, 5)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "n_folds"), [pytest.param(1.0, 10, marks=pytest.mark.long), (0.5, 10), (0.5, 5)])
 def test_scores_are_those_of_models_without_the_fold(
     tilted: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, share: float, n_folds: int
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_tilt_is_found_and_its_letter_has_the_weight(tilted: RepertoireDataset
     assert abs(mean) < 0.2 * fitted.scores.std()
 
 
+@pytest.mark.slow
 def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> None:
     dataset = SimulatedDataset(
         load_recipe(
@@ -156,7 +158,8 @@ def test_genes_are_read_where_they_tell_the_classes_apart(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_labels", [3, pytest.param(6, marks=pytest.mark.long)])
 def test_permuted_labels_give_no_reading(tilted: RepertoireDataset, n_labels: int) -> None:
     found = [
         fit_status(tilted, labels=np.random.default_rng(seed).permutation(status())) is not None
@@ -165,6 +168,7 @@ def test_permuted_labels_give_no_reading(tilted: RepertoireDataset, n_labels: in
     assert sum(found) <= 1
 
 
+@pytest.mark.slow
 def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
     grade = np.minimum(np.arange(N) // 16, 2).astype(np.float64)
     age = 30.0 + np.arange(N)
@@ -210,6 +214,7 @@ def test_too_few_labels_give_no_reading(tilted: RepertoireDataset, labels: Float
     assert fit_status(tilted, labels=labels) is None
 
 
+@pytest.mark.slow
 def test_a_donor_with_both_labels_counts_twice(tilted: RepertoireDataset) -> None:
     """Eight donors with six repertoires each are enough if each has both labels, as eight pairs are sixteen cases."""
     both, one_each = np.arange(N) % 8, np.arange(N) // 6

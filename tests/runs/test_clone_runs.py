@@ -72,6 +72,7 @@ def test_contributions_sum_to_the_outputs(run: Run, cohort: RepertoireDataset) -
         )
 
 
+@pytest.mark.slow
 def test_the_best_sequences_are_the_remembered_ones(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     file = tmp_path / "top.tsv"
     arguments = [str(run.path), str(cohort.container.path), "-o", str(file), "--top-overall", "30", "--device", "cpu"]

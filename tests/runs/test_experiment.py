@@ -180,6 +180,7 @@ def test_a_bad_target_leaves_no_folder(cohort: RepertoireDataset, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_straddling_subjects_are_warned_of(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_run_resumes_to_the_same_files(cohort: RepertoireDataset, tmp_path: Pa
         resume_run(tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_only_one_process_trains_a_run(cohort: RepertoireDataset, tmp_path: Path) -> None:
     arguments = {"targets": ["status"], "config": LIGHT, "split": SplitOptions(folds=3), "device": "cpu"}
     refused = []
@@ -267,6 +269,7 @@ def test_a_run_that_another_process_has_begun_meanwhile_is_left_alone(
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "config.yaml"]
 
 
+@pytest.mark.slow
 def test_a_changed_container_is_not_resumed(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -329,6 +332,7 @@ def test_the_end_of_a_training_is_said(state: tuple[int, float, int], settings: 
     assert describe_end(ended, training).startswith(text)
 
 
+@pytest.mark.slow
 def test_a_run_says_how_its_training_began_and_ended(
     cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_names_are_saved_with_the_weights(run: Run) -> None:
     assert yaml.safe_load((run.path / "config.yaml").read_text())["network"]["gene_units"] == 4
 
 
+@pytest.mark.slow
 def test_genes_are_told_by_their_names(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = rewritten(cohort, tmp_path / "other.h5")
     assert other.container.sequences.v_call.vocabulary != cohort.container.sequences.v_call.vocabulary
@@ -108,6 +109,7 @@ def test_a_cohort_without_genes_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(cohort: RepertoireDataset, tmp_path: Path) -> None:
     whole = train(cohort, tmp_path / "whole")
     with pytest.raises(Killed):
@@ -121,6 +123,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(cohort: RepertoireDataset, tm
     assert resumed.model.network.gene_names == whole.model.network.gene_names
 
 
+@pytest.mark.slow
 def test_runs_of_earlier_versions_load(cohort: RepertoireDataset, tmp_path: Path) -> None:
     config = load_config("deeprc", ["n_updates=2", "evaluate_every=2", "n_kernels=8"])
     run = train_run(cohort.container.path, tmp_path / "run", targets="status=case", config=config, device="cpu")

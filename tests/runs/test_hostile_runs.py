@@ -429,6 +429,7 @@ def some(cases: Sequence[Case], rng: np.random.Generator, n: int) -> list[Case]:
     return [cases[i] for i in rng.permutation(len(cases))[:n]]
 
 
+@pytest.mark.slow
 def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     found = cases_of(tiny_run, rng, 20)
@@ -439,7 +440,7 @@ def test_some_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_pat
     assert not problems, "\n\n".join(problems)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "file", ["config.yaml", "splits.json", "model.safetensors", "history.tsv", "predictions.tsv", "shift.json"]
 )
@@ -450,7 +451,7 @@ def test_many_hostile_run_directories(file: str, tiny_run: Path, tiny_cohort: Pa
     assert not problems, f"{len(problems)} of {len(cases)}\n" + "\n\n".join(problems[:20])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_hostile_checkpoints(stopped_run: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     cases = some(checkpoint_cases(stopped_run, rng, 30), rng, 120)
@@ -458,7 +459,7 @@ def test_many_hostile_checkpoints(stopped_run: Path, tmp_path: Path) -> None:
     assert not problems, "\n\n".join(problems[:20])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_hostile_benchmark_folders(tiny_benchmark: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     cases = some(benchmark_cases(tiny_benchmark, rng, 20), rng, 80)
@@ -466,7 +467,7 @@ def test_many_hostile_benchmark_folders(tiny_benchmark: Path, tiny_cohort: Path,
     assert not problems, "\n\n".join(problems[:20])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reports_of_hostile_run_directories(tiny_run: Path, tiny_cohort: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     cases = [case for found in cases_of(tiny_run, rng, 5).values() for case in some(found, rng, 5)]

@@ -57,7 +57,7 @@ def write_parts(folder: Path) -> list[Path]:
     return parts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_parts_is_that_on_the_copy(tmp_path: Path) -> None:
     parts = write_parts(tmp_path)
     join(parts, tmp_path / "linked.h5", link=True)

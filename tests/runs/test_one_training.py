@@ -31,8 +31,9 @@ def incomplete(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write_cohort(path, [random_sequences(rng, 40) for _ in range(27)], metadata)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "group_by"), [pytest.param("status", None, marks=pytest.mark.slow), ("status=healthy", "donor")]
+    ("target", "group_by"), [pytest.param("status", None, marks=pytest.mark.long), ("status=healthy", "donor")]
 )
 def test_train_and_benchmark_predict_the_same_to_the_last_bit(
     incomplete: RepertoireDataset,

@@ -61,6 +61,7 @@ def test_no_label_of_a_fold_changes_its_probabilities() -> None:
     assert not np.array_equal(before[2].probabilities(0), after[2].probabilities(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.4, 3.0])
 def test_it_mends_the_log_odds_of_ensembles(scale: float) -> None:
     donors = np.arange(60)
@@ -72,6 +73,7 @@ def test_it_mends_the_log_odds_of_ensembles(scale: float) -> None:
     assert np.mean(better) < np.mean(plain) - 0.02
 
 
+@pytest.mark.slow
 def test_a_rare_class_is_called_by_the_cutoff_of_the_other_folds() -> None:
     donors, at_half, chosen = np.arange(300), [], []
     for seed in range(10):
@@ -130,6 +132,7 @@ def mixed(seed: int = 3, n: int = 45) -> list[FoldPrediction]:
     return folds
 
 
+@pytest.mark.slow
 def test_metrics_of_several_classes_and_of_numbers() -> None:
     folds = mixed()
     found = measure_folds(cross_calibrate(folds), np.arange(45))

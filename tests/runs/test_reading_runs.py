@@ -92,6 +92,7 @@ def test_metrics_are_those_of_the_stored_predictions(trained: Run, cohort: Reper
     assert again["train"]["status=case"]["loss"] == pytest.approx(metrics["train"]["status=case"]["loss"])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_files(trained: Run, train: Callable[..., Run], tmp_path: Path) -> None:
     with pytest.raises(Killed):
         train(tmp_path / "run", progress=killing(12))
@@ -127,6 +128,7 @@ def test_clones_are_stored(trained: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_without_clones(cohort: RepertoireDataset, tmp_path: Path) -> None:
     config = load_config("deeprc", ["n_updates=2", "n_kernels=8", "composition=false", "clones=false"])
     run = train_run(cohort.container.path, tmp_path / "run", targets="status=case", config=config, device="cpu")

@@ -56,6 +56,7 @@ def written(folder: Path, elsewhere: str | None) -> Path:
     return write_cohort(folder / "cohort.h5", repertoires, metadata).container.path
 
 
+@pytest.mark.slow
 def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> None:
     tables = []
     for name, elsewhere in (("a", None), ("b", "CYFC")):
@@ -72,6 +73,7 @@ def test_validation_and_test_repertoires_propose_no_motif(tmp_path: Path) -> Non
     assert (first["output"], first["correlation"] > 0.5, first["p_value"] < 0.05) == ("status", True, True)
 
 
+@pytest.mark.slow
 def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     path = written(tmp_path / "a", None)
     output = tmp_path / "run"
@@ -81,6 +83,7 @@ def test_the_command_names_the_motifs(tmp_path: Path) -> None:
     assert f"kernels initialised from motifs of the training fold: {', '.join(motifs)}\n" in result.output
 
 
+@pytest.mark.slow
 def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     doubtful = motif("WWHW", p_value=0.2)
     monkeypatch.setattr(confirmation, "find_start_motifs", lambda *args, **options: [doubtful])
@@ -92,6 +95,7 @@ def test_the_command_says_which_motifs_are_doubtful(tmp_path: Path, monkeypatch:
     assert pd.read_csv(output / "seeds.tsv", sep="\t")["p_value"].tolist() == [0.2]
 
 
+@pytest.mark.slow
 def test_a_run_without_these_keys_is_read_as_it_was_trained(tmp_path: Path) -> None:
     path = written(tmp_path / "a", None)
     run = train_run(path, tmp_path / "run", targets="status", config=CONFIG, split=SplitOptions(folds=3), device="cpu")

@@ -88,6 +88,7 @@ def test_runs_that_validate_on_each_fold() -> None:
         plan_validations(folds=2)
 
 
+@pytest.mark.slow
 def test_several_runs_are_those_of_single_calls(
     train: Callable[..., list[Path]],
     alone: list[dict[str, str]],
@@ -104,6 +105,7 @@ def test_several_runs_are_those_of_single_calls(
     assert [contents(run) for run in runs] == alone
 
 
+@pytest.mark.slow
 def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path) -> None:
     updates: list[int] = []
 
@@ -128,6 +130,7 @@ def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[d
     assert (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_a_cohort_that_has_changed_is_refused(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -141,7 +144,7 @@ def test_a_cohort_that_has_changed_is_refused(
         train_runs(path, tmp_path / "runs", plans, **given)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_train_the_same(train: Callable[..., list[Path]], tmp_path: Path, workers: None) -> None:
     for run, single in zip(train(tmp_path / "runs", jobs=2), train(tmp_path / "here"), strict=True):
         check_alike(run, single)
@@ -202,6 +205,7 @@ def with_column(cohort: RepertoireDataset, path: Path, **columns: Any) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = with_column(cohort, tmp_path / "cohort.h5")
     plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold, group_by="patient_id")) for fold in range(3)}
@@ -217,6 +221,7 @@ def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_pa
     assert len(train_runs(path, tmp_path / "runs", plans, **given)) == 3
 
 
+@pytest.mark.slow
 def test_sketches_that_are_not_wanted_are_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
     runs = train(tmp_path / "runs", folds=[0, 1])
     with pytest.raises(InputError, match=r"fold-0/sketches.safetensors: was kept by an earlier call"):
@@ -241,7 +246,7 @@ def test_a_value_without_which_one_class_is_left_is_told_first(cohort: Repertoir
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker_trains_the_same(
     train: Callable[..., list[Path]], tmp_path: Path, cluster: str
 ) -> None:

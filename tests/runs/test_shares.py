@@ -51,6 +51,7 @@ def ensemble(folders: list[Path]) -> RunEnsemble:
     return load_ensemble(folders, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [slice(None), [7, 2, 2, 11], []])
 def test_outputs_are_those_of_one_process(
     ensemble: RunEnsemble, cohort: RepertoireDataset, rows: slice | list[int]
@@ -80,6 +81,7 @@ def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order
     assert seen[0].name == "rep.29"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top", "ranking"), [(None, None), (3, None), (4, Ranking("attention")), (2, Ranking("response", 0, -1.0))]
 )
@@ -94,6 +96,7 @@ def test_attention_is_that_of_one_process(
         assert (tmp_path / name.format("there")).read_bytes() == (tmp_path / name.format("here")).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_packed_run_is_sent_as_its_file(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
     pack_run(folders[0], tmp_path / "one.deeprc")
     packed = load_ensemble([tmp_path / "one.deeprc"], device="cpu")
@@ -179,7 +182,7 @@ def test_without_a_scheduler_nothing_is_written(
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["predict", "attention"])
 def test_a_cluster_that_loses_a_worker_gives_the_same(
     folders: list[Path], cohort: RepertoireDataset, tmp_path: Path, cluster: str, command: str

@@ -137,6 +137,7 @@ def test_only_repertoires_beyond_the_level_are_left_empty(
     assert f", {beyond.sum()} of them left empty" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_sketches", [True, False])
 def test_a_training_repertoire_under_another_name_is_recognised(
     training: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, keep_sketches: bool
@@ -182,6 +183,7 @@ def test_an_old_run_predicts_and_says_that_shift_is_unknown(
     assert logged(caplog, lambda: old.predict(training[[0]]))[0]["split"].tolist() == [run.split_of(training[[0]])[0]]
 
 
+@pytest.mark.slow
 def test_runs_together_are_as_far_as_the_median_one(run: Run, training: RepertoireDataset, tmp_path: Path) -> None:
     """Of two runs, as the one that knows a repertoire less; of three, at least two must find it unusual."""
     deep, usual = (

@@ -53,6 +53,7 @@ def far(reference: Reference, dataset: RepertoireDataset) -> tuple[np.ndarray, l
     return deviations.distance / reference.level, name_reasons(reference, description, deviations)
 
 
+@pytest.mark.slow
 def test_one_in_twenty_of_the_same_kind_is_beyond_the_level(
     reference: Reference, draw: Callable[..., RepertoireDataset]
 ) -> None:
@@ -117,6 +118,7 @@ def test_too_few_donors_do_not_say_what_is_usual() -> None:
     assert Reference.of(description, {}, np.arange(40) % MIN_DONORS) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 20, 39, 200])
 def test_the_limit_is_exceeded_once_in_twenty_times(n: int) -> None:
     rng = np.random.default_rng(n)

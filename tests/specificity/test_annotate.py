@@ -186,6 +186,7 @@ def test_the_background_lacks_the_table_and_knows_how_public_clones_are(
     assert not set(background.sequences.decode()) & set(clones[:100])
 
 
+@pytest.mark.slow
 def test_clones_associated_with_cmv_are_known_for_cmv(real_data: Path) -> None:
     database = read_database(real_data / "vdjdb" / "vdjdb_human_trb.tsv.gz")
     table = read_associated_sequences(real_data / "emerson2017" / "ng.3822-S3.xlsx")[["junction_aa", "v_call"]]
@@ -196,6 +197,7 @@ def test_clones_associated_with_cmv_are_known_for_cmv(real_data: Path) -> None:
     assert "NLVPMVATV" in exact.set_index("junction_aa").loc["CASSLAPGATNEKLFF", "epitope"]
 
 
+@pytest.mark.slow
 def test_they_are_enriched_for_cmv_against_real_repertoires(real_data: Path, tmp_path: Path) -> None:
     """18 of the 164 clones are known for CMV; among clones with their V genes and lengths less than one would be."""
     folder = real_data / "covidtcrs"
@@ -211,6 +213,7 @@ def test_they_are_enriched_for_cmv_against_real_repertoires(real_data: Path, tmp
     assert (organisms["q_exact"].iloc[1:] > 0.05).all()
 
 
+@pytest.mark.slow
 def test_random_sequences_with_a_motif_are_enriched_for_nothing(real_data: Path) -> None:
     cohort, _ = load_recipe("quickstart", ("n_repertoires=60", "sizes.mean=400"))
     dataset = SimulatedDataset(cohort)

@@ -76,7 +76,8 @@ def test_a_strong_penalty_leaves_log_odds_as_they_are(
     np.testing.assert_allclose(differences, 0.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("n_cohorts", [8, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_cohorts", [8, pytest.param(20, marks=pytest.mark.long)])
 def test_other_members_that_only_repeat_the_first_leave_it_alone(n_cohorts: int) -> None:
     """With few repertoires: a log-odds that is right, and six noisy copies of it, which chance may favour."""
     gains = []

@@ -101,6 +101,7 @@ def test_a_classifier_is_calibrated_by_its_validation_repertoires(
     np.testing.assert_allclose(model.predict_proba(cohort)[:, 1], expected_probability)
 
 
+@pytest.mark.slow
 def test_it_can_be_turned_off_and_changes_no_output(model: DeepRCClassifier, cohort: RepertoireDataset) -> None:
     plain = DeepRCClassifier(overrides={**OVERRIDES, "calibrate": False}, device="cpu")
     plain.fit(cohort, cohort.metadata["status"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
@@ -25,6 +26,7 @@ def carrying(folder: Path, pattern: str, numbers: list[int], *, size: int = 60) 
     return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": numbers}))
 
 
+@pytest.mark.slow
 def test_the_share_of_sequences_that_hold_a_motif(tmp_path: Path) -> None:
     sequences = [["SFEN", "ASAENSFEN", "SEN", "SFE"], ["ACDE"], ["CCSWENCC", "SAAN"]]
     cohort = write_cohort(tmp_path / "c.h5", sequences, pd.DataFrame({"x": range(3)}))
@@ -32,6 +34,7 @@ def test_the_share_of_sequences_that_hold_a_motif(tmp_path: Path) -> None:
     assert _compute_motif_share(motif("S..N"), cohort).tolist() == [0.5, 0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_motif_must_go_with_the_label_in_its_own_direction(tmp_path: Path) -> None:
     cohort = carrying(tmp_path, "WHWM", [6 if b % 2 else 0 for b in range(40)])
     more, less, absent = motif("WHWM"), motif("WHWM", -1.0), motif("CYFC")
@@ -42,6 +45,7 @@ def test_a_motif_must_go_with_the_label_in_its_own_direction(tmp_path: Path) -> 
     assert confirm_motifs([absent, more], Fold(cohort, ALTERNATING), BINARY, seed=0) == [more]
 
 
+@pytest.mark.slow
 def test_each_motif_is_judged_by_the_labels_of_its_own_output(tmp_path: Path) -> None:
     """WHWM goes with the class c of the grade, which the number tells from the others; status knows nothing."""
     cohort = carrying(tmp_path, "WHWM", [6 if b % 4 == 2 else 0 for b in range(40)])
@@ -75,6 +79,7 @@ def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> No
     assert confirm_motifs([motif("WHWM")], Fold(cohort, labels), BINARY, seed=0) == [motif("WHWM")]
 
 
+@pytest.mark.slow
 def test_chance_confirms_one_in_twenty_and_less_of_two(tmp_path: Path) -> None:
     """Labels of nobody, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
     rng = np.random.default_rng(3)

@@ -65,7 +65,8 @@ def test_what_is_taken_is_not_expected_by_chance() -> None:
     assert among_others == pytest.approx(0.008, abs=0.004)
 
 
-@pytest.mark.parametrize(("n_cohorts", "most"), [(30, 9), pytest.param(100, 20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_cohorts", "most"), [(30, 9), pytest.param(100, 20, marks=pytest.mark.long)])
 def test_without_signal_one_cohort_in_ten_reaches_a_level_of_a_tenth(n_cohorts: int, most: int) -> None:
     """More than `most` have a probability of 0.001 by chance, and none of 30 has one of 0.04."""
     rng = np.random.default_rng(2)

@@ -52,14 +52,15 @@ def count_false_motifs(folder: Path, n_cohorts: int, *, by_donor: bool, given: b
     return n_found
 
 
-@pytest.mark.parametrize(("n_known", "n_unknown"), [(3, 1), pytest.param(5, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_known", "n_unknown"), [(3, 1), pytest.param(5, 2, marks=pytest.mark.long)])
 def test_random_labels_of_donors_find_no_motif(tmp_path: Path, n_known: int, n_unknown: int) -> None:
     """Repertoires of one donor share sequences; unless that is known, each label finds a motif."""
     assert count_false_motifs(tmp_path / "known", n_known, by_donor=True) == 0
     assert count_false_motifs(tmp_path / "unknown", n_unknown, by_donor=True, given=False) == 2 * n_unknown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("by_donor", [True, False])
 def test_false_motifs_are_as_rare_as_the_level_says(tmp_path: Path, by_donor: bool) -> None:
     """Of 200 labels 2 are expected to find a motif; more than 6 in one case of 200."""
@@ -67,6 +68,7 @@ def test_false_motifs_are_as_rare_as_the_level_says(tmp_path: Path, by_donor: bo
     assert count_false_motifs(tmp_path, 100, by_donor=by_donor) <= 6
 
 
+@pytest.mark.slow
 def test_a_motif_of_the_positive_donors_is_found(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=20)
     labels = (DONORS < 20)[:, None].astype(np.float64)
@@ -87,6 +89,7 @@ def test_a_motif_of_one_sample_of_each_donor_is_found(tmp_path: Path) -> None:
     assert (found[0].pattern, found[0].p_value <= LEVEL) == ("WHW", True)
 
 
+@pytest.mark.slow
 def test_a_donor_for_each_repertoire_changes_no_digit(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=8)
     labels = (DONORS < 20)[:, None].astype(np.float64)
@@ -96,6 +99,7 @@ def test_a_donor_for_each_repertoire_changes_no_digit(tmp_path: Path) -> None:
     assert find_motifs(Fold(dataset, labels, names)) == alone
 
 
+@pytest.mark.slow
 def test_a_class_needs_donors_not_repertoires(tmp_path: Path) -> None:
     """Ten donors of a class are enough, nine are not, however many repertoires they have; so it is for all donors."""
     dataset = samples_of_donors(tmp_path, 0, n_carriers=10)
@@ -115,6 +119,7 @@ def confirm(dataset: RepertoireDataset, labels: NDArray[np.bool_], groups: NDArr
     return bool(confirm_motifs([motif("WHW")], fold, BINARY, seed=0))
 
 
+@pytest.mark.slow
 def test_repertoires_of_one_donor_do_not_confirm_each_other(tmp_path: Path) -> None:
     """Three of 20 positive donors carry the motif, by chance in one case of 9; they have 15 samples."""
     dataset = samples_of_donors(tmp_path, 0, n_carriers=3)

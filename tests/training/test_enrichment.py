@@ -82,6 +82,7 @@ def test_a_motif_with_a_gap(tmp_path: Path) -> None:
     assert [motif.pattern for motif in found] == ["W.HW"]
 
 
+@pytest.mark.slow
 def test_classes_and_numbers_and_several_tasks(tmp_path: Path) -> None:
     motifs = ["WHWM", "CYFC", "MMWW"]
     grade = [b % 3 for b in range(48)]
@@ -148,6 +149,7 @@ def test_the_same_seed_finds_the_same(cohort_factory: Callable[..., RepertoireDa
     assert first[0].pattern in ("WWH", "WHW", "WW.W", "W.HW")
 
 
+@pytest.mark.slow
 def test_the_level_holds_over_all_outputs_together(tmp_path: Path) -> None:
     """Four classes and another target make five outputs; of 10 null cohorts 0.5 are expected to show something."""
     cohort = implanted(tmp_path, [[]] * 40)
@@ -172,6 +174,7 @@ def with_a_weak_motif(folder: Path) -> tuple[RepertoireDataset, NDArray[np.float
     return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": y})), column(y)
 
 
+@pytest.mark.slow
 def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
     """Each p-value is what it is alone, times the number of outputs that vary, and so for the level."""
     cohort, y = with_a_weak_motif(tmp_path)
@@ -190,6 +193,7 @@ def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
         assert [m.pattern for m in found(tasks, level=1.01 * n_outputs * alone.p_value)] == [alone.pattern]
 
 
+@pytest.mark.slow
 def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> None:
     cohort, y = with_a_weak_motif(tmp_path)
 
@@ -204,6 +208,7 @@ def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> N
     assert [motif.pattern for motif in found(level=1.01 * doubtful.p_value, doubtful_level=1.0)] == ["WHWM"]
 
 
+@pytest.mark.slow
 def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path: Path) -> None:
     grade = [b % 4 for b in range(80)]
     cohort = implanted(tmp_path, [["WHWM"] if g == 0 else [] for g in grade])
@@ -270,6 +275,7 @@ def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return weak(tmp_path_factory.mktemp("weak"))
 
 
+@pytest.mark.slow
 def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
     spacings = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
@@ -279,6 +285,7 @@ def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
+@pytest.mark.slow
 def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """K.A and K.G are in 12,000 sequences each."""
     cohort, y = weak(tmp_path, common=0.5), column([b % 2 for b in range(160)])
@@ -293,6 +300,7 @@ def test_motifs_too_common_to_compare_are_taken_alone(tmp_path: Path, monkeypatc
     assert found[0][0].correlation == pytest.approx(found[1][0].correlation, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_another_outputs_rare_class_or_outlier_costs_no_power(weak_cohort: RepertoireDataset) -> None:
     cohort, y = weak_cohort, np.array([b % 2 for b in range(160)], np.float64)
     alone = find_motifs(cohort, y[:, None], BINARY, spacings=[(0, 1, 2, 3)], max_motifs=4)
@@ -375,6 +383,7 @@ def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Pa
     assert found[0].correlation > 0.9
 
 
+@pytest.mark.slow
 def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
     """Rare k-mers are in large repertoires only, and so in the class that has more of them."""
     shown = 0
@@ -408,6 +417,7 @@ def in_subgroups(folder: Path, n: int = 100) -> tuple[RepertoireDataset, Floats]
 SUBGROUP_SPACINGS = [*enumerate_kmer_offsets(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
 
 
+@pytest.mark.slow
 def test_motifs_of_subgroups(tmp_path: Path) -> None:
     """Among all k-mers, the correlation of a motif in 10 of 50 positive repertoires, 0.33, occurs by chance."""
     cohort, y = in_subgroups(tmp_path)
@@ -419,7 +429,8 @@ def test_motifs_of_subgroups(tmp_path: Path) -> None:
     assert three == found[:3]
 
 
-@pytest.mark.parametrize(("n_labels", "most"), [(8, 3), pytest.param(20, 6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_labels", "most"), [(8, 3), pytest.param(20, 6, marks=pytest.mark.long)])
 def test_motifs_of_subgroups_do_not_go_with_labels_of_nobody(tmp_path: Path, n_labels: int, most: int) -> None:
     """At a level of 0.1, one in ten of these labels may show something; the five motifs are there all the time.
 

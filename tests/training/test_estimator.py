@@ -52,11 +52,13 @@ def test_early_stopping_can_be_turned_off(cohort: RepertoireDataset) -> None:
     assert len(DeepRCClassifier(overrides=overrides).fit(cohort, cohort.metadata["status"]).history_) == 4
 
 
+@pytest.mark.slow
 def test_three_classes(cohort: RepertoireDataset) -> None:
     model = DeepRCClassifier(overrides={**OVERRIDES, "n_updates": 5}).fit(cohort, cohort.metadata["grade"])
     assert model.predict_proba(cohort[:3]).shape == (3, 3)
 
 
+@pytest.mark.slow
 def test_scikit_learn_clones_and_cross_validates_it(cohort: RepertoireDataset) -> None:
     model = clone(DeepRCClassifier(overrides={**OVERRIDES, "n_updates": 10}, seed=3))
     assert model.seed == 3
@@ -88,6 +90,7 @@ def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert "abundance=none in the place of log" in caplog.text
 
 
+@pytest.mark.slow
 def test_labels_held_as_objects_come_back_as_they_were(cohort: RepertoireDataset, tmp_path: Path) -> None:
     y = np.array([0, 1] * (len(cohort) // 2), object)
     model = DeepRCClassifier(overrides={"n_updates": 2, "evaluate_every": 1, "n_sequences": 10}).fit(cohort, y)

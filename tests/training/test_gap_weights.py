@@ -170,6 +170,7 @@ def test_frequencies_that_are_equal_up_to_rounding_have_no_line() -> None:
     assert found.tolist() == pytest.approx(_shrink(slopes, variances, np.full(5, 0.1), 0.01))
 
 
+@pytest.mark.slow
 def test_no_weights_are_given_if_no_slope_is_positive() -> None:
     """The line is above 0 at the rarest residue, but no slope that is drawn towards it is."""
     rng = np.random.default_rng(0)
@@ -216,6 +217,7 @@ def test_letters_that_are_rare_elsewhere_go_most_with_the_label(tmp_path: Path) 
     assert np.mean(frequent) / np.mean(others) == pytest.approx(0.222 / 1.29, rel=0.3)
 
 
+@pytest.mark.slow
 def test_residues_of_a_motif_that_is_equally_enriched_are_equal(tmp_path: Path) -> None:
     """Each cohort has a false difference with a probability of 1%, so more than one of twenty with 1.7%."""
     found = 0

@@ -91,6 +91,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write(tmp_path_factory.mktemp("genes") / "cohort.h5", 400)
 
 
+@pytest.mark.slow
 def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDataset) -> None:
     """The motif is as frequent in both classes: its sequences' V gene alone tells them apart."""
     settings = {"n_updates": 120, "evaluate_every": 60, "learning_rate": 5e-3, "batch_size": 8, "patience": None}
@@ -103,6 +104,7 @@ def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDat
     assert 0.3 < auc[0] < 0.7
 
 
+@pytest.mark.slow
 def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     other = write(tmp_path / "other.h5", 400, test_genes=("TRBV30", "TRBV2", "", "TRBV6,TRBV7"))
     both = (cohort.container.sequences.v_call, other.container.sequences.v_call)
@@ -121,13 +123,14 @@ def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, 
         assert torch.equal(tensor, weights[1][name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         {},
         {"shuffle_negatives": True},
-        pytest.param({"embedding": "lstm"}, marks=pytest.mark.slow),
-        pytest.param({"top_fraction": 0.3}, marks=pytest.mark.slow),
+        pytest.param({"embedding": "lstm"}, marks=pytest.mark.long),
+        pytest.param({"top_fraction": 0.3}, marks=pytest.mark.long),
     ],
 )
 def test_a_resumed_training_equals_an_uninterrupted_one(
@@ -149,6 +152,7 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
+@pytest.mark.slow
 def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
     trainer = make(cohort, config(), n=240)
     before = trainer.network.gene_embedding.v_weight.detach().clone()
@@ -158,6 +162,7 @@ def test_every_embedding_learns(cohort: RepertoireDataset) -> None:
     assert bool((before[1:] != after[1:]).all())
 
 
+@pytest.mark.slow
 def test_a_start_from_motifs_reads_the_kernels_alone(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +186,7 @@ def test_a_cohort_without_genes_is_refused(tmp_path: Path) -> None:
         make(open_dataset(tmp_path / "none.h5"), config(), n=10)
 
 
+@pytest.mark.slow
 def test_a_saved_estimator_knows_its_genes(cohort: RepertoireDataset, tmp_path: Path) -> None:
     train, y = cohort[:40], cohort.metadata["status"][:40]
     overrides = {"n_updates": 5, "evaluate_every": 5, "n_kernels": 8, "gene_units": 4}

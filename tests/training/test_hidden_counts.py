@@ -33,6 +33,7 @@ def make(path: Path, largest: Sequence[int]) -> RepertoireDataset:
     return open_dataset(path)
 
 
+@pytest.mark.slow
 def test_train_replaces_a_log_that_hides_everything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cohort = make(tmp_path / "ones.h5", [1] * 12)
     with caplog.at_level(logging.WARNING):
@@ -65,6 +66,7 @@ def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_predictions_that_say_nothing_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cohort = make(tmp_path / "counts.h5", [3] * 12)
     run = train_run(

@@ -57,6 +57,7 @@ def test_counting_alone_has_no_excess() -> None:
         assert excess.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known
 
 
+@pytest.mark.slow
 def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> None:
     """Every tenth repertoire has WHWM in 10 of 300 sequences, and every tenth other one C.FC; nobody has a label."""
     rng = np.random.default_rng(0)
@@ -74,6 +75,7 @@ def test_a_motif_of_some_repertoires_and_none_of_its_forms(tmp_path: Path) -> No
     assert np.bincount(kmers.occurrences.kmer).min() >= 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_carriers", "expected"), [(3, []), (6, ["WHWM"])])
 def test_what_few_repertoires_carry_says_nothing(tmp_path: Path, n_carriers: int, expected: list[str]) -> None:
     rng = np.random.default_rng(3)
@@ -84,12 +86,14 @@ def test_what_few_repertoires_carry_says_nothing(tmp_path: Path, n_carriers: int
     assert names(find_overdispersed(cohort)) == expected
 
 
+@pytest.mark.slow
 def test_nothing_varies_in_random_sequences(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     repertoires = [random_sequences(rng, 300) for _ in range(80)]
     assert len(find_overdispersed(write_cohort(tmp_path / "c.h5", repertoires, pd.DataFrame({"x": range(80)})))) == 0
 
 
+@pytest.mark.slow
 def test_what_contains_a_varying_gene_is_not_listed(tmp_path: Path) -> None:
     """The share of sequences with EAFF varies from person to person; so does that of any residue before EAF."""
     rng = np.random.default_rng(2)

@@ -90,6 +90,7 @@ def test_a_histogram_is_of_the_weights_of_its_update(run: Path, cohort: Repertoi
         assert found.sum == pytest.approx(float(values.sum()), rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_logging_changes_nothing(run: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
     torch.manual_seed(5)
     random.seed(5)
@@ -104,6 +105,7 @@ def test_logging_changes_nothing(run: Path, cohort: RepertoireDataset, tmp_path:
     assert (plain / "metrics.json").read_text() == (logged / "metrics.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_without_doubled_steps(cohort: RepertoireDataset, tmp_path: Path, run: Path) -> None:
     """Killed after an evaluation whose checkpoint is lost: what was written of it is written again."""
 
@@ -138,6 +140,7 @@ def test_what_cannot_be_used_is_an_error_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_it(cohort: RepertoireDataset, tmp_path: Path) -> None:
     def deeprc(*arguments: str) -> object:
         with pytest.raises(SystemExit) as end:

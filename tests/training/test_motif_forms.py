@@ -71,6 +71,7 @@ def test_forms_lack_one_inner_position_or_have_one_more(whole: str, expected: li
     assert [pattern_of(form) for form in list_forms(motif(whole).letters)] == expected
 
 
+@pytest.mark.slow
 def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> None:
     """WHM is a form of WHWM, and YCF one of another motif, which is rarer in cases."""
     of_cases, of_healthy = {"WHWM": 6, "WHM": 6, "YYCF": 1}, {"WHWM": 1, "WHM": 2, "YYCF": 6, "YCF": 4}
@@ -101,6 +102,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     assert [form.rate for form in found] == pytest.approx([1 / (1 + N_PERMUTATIONS) / 2] * 2)
 
 
+@pytest.mark.slow
 def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path) -> None:
     """A form of the other direction, however strong, does not make another one more certain."""
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 6, "WHM": 5, "YYCF": 6}, {"YCF": 5})
@@ -112,6 +114,7 @@ def test_only_forms_in_the_direction_of_their_motif_share_a_rate(tmp_path: Path)
     assert [(pattern_of(form.letters), form.rate) for form in found] == [("WHM", pytest.approx(1 / 2001))]
 
 
+@pytest.mark.slow
 def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8}, {"WHM": 8})
     _, target = open_target(tmp_path / "c.h5")
@@ -122,6 +125,7 @@ def test_a_form_of_the_other_direction_is_none(tmp_path: Path) -> None:
     assert [pattern_of(form.letters) for form in other] == ["WHM"]
 
 
+@pytest.mark.slow
 def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     repertoires = write_with(tmp_path / "c.h5", {"WHWM": 8, "WHM": 8}, {})
     _, target = open_target(tmp_path / "c.h5")
@@ -133,6 +137,7 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     assert [pattern_of(form.letters) for form in found] == ["WHM"]
 
 
+@pytest.mark.slow
 def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     """In half of 40 permutations of the labels the strongest form has the direction; at 5%, two show one by chance."""
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
@@ -148,6 +153,7 @@ def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     assert shown <= 5
 
 
+@pytest.mark.slow
 def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
     """A form that some donors have goes with labels of nobody, if repertoires of a donor pass for different donors."""
     repertoires = write_with(tmp_path / "c.h5", {}, {})
@@ -170,6 +176,7 @@ def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
     assert shown[False] >= 5
 
 
+@pytest.mark.slow
 def test_forms_that_fill_the_memory_are_counted_in_several_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +205,7 @@ def test_without_other_sequences_there_is_no_form(tmp_path: Path) -> None:
     assert find_forms(*arguments, level=0.01, rng=np.random.default_rng(0)) == []
 
 
+@pytest.mark.slow
 def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One witness in fourteen lacks a residue, which makes 0.4 in a repertoire of 400."""
     write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
@@ -207,6 +215,7 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
     assert find_patterns(fold) == ["SFEN"]
 
 
+@pytest.mark.slow
 def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
     """The form SEN of the first target comes after the motif of the second, and is left out if there is no place."""
     repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})

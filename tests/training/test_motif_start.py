@@ -107,6 +107,7 @@ def test_other_shapes(cohort: RepertoireDataset, shape: dict[str, int]) -> None:
     assert float(logits[fires, 0].mean() - logits[~fires, 0].mean()) > 2
 
 
+@pytest.mark.slow
 def test_a_trainer_finds_the_motif_in_the_training_fold(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     trainer = make(cohort_factory(40), config(n_updates=60, evaluate_every=20))
     state = trainer.fit()
@@ -114,6 +115,7 @@ def test_a_trainer_finds_the_motif_in_the_training_fold(cohort_factory: Callable
     assert state.history[-1]["validation_loss"] < 0.6
 
 
+@pytest.mark.slow
 def test_validation_and_test_repertoires_cannot_propose_or_change_motifs(tmp_path: Path) -> None:
     """Two containers share the training repertoires; one has a motif of its own in the validation and test ones."""
     rng = np.random.default_rng(0)
@@ -139,6 +141,7 @@ def test_validation_and_test_repertoires_cannot_propose_or_change_motifs(tmp_pat
     assert all(torch.equal(second[name], value) for name, value in first.items())
 
 
+@pytest.mark.slow
 def test_a_doubtful_motif_must_be_confirmed_by_the_validation_fold(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +159,7 @@ def test_a_doubtful_motif_must_be_confirmed_by_the_validation_fold(
     assert histories["CYFC", 0.01][0]["update"] == 0  # what stands out needs nobody else's word
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "signs"), [(1, [1, 0]), (0, [0, 0])], ids=["true", "false"])
 def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
     tmp_path: Path, rate: int, signs: list[int]
@@ -180,6 +184,7 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
             assert LEVEL < trainer.start_motifs[0].p_value < 0.5
 
 
+@pytest.mark.slow
 def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) -> None:
     rng = np.random.default_rng(0)
     histories = []
@@ -193,6 +198,7 @@ def test_labels_of_nobody_leave_the_plain_training(cohort: RepertoireDataset) ->
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_equals_an_uninterrupted_one(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -261,6 +267,7 @@ def test_a_motif_whose_residues_do_not_differ_starts_once(
     assert len(started) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["started", "evaluated"])
 def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -282,6 +289,7 @@ def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
+@pytest.mark.slow
 def test_a_training_with_weights_of_residues_can_be_resumed(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +347,7 @@ def test_outputs_start_as_a_regression_on_the_seeded_kernels(
     np.testing.assert_allclose(outputs, expected, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_start_is_looked_at_and_kept_where_training_makes_it_worse(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
@@ -362,6 +371,7 @@ def test_few_labels_leave_the_plain_start(
     assert trainer.start_motifs == []
 
 
+@pytest.mark.slow
 def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     settings = Config(NetworkConfig(embedding="lstm", n_kernels=8), TrainingConfig(seeded_start=0.5))
     trainer = make(cohort_factory(40), settings)
@@ -369,6 +379,7 @@ def test_an_lstm_has_no_kernels_to_start(cohort_factory: Callable[..., Repertoir
     assert trainer.start_motifs == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [{"abundance": "log1p"}, {"kernel_size": 1}])
 def test_where_kernels_cannot_hold_motifs_the_start_is_plain(
     cohort_factory: Callable[..., RepertoireDataset], network: dict[str, object]
@@ -401,6 +412,7 @@ def test_repertoires_without_a_label_or_a_sequence_do_not_change_the_start(tmp_p
     assert spread < 0.1, weights
 
 
+@pytest.mark.slow
 def test_a_kill_after_the_search_does_not_lose_it(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +432,7 @@ def test_a_kill_after_the_search_does_not_lose_it(
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
 
 
+@pytest.mark.slow
 def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:

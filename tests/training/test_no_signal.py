@@ -38,7 +38,7 @@ def auc_without_signal(seed: int) -> float:
     return float(roc_auc_score(labels[TEST, 0], outputs[:, 0]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_a_signal_the_auc_is_a_half() -> None:
     """The standard error of one AUC is 0.041, that of the mean of five 0.018."""
     assert TRAIN.stop > motif_start._MIN_DONORS  # motifs are sought

@@ -65,7 +65,8 @@ def test_one_process_finds_all_motifs(alone: Found) -> None:
     assert min(alone["gaps"][1:]) > 5
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_ranks_find_what_one_process_finds(n: int, cohort: RepertoireDataset, alone: Found, tmp_path: Path) -> None:
     found = search(n, cohort, tmp_path)
     for name, expected in alone.items():

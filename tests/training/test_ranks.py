@@ -89,7 +89,7 @@ def test_two_ranks_with_nccl_train_what_one_process_trains_on_cuda(cohort: Reper
         assert_close(load_file(tmp_path / f"{name}.safetensors"), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPTIONS)
 def test_three_ranks_train_what_one_process_trains(alone: dict[str, dict[str, Tensor]], three: Path, name: str) -> None:
     assert_close(load_file(three / f"{name}.safetensors"), alone[name])
@@ -111,7 +111,7 @@ def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
     assert (first & second).any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("n", [0, 1])
 def test_another_number_of_ranks_may_continue(alone: dict[str, dict[str, Tensor]], three: Path, n: int) -> None:
     assert_close(load_file(three / f"resumed {n}.safetensors"), alone["missing labels"])

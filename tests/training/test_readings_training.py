@@ -170,6 +170,7 @@ def test_the_start_is_evaluated_and_gains_are_learned(cohort: RepertoireDataset,
     assert float(trainer.step.network.readings.gains.detach()) != before  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", [2, 5])
 def test_a_resumed_training_has_the_same_readings(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, seen: list[TrainingCohort], update: int

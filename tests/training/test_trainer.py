@@ -89,6 +89,7 @@ def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
     assert expected == [ahead.draws.positions(update + 2).tolist() for update in range(20)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"logit_noise": 0.5, "residue_permutation": 0.1, "shuffle_negatives": True}])
 @pytest.mark.parametrize(("save_seconds", "saved"), [(60.0, 10), (0.0, 13)])
 def test_a_resumed_training_equals_an_uninterrupted_one(

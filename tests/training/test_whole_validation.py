@@ -81,6 +81,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch, losses: list[float], *, start: float
     monkeypatch.setattr(Evaluator, "compute_loss", compute_loss)
 
 
+@pytest.mark.slow
 def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_start_that_samples_prefer_is_compared_on_whole_repertoires(
     assert [row["best_update"] for row in state.history] == [0, 4, 8, 12]
 
 
+@pytest.mark.slow
 def test_a_fitted_output_changes_no_kernel(
     cohort_factory: Callable[..., RepertoireDataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_run_without_start_compares_the_best_update_with_its_fit(
     assert compute_loss(trainer.network, trainer.validation) == pytest.approx(lowest, abs=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_at", ["an update", "the last choice"])
 def test_a_resumed_run_makes_the_same_choice(
     cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: str

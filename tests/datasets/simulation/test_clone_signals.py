@@ -68,6 +68,7 @@ def test_a_repertoire_holds_its_clones_once_and_the_truth_names_them() -> None:
         assert not truth.start[witnesses].any()
 
 
+@pytest.mark.slow
 def test_burdens_are_those_of_the_classes() -> None:
     cohort = replace(SMALL, n_repertoires=2000, sizes=Sizes(60))
     carried = {True: [], False: []}
@@ -193,6 +194,7 @@ def test_values_that_no_signal_has(options: dict[str, float], message: str) -> N
 # A test part with another burden.
 
 
+@pytest.mark.slow
 def test_the_test_part_has_its_own_burden() -> None:
     signal = CloneSignal(200, burden=40, other_burden=5.6, test_burden=5, burden_sd=0.2)
     cohort = Cohort(1200, Sizes(210), LOOPS, (signal,), test_share=0.5, seed=1)
@@ -343,7 +345,7 @@ def test_more_repertoires_than_rows(table: CarrierTable) -> None:
         Cohort(5, background=LOOPS, signals=(table,))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_table(real_data: Path) -> None:
     path = real_data / "emerson2017" / "featureDetect.1e-4.CMV.sampleFeatures.tsv"
     cohort, _ = load_recipe("cmv-like", carriers=path)

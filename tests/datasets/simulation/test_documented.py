@@ -8,7 +8,7 @@ import pytest
 DOCUMENT = Path(__file__).parents[3] / "docs" / "simulation.md"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_learns(capsys: pytest.CaptureFixture[str]) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     (example,) = (each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "AUC" in each)

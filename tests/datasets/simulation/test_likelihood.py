@@ -91,7 +91,7 @@ def outcomes(
         (Motif("SZ"), "anywhere"),
         (Motif("SNA", substitutions=(0.2, 0.0, 0.3), alteration_rate=0.5), "centre"),
         (Motif("SN", noise=0.25), "anywhere"),
-        pytest.param(Motif("SNA", substitutions=(0.2, 0.1, 0.3), noise=0.1), "centre", marks=pytest.mark.slow),
+        pytest.param(Motif("SNA", substitutions=(0.2, 0.1, 0.3), noise=0.1), "centre", marks=pytest.mark.long),
     ],
 )
 def test_a_sequence_has_the_ratio_of_a_full_enumeration(motif: Motif, position: str) -> None:
@@ -150,6 +150,7 @@ def test_what_some_carry_is_a_mean_over_what_each_may_carry() -> None:
 _IMGT = {"107": 0.3, "109": 0.3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("background", "signals", "options"),
     [
@@ -173,14 +174,14 @@ _IMGT = {"107": 0.3, "109": 0.3}
             ),
             {"exclusive": True},
         ),
-        pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, burden_sd=0.8),), {}, marks=pytest.mark.slow),
-        pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, test_burden=3.0),), {"test_share": 0.5}, marks=pytest.mark.slow),
+        pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, burden_sd=0.8),), {}, marks=pytest.mark.long),
+        pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, test_burden=3.0),), {"test_share": 0.5}, marks=pytest.mark.long),
         (GermlineBackground(), (DiffuseSignal(0.2),), {}),
         (SHORT, (DiffuseSignal(0.2, k=2),), {}),
         (SHORT, (MotifSignal((Motif("LDR"),), 0.008),), {"label_noise": 0.1}),
     ],
 )
-@pytest.mark.parametrize("n", [900, pytest.param(1200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [900, pytest.param(1200, marks=pytest.mark.long)])
 def test_ratios_are_calibrated(
     background: Background,
     signals: tuple[Signal, ...],
@@ -216,6 +217,7 @@ def logistic_fit(x: NDArray[np.float64], y: NDArray[np.bool_]) -> tuple[NDArray[
     return found.x, np.sqrt(np.diag(np.linalg.inv(information)))
 
 
+@pytest.mark.slow
 def test_it_is_above_the_known_motif_where_wildcards_are_not_like_the_background() -> None:
     signals = (MotifSignal((Motif("SZZN"),), 0.004),)
     dataset = SimulatedDataset(Cohort(160, Sizes(3000), IndependentBackground(), signals))

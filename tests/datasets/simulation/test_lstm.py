@@ -238,6 +238,7 @@ def test_no_sequence_is_empty_or_longer_than_the_limit(tmp_path):
     assert set(texts(drawn)) == {"E" * MAX_LENGTH}
 
 
+@pytest.mark.slow
 def test_the_generator_needs_no_torch():
     code = "import sys, deeprc.datasets.simulation.lstm; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -260,6 +261,7 @@ def toy_list(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_training_learns_and_the_reloaded_model_generates_the_same(toy_list, tmp_path):
     reports: list[tuple[int, float]] = []
     path = tmp_path / "toy.safetensors"
@@ -398,7 +400,7 @@ def test_a_model_is_what_it_was_after_a_file(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names processors of one family")
 def test_other_vectors_give_the_same_bits(tmp_path):
     """The same draw compiled for processors with vectors of 4 numbers, and of 8 with contracted products."""
@@ -420,7 +422,7 @@ def test_other_vectors_give_the_same_bits(tmp_path):
     assert digests == {own + "\n"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_uniform_numbers_of_the_steps_are_uniform():
     own = draw_words(derive_key(0), np.arange(100_000))
     for place in (0, 7, 39):

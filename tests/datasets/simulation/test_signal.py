@@ -206,6 +206,7 @@ def test_where_no_other_position_is_left_the_named_ones_are_taken() -> None:
     assert_distributed(outcomes(signal, "ACCCA"), {"ALDCA": 0.2 + 0.2, "ACLDA": 0.4 + 0.2})
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**32))
 @settings(deadline=None, max_examples=25)
 def test_imgt_leaves_the_conserved_ends(length: int, size: int, key: int) -> None:
@@ -287,6 +288,7 @@ def test_residues_of_others_are_untouched() -> None:
         assert all(start <= place < start + 5 for place in changed)
 
 
+@pytest.mark.slow
 @given(st.permutations(range(200)), st.integers(0, 200))
 @settings(deadline=None, max_examples=15)
 def test_it_does_not_matter_which_rows_are_asked_for(order: list[int], n: int) -> None:

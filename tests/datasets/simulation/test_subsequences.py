@@ -42,6 +42,7 @@ def test_sizes_rates_and_motifs_are_the_challenges(rate: float) -> None:
     assert motifs == GROUPS
 
 
+@pytest.mark.slow
 def test_every_positive_repertoire_is_of_one_group() -> None:
     sheet = load(0.0008).metadata()
     carried = sheet[[f"carries_group_{number}" for number in range(1, 6)]].to_numpy()
@@ -51,6 +52,7 @@ def test_every_positive_repertoire_is_of_one_group() -> None:
         assert stats.binomtest(int(carried[:, column].sum()), 400, 0.2).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_a_witness_holds_a_motif_of_its_group_between_the_conserved_ends() -> None:
     cohort = load(0.004, "n_repertoires=60", "sizes.mean=3000", "background={kind: germline}")
     background = load(0.004, "n_repertoires=60", "sizes.mean=3000", "background={kind: germline}", "signals=[]")
@@ -79,6 +81,7 @@ def test_a_witness_holds_a_motif_of_its_group_between_the_conserved_ends() -> No
     assert off_imgt < 0.02 * sum(numbers.values())  # where the motif does not fit behind its position
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "witnesses"), [(0.0002, 5), (0.0008, 20), (0.004, 100)])
 def test_a_positive_repertoire_has_as_many_witnesses_as_published(rate: float, witnesses: int) -> None:
     cohort = load(rate, "background={kind: germline}")

@@ -118,7 +118,7 @@ def test_a_pickled_dataset_makes_the_same(virtual: SimulatedDataset) -> None:
     assert_same_datasets(pickle.loads(pickle.dumps(virtual[3:6])), virtual[3:6])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_spawned_process_makes_the_same(virtual: SimulatedDataset) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         made = executor.submit(virtual.__getitem__, 4).result()
@@ -184,6 +184,7 @@ def test_its_sequences_are_not_copied_to_a_device(virtual: SimulatedDataset) -> 
     assert choose_cache_device(virtual, "always", torch.device("cuda")) == torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_a_classifier_trained_on_it_is_the_one_trained_on_the_container(tmp_path: Path) -> None:
     signal = MotifSignal((Motif("WWHW"),), 0.3)
     cohort = Cohort(20, Sizes(50, 10, 20), IndependentBackground(), (signal,), Counts(2.0))

@@ -67,6 +67,7 @@ def test_numbers_by_spearman() -> None:
     assert np.isnan(compute_number_p_value(np.zeros(0), np.zeros(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_paired", [False, True])
 def test_without_a_difference_five_in_a_hundred_are_below_5_percent(is_paired: bool) -> None:
     """Rates of a rare motif: most are 0, so the test may be stricter than its level, but not looser."""

@@ -97,6 +97,7 @@ def test_a_planted_motif_is_found_first_and_once(found_in: Callable[..., list[At
     np.testing.assert_allclose(motif.frequencies.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_two_motifs_and_one_with_a_gap(found_in: Callable[..., list[AttendedMotif]]) -> None:
     assert {motif.pattern for motif in found_in("LDRW", "PEK")[:2]} == {"LDRW", "PEK"}
     gapped = found_in("LD..RW")
@@ -104,6 +105,7 @@ def test_two_motifs_and_one_with_a_gap(found_in: Callable[..., list[AttendedMoti
     assert [motif.pattern for motif in found_in("LDRW", "PEK", max_motifs=1)] == ["LDRW"]
 
 
+@pytest.mark.slow
 def test_a_motif_with_substitutions_is_one_motif(found_in: Callable[..., list[AttendedMotif]]) -> None:
     motifs = found_in("LDRW", "LDRY", "LDRW", "L.RW")
     assert re.fullmatch("L[D.]R(?:W|\\[WY\\])", motifs[0].pattern)
@@ -129,6 +131,7 @@ def test_a_motif_has_an_odds_ratio_of_four_and_is_in_a_quarter_of_others_at_most
     assert find._is_special(samples, masks) == is_named
 
 
+@pytest.mark.slow
 def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
     dataset, attributions = planted(["LD..RW"], tmp_path)
     motif = find_motifs(a_model(), dataset, attributions)[0]
@@ -146,6 +149,7 @@ def test_carriers_are_those_of_a_regular_expression(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(motif.carriers, expected)
 
 
+@pytest.mark.slow
 def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
     """Repertoires 2 to 9 are held out, 3 is of a donor of training, and 6 and 8 are of one donor."""
     dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
@@ -169,6 +173,7 @@ def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
     np.testing.assert_allclose([motif.q_donors for own in both for motif in own], expected)
 
 
+@pytest.mark.slow
 def test_numbers_and_several_classes_are_tested(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW"], tmp_path)
     held_out = np.ones(10, bool)
@@ -185,6 +190,7 @@ def test_numbers_and_several_classes_are_tested(tmp_path: Path) -> None:
     assert motif.p_donors == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_motif_that_makes_sequences_longer_is_found(cohort_factory: Callable[..., RepertoireDataset]) -> None:
     """The longest sequences all carry it, so a background of these lengths alone would be carriers, too."""
     dataset = cohort_factory(100, 100, seed=4)
@@ -204,6 +210,7 @@ def test_a_motif_that_makes_sequences_longer_is_found(cohort_factory: Callable[.
     assert [motif.pattern for motif in find_motifs(a_model(), dataset, attributions)] == ["WWHW"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "classes", "numbers"),
     [
@@ -230,6 +237,7 @@ def test_the_order_of_the_rows_does_not_matter(found_in: Callable[..., list[Atte
         np.testing.assert_array_equal(a.counts, b.counts)
 
 
+@pytest.mark.slow
 def test_attributions_count_in_the_direction_of_the_change(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW"], tmp_path)
     turned = Attributions(attributions.index, 0, -attributions.residues, -attributions.kernels, -attributions.change)
@@ -331,6 +339,7 @@ def test_no_sequences_no_motifs(tmp_path: Path) -> None:
     assert find_motifs(a_model(), dataset, nothing) == []
 
 
+@pytest.mark.slow
 def test_all_directions_together_are_each_alone(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
     half = np.arange(0, N, 2)
@@ -342,6 +351,7 @@ def test_all_directions_together_are_each_alone(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(motif_table(found), motif_table(alone))
 
 
+@pytest.mark.slow
 def test_kernels_of_several_models_are_told_apart(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW"], tmp_path)
     models = [a_model(), a_model()]
