@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
+from deeprc.datasets.categories import is_category
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireEstimator
@@ -48,14 +49,15 @@ def list_control_columns(metadata: pd.DataFrame, *, left_out: Collection[str]) -
 
 
 class _SheetFeatures(RepertoireEstimator):
-    """An estimator that reads columns of the sheet: numbers unchanged, categories and missing values as 0 or 1.
+    """An estimator that reads columns of the sheet: measurements unchanged, categories and missing values as 0 or 1.
 
     An infinite number counts as missing.
 
     Attributes
     ----------
     known_
-        For each column, the mean of its finite numbers or the list of its categories in the training repertoires.
+        What the training repertoires have in each column: the mean of the finite numbers of a measurement, or the list
+        of the categories, which are texts or numbers.
     """
 
     known_: Known
@@ -71,12 +73,14 @@ class _SheetFeatures(RepertoireEstimator):
         self.known_ = {}
         for name in self.columns:
             values = X.metadata[name].dropna()
-            if pd.api.types.is_numeric_dtype(X.metadata[name]):
+            if not pd.api.types.is_numeric_dtype(values):
+                self.known_[name] = {"categories": sorted(set(values.astype(str)))}
+            elif is_category(values):
+                self.known_[name] = {"categories": sorted(set(_to_numbers(values).tolist()))}
+            else:
                 numbers = _to_numbers(values)
                 finite = numbers[np.isfinite(numbers)]
                 self.known_[name] = {"mean": float(finite.mean()) if len(finite) else 0.0}
-            else:
-                self.known_[name] = {"categories": sorted(set(values.astype(str)))}
 
     def _compute_features(self, X: RepertoireDataset) -> NDArray[np.float64]:
         parts = [np.zeros((len(X), 0))]
@@ -87,9 +91,12 @@ class _SheetFeatures(RepertoireEstimator):
                 numbers = _to_numbers(values)
                 missing = ~np.isfinite(numbers)
                 parts.append(np.where(missing, known["mean"], numbers)[:, None])
-            else:
+            elif all(isinstance(one, str) for one in known["categories"]):
                 text = np.array(["" if absent else str(value) for value, absent in zip(values, missing, strict=True)])
                 parts += [((text == one) & ~missing).astype(np.float64)[:, None] for one in known["categories"]]
+            else:
+                numbers = _to_numbers(values)
+                parts += [(numbers == one).astype(np.float64)[:, None] for one in known["categories"]]
             parts.append(missing.astype(np.float64)[:, None])
         return np.hstack(parts)
 

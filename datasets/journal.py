@@ -29,13 +29,16 @@ class Journal:
     Raises
     ------
     InputError
-        If another process is writing there.
+        If another process is writing there, or the folder has files but no journal.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[dict[str, Any]] = []
         self._ends: list[int] = []  # position in the journal's file at which each entry ends
+        names = os.listdir(folder)
+        if names and _NAME not in names:  # `rewind` and `close` would delete them
+            raise InputError(f"{folder}: has files that deeprc did not write, such as {min(names)!r}; move it away")
         self._file = (folder / _NAME).open("a+b")
         if take_lock(self._file) is False or not is_same_file(self._file, folder / _NAME):  # another process deleted it
             self._file.close()

@@ -54,6 +54,7 @@ def test_perfect_order_does_not_make_the_slope_wild() -> None:
     assert 0 < fit_calibration(-10 * log_odds, log_odds > 0).slope < 0.5  # all wrong: the order is kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 40])
 def test_the_expected_loss_is_not_worse(n: int) -> None:
     """Right log-odds lose next to nothing, wrong ones gain, much where they were too large."""

@@ -14,6 +14,8 @@ import pytest
 import deeprc
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.evaluation.comparison import MethodInfo
+from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
+from deeprc.evaluation.scoring_base import Scoring
 from deeprc.rich import render_details, render_histogram, render_interval, render_table
 from deeprc.runs import run_text
 from deeprc.runs.cross_validation import CrossValidation
@@ -112,6 +114,23 @@ def test_a_benchmark() -> None:
     shown = text_of(result._repr_html_())
     assert shown.startswith("A comparisonmethodAUC95% intervalGood <one>1.000")
     assert result._repr_html_().count("<svg") == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("scoring", "x"), [(MulticlassScoring("abc"), "80.0"), (RegressionScoring(), "4.0")])
+def test_a_benchmark_shows_the_level_of_chance(scoring: Scoring, x: str) -> None:
+    rows = [("good", fold, f"{fold}{i}", i) for fold in range(3) for i in range(9)]
+    predictions = pd.DataFrame(rows, columns=["method", "fold", "repertoire_id", "label"])
+    if isinstance(scoring, MulticlassScoring):
+        predictions["label"] = ["abc"[i % 3] for i in predictions["label"]]
+        for name in "abc":
+            known = predictions["label"] == name
+            predictions[f"score={name}"] = predictions[f"probability={name}"] = 0.3 + 0.4 * known
+    else:
+        predictions["prediction"] = predictions["label"] + 0.1 * (predictions["label"] % 3)
+    methods = [MethodInfo("good", "Good")]
+    result = BenchmarkResult(methods, predictions, pd.DataFrame(), pd.DataFrame(), n_folds=3, scoring=scoring)
+    assert f'<line x1="{x}" x2="{x}" y1="1" y2="13"' in result._repr_html_()
 
 
 def test_metrics() -> None:

@@ -102,7 +102,7 @@ class BenchmarkResult:
                 [f"{value:.3f}", f"{low:.3f} to {high:.3f}"] if known else ["", self.failures.get(row["method"], "")]
             )
             rows.append([labels[row["method"]], *numbers])
-            pictures.append(render_interval(low, value, high, chance=0.5 if self.scoring.kind == "binary" else None))
+            pictures.append(render_interval(low, value, high, chance=self.scoring.chance_level))
         return render_details(
             self.title, [], render_table(["method", self.scoring.heading, "95% interval"], rows, pictures)
         )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.checks.sheet import is_technical
+from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
 
@@ -25,7 +26,6 @@ __all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage
 Code = Literal["label-from-size", "label-from-processing", "label-from-genes", "label-from-name", "label-from-column"]
 
 _MISSING = "(missing)"
-_MAX_CATEGORIES = 6  # a column of numbers with at most so many values is taken as categories
 _MIN_SHARE = 1e-3  # smallest share of a gene that is used, in the mean over repertoires
 _DATES = {
     "%Y-%m-%d": r"\d{4}-\d{2}-\d{2}",
@@ -132,7 +132,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
         code: Code = "label-from-column"
         numbers = _parse_numbers(values)
         what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
-        if numbers is None or values.nunique() <= _MAX_CATEGORIES:
+        if numbers is None or is_category(pd.Series(numbers)):
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
             features.append(Feature(what, code, text, column))
             continue

@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from deeprc.datasets.categories import is_category
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.trust import is_few
@@ -31,7 +32,6 @@ from deeprc.tasks import Task
 
 __all__ = ["check_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
 
-_MAX_VALUES = 20  # a column of numbers with more different values is no category
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
 
@@ -225,9 +225,7 @@ def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
 
 def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
     """Return the names of the columns that hold numbers, not categories; the sheet has all repertoires with a label."""
-    return {
-        name for name in columns if pd.api.types.is_numeric_dtype(sheet[name]) and sheet[name].nunique() > _MAX_VALUES
-    }
+    return {name for name in columns if not is_category(sheet[name])}
 
 
 def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:

@@ -18,15 +18,16 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_people
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["SheetColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
+__all__ = ["ControlColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
 
 _SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.IGNORECASE)
+_MIN_REPERTOIRES_PER_VALUE = 4  # on average; values of fewer repertoires may be families, which have one label each
 _OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per person, identifies them
 
 
-class SheetColumns(NamedTuple):
+class ControlColumns(NamedTuple):
     """The columns of a sheet by what a control does with them.
 
     Attributes
@@ -44,14 +45,14 @@ class SheetColumns(NamedTuple):
     identifying: list[str]
 
 
-def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> SheetColumns:
+def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> ControlColumns:
     """Return the columns that a control reads, and the columns that it leaves out although it could read them."""
     eligible = list_control_columns(
         metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_subject_columns(metadata)}
     )
     known = [encode_labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
     person = index_people(metadata, choose_subject_column(metadata, None))
-    found = SheetColumns([], [], [])
+    found = ControlColumns([], [], [])
     for name in eligible:
         if _identifies_each(metadata[name], person):
             found.identifying.append(name)
@@ -62,7 +63,7 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> She
     return found
 
 
-def warn_of_left_out_columns(columns: SheetColumns) -> list[Caution]:
+def warn_of_left_out_columns(columns: ControlColumns) -> list[Caution]:
     """Return a warning that names the columns that determine a target: copies of it, or confounders."""
     if not columns.target_like:
         return []
@@ -81,12 +82,13 @@ def format_column_names(columns: Sequence[str]) -> str:
 
 
 def _determines(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
-    """Return whether a column determines the labels, (B,): value by value, or by a threshold for two classes."""
+    """Return whether a column determines the labels, (B,): by its values, or by a threshold for two classes."""
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label}).dropna()
     n_labels = len(np.unique(label[~np.isnan(label)]))
     if n_labels < 2 or pairs["label"].nunique() < n_labels:
         return False
-    if len(pairs.drop_duplicates()) == pairs["value"].nunique() == n_labels:
+    n_values = pairs["value"].nunique()
+    if len(pairs.drop_duplicates()) == n_values and n_values <= max(n_labels, len(pairs) / _MIN_REPERTOIRES_PER_VALUE):
         return True
     if n_labels > 2 or not pd.api.types.is_numeric_dtype(values):
         return False

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.categories import is_category
 from deeprc.evaluation.auc_intervals import (
     auc_influences,
     auc_interval,
@@ -28,7 +29,6 @@ from deeprc.tasks import Task
 __all__ = ["StratifiedAuc", "auc_within", "find_strata_columns"]
 
 _MAX_VALUES = 20  # largest number of strata in a column
-_MAX_NUMBERS = 6  # a column of numbers with more different values is no category
 _NOTABLE = 0.1  # difference of the AUC over all repertoires to that within strata
 
 
@@ -69,12 +69,8 @@ class StratifiedAuc:
 
 def find_strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     """Return the columns of the sheet whose values are strata: categories that are neither ids nor the target."""
-    return [name for name in select_control_columns(metadata, [task]).read if _is_category(metadata[name])]
-
-
-def _is_category(values: pd.Series) -> bool:
-    most = _MAX_NUMBERS if pd.api.types.is_numeric_dtype(values) else _MAX_VALUES
-    return 2 <= values.nunique() <= most
+    columns = [name for name in select_control_columns(metadata, [task]).read if is_category(metadata[name])]
+    return [name for name in columns if 2 <= metadata[name].nunique() <= _MAX_VALUES]
 
 
 def auc_within(

@@ -56,6 +56,7 @@ def test_donors_are_counted(cohort: RepertoireDataset) -> None:
     assert row["q_permutation"] == pytest.approx(1 / 101)
 
 
+@pytest.mark.slow
 def test_neighbours_have_a_test_of_their_own(cohort: RepertoireDataset) -> None:
     row = row_of(associate_clones(cohort, "status=ill", group_by="subject", n_permutations=0).table, SIGNAL)
     # Three healthy donors carry the junction with another J gene; those of another V family do not count.

@@ -132,7 +132,13 @@ def labels(dataset: RepertoireDataset) -> NDArray[Any]:
     return found
 
 
-@pytest.fixture(params=CASES)
+_SLOW = {
+    *("boosted", "burden-sequence", "deeprc", "known-recipe", "logistic", "logistic-adam", "logistic-mil-4mer"),
+    *("public-clones", "repertoire-size", "stack", "svm-minmax"),
+}  # fits that take more than a second with what they compile
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in CASES])
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
@@ -172,7 +178,6 @@ def test_parameters_are_scikit_learns(case: Case) -> None:
     assert all(parameters[name] is value for name, value in case.settings.items())
 
 
-@pytest.mark.slow
 def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
     model = case.model()
     assert model.fit(first[:N_TRAIN], labels(first)[:N_TRAIN]) is model
@@ -193,7 +198,6 @@ def test_it_fits_and_predicts(case: Case, first: RepertoireDataset) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["bool", "int", "object", "list"])
 def test_labels_may_be_of_any_type(
     case: Case, form: str, first: RepertoireDataset, fitted: Callable[[Case], Any]
@@ -217,7 +221,6 @@ def test_the_same_seed_gives_the_same(case: Case, first: RepertoireDataset, fitt
     np.testing.assert_array_equal(again.predict_proba(first), fitted(case).predict_proba(first))
 
 
-@pytest.mark.slow
 def test_the_order_of_repertoires_does_not_matter(
     case: Case, first: RepertoireDataset, fitted: Callable[[Case], Any]
 ) -> None:
@@ -252,7 +255,6 @@ def test_it_predicts_for_another_container(
     same(case, model.predict_proba(copies), model.predict_proba(first[:N_TRAIN]))
 
 
-@pytest.mark.slow
 def test_only_the_training_repertoires_teach(
     case: Case, first: RepertoireDataset, second: RepertoireDataset, fitted: Callable[[Case], Any]
 ) -> None:

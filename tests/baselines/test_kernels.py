@@ -166,6 +166,7 @@ def test_two_repertoires_by_hand(tmp_path: Path) -> None:
     assert gram(dataset, "minmax")[2].tolist() == [1, 1, 1]  # no 4-mers anywhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kmer_offsets", [(0, 1, 2), (0, 1, 3, 4), (0, 1, 2, 3, 4)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gram_is_the_kernel_of_the_representations(

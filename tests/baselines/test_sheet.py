@@ -18,3 +18,15 @@ def test_an_infinite_cell_counts_as_missing() -> None:
     features = model._compute_features(dataset)
     np.testing.assert_array_equal(features[:, 0], [1, 2, 3, 4, 3, 3, 5, 3, 3, 3])
     np.testing.assert_array_equal(features[:, 1], [0, 0, 1, 0, 1, 1, 0, 0, 0, 0])
+
+
+def test_batches_may_have_numbers() -> None:
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=10, depth=20, witness_rate=0.5).to_cohort(0))
+    dataset.container.metadata["batch"] = [1, 2, 3, 1, 2, 3, 1, 2, 3, np.nan]
+    model = SheetColumns(columns=["batch"])
+    model._learn_columns(dataset)
+    assert model.known_ == {"batch": {"categories": [1.0, 2.0, 3.0]}}
+    dataset.container.metadata["batch"] = [3, 2, 1, 4, 1.5, np.nan, 2, 2, 2, 2]
+    features = model._compute_features(dataset)
+    np.testing.assert_array_equal(features[:5], [[0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(features[5:7], [[0, 0, 0, 1], [0, 1, 0, 0]])

@@ -318,6 +318,7 @@ def alive(pid: int) -> bool:
     return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
+@pytest.mark.slow
 # loky's own thread may hand out a job while the processes are being ended, and says so
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_processes_end_where_their_jobs_are_not_wanted_any_more(

@@ -13,6 +13,8 @@ from scipy.special import expit
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.stacking import Stack
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 Command = Callable[..., tuple[int, str, str]]
 MEMBERS = "gapped-logistic,v-gene-usage"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deeprc.datasets.journal import Journal
+from deeprc.errors import InputError
 
 
 def write_steps(folder: Path, *, n: int) -> Journal:
@@ -37,6 +38,13 @@ def test_rewind_keeps_the_first_entries_and_their_data(tmp_path: Path, n: int) -
     again.rewind(n + 1)
     again.close()
     assert read_notes(tmp_path) == [*range(n), 9]
+
+
+def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"has files that deeprc did not write, such as 'thesis.txt'; move it away"):
+        Journal(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_process_that_ends_while_it_rewinds_loses_no_kept_step(

@@ -87,6 +87,7 @@ def kept_by_hand(rows, sequence, status, count):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_is_read_as_the_csv_module_reads_it(real_data, tmp_path, name):
     expected_format, sequence, status, count, n_read, n_kept = FILES[name]

@@ -75,6 +75,7 @@ def best(name):
     return ",".join(gene for gene, score in hits if float(score) == top) if hits else name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_row_is_read_as_the_csv_module_reads_it(real_data, name):
     expected_format, sequence, count, genes, n_rows, total = FILES[name]

@@ -44,6 +44,17 @@ def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
     assert "ward" in select_control_columns(table, parse_tasks(["status"], table)).read
 
 
+def test_several_values_of_one_class_say_the_target_unless_they_may_be_families() -> None:
+    site = [f"{'ab'[i // 4 % 2]}{i % 2}" for i in range(N)]  # a0 and b0 have cases only, a1 and b1 healthy ones
+    family = [f"f{i // 4}{i % 2}" for i in range(N)]  # ten families of two
+    table = TABLE.assign(site=site, family=family)
+    columns = select_control_columns(table, parse_tasks(["status"], table))
+    assert columns.target_like == ["score", "ward", "site"]
+    assert "family" in columns.read
+    table.loc[0, "site"] = "a1"
+    assert "site" in select_control_columns(table, parse_tasks(["status"], table)).read
+
+
 def test_a_number_in_other_words() -> None:
     table = TABLE.assign(months=12.0 * TABLE["batch"])
     assert "batch" in select_control_columns(table, parse_tasks(["months:regression"], table)).target_like

@@ -95,6 +95,7 @@ def test_the_change_is_that_of_the_networks_output(
     np.testing.assert_allclose(found.change, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_change_of_a_contribution_is_that_of_the_tables(
     run_factory: Callable[..., Run], cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_change_of_a_contribution_is_that_of_the_tables(
     assert abs(found.convergence_delta[0]) < 0.02 * abs(found.change[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "of"),
     [

@@ -17,6 +17,8 @@ from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.interpretation.report.cv_report import _pivot_classes
 from tests.interpretation.test_report import Page
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = ["n_updates=10", "evaluate_every=5", "n_kernels=4", "kernel_size=4", "n_sequences=20"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # the page says nothing of readings
 
@@ -30,7 +32,6 @@ def folder(cohort: RepertoireDataset, tmp_path_factory: pytest.TempPathFactory) 
     return output
 
 
-@pytest.mark.slow
 def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     deeprc.report(folder, output=tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
@@ -71,7 +72,6 @@ def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> N
     assert found.isna().tolist() == [False, False, True]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_motifs_over_the_runs(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"
@@ -137,7 +137,6 @@ def test_predictions_that_are_not_those_of_the_metrics(
     assert not page.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_repeats_that_have_not_ended_are_not_of_the_report(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"

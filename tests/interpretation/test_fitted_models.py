@@ -29,6 +29,8 @@ from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
 from tests.toys.gene_repertoires import write_genes
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = {
     "seeded_start": 0.0,
     "n_updates": 300,
@@ -60,7 +62,6 @@ def test_contributions_sum_to_the_decision(fitted: DeepRCClassifier, motif_cohor
         assert table["contribution"].sum() == pytest.approx(decision[place], abs=1e-4)
 
 
-@pytest.mark.slow
 def test_motifs_of_a_fitted_model(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
     """`classes_` are sorted, so the sequences that raise the output contribute to "healthy"."""
     assert fitted.classes_.tolist() == ["case", "healthy"]
@@ -108,7 +109,6 @@ def test_an_estimator_keeps_its_split_when_it_is_saved(
     np.testing.assert_array_equal(again.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
 
 
-@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_an_estimator_of_a_version_without_digests(
@@ -152,7 +152,6 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
         survey(model, motif_cohort[:2], top=10)
 
 
-@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_fitted_model(
@@ -175,7 +174,6 @@ def test_the_report_of_a_fitted_model(
     assert by_column.read_text() == page  # the labels are those of the sheet
 
 
-@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_a_regressor(motif_cohort: RepertoireDataset, tmp_path: Path) -> None:

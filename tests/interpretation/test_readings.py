@@ -21,6 +21,8 @@ from deeprc.runs.variation import share_variation
 from deeprc.training.model import Ensemble, Model, TrainedModel
 from tests.toys.toy_readings import Clones, Composition, with_readings
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 TARGETS = ("status=case", "age:regression")
 
 
@@ -154,7 +156,6 @@ def test_shares_of_the_variation_by_hand(plain: TrainedModel) -> None:
     assert share_variation(parts, np.zeros(4, np.bool_), plain.tasks) == []
 
 
-@pytest.mark.slow
 def test_metrics_have_the_shares_of_the_held_out_repertoires(
     run_factory: Callable[..., Run], cohort: RepertoireDataset
 ) -> None:

@@ -14,6 +14,8 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report import write_report
 from deeprc.runs.run import Run
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -132,7 +134,6 @@ def test_sorts_by_pointer_and_keyboard(page: Page) -> None:
     assert sorts(page)[contribution] == "descending"
 
 
-@pytest.mark.slow
 def test_numbers_sort_as_numbers_and_missing_values_last(page: Page) -> None:
     count = heading(page, "Count")
     button = page.locator(f"{TABLE} thead button", has_text="Count")
@@ -147,7 +148,6 @@ def test_numbers_sort_as_numbers_and_missing_values_last(page: Page) -> None:
         )
 
 
-@pytest.mark.slow
 def test_searches(page: Page) -> None:
     search = page.get_by_label("Search sequences, genes, repertoires").first
     status = page.locator(f"{TABLE} [role=status]")
@@ -215,7 +215,6 @@ def test_every_figure_is_drawn(page: Page) -> None:
     assert missing == [[], []]
 
 
-@pytest.mark.slow
 def test_names_roles_and_order(page: Page) -> None:
     """What a checker of accessibility asks for: names, landmarks, headings in order, a way to reach what scrolls."""
     assert page.evaluate("document.documentElement.lang") == "en"
@@ -273,7 +272,6 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours(browser: Any, path: Path, scheme: str) -> None:
     opened = Opened(browser, path, color_scheme=scheme)
@@ -306,7 +304,6 @@ def test_fits_the_window(opened: Opened, width: int) -> None:
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.slow
 def test_reads_without_the_script(browser: Any, path: Path) -> None:
     opened = Opened(browser, path, java_script_enabled=False)
     assert opened.page.locator(f"{TABLE} tbody tr").count() == 40

@@ -20,6 +20,8 @@ from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.run import Run
 from deeprc.training.model import Ensemble, TrainedModel
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
 needs_figures = pytest.mark.skipif(importlib.util.find_spec("logomaker") is None, reason="logomaker is missing")
 
@@ -127,7 +129,6 @@ def test_attention_of_several_runs(runs: list[Path], motif_cohort: RepertoireDat
     np.testing.assert_allclose(found["attention_weight"], expected["attention_weight"], rtol=1e-5)
 
 
-@pytest.mark.slow
 @needs_figures
 @pytest.mark.usefixtures("no_figures")
 def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path) -> None:
@@ -145,7 +146,6 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
     assert "so many of 2 models have it in a kernel" in page
 
 
-@pytest.mark.slow
 @needs_figures
 def test_figures_of_several_runs(
     runs: list[Path], motif_cohort: RepertoireDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -29,6 +29,8 @@ from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 OVERRIDES = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=100", "n_heads=2"]
 
 
@@ -78,7 +80,6 @@ def check_close(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)  # workers have another number of threads
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top", "size"),
     [
@@ -108,7 +109,6 @@ def test_a_survey_in_shares_is_that_of_one_process(
             np.testing.assert_array_equal(own, other)
 
 
-@pytest.mark.slow
 def test_a_survey_with_a_share_for_each_repertoire(
     ensemble: RunEnsemble, cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +123,6 @@ def test_a_survey_with_a_share_for_each_repertoire(
     np.testing.assert_array_equal(found.outputs.outputs, expected.outputs.outputs)
 
 
-@pytest.mark.slow
 def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
     expected, found = survey(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
     assert found.witnesses == expected.witnesses == []

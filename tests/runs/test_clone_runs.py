@@ -20,6 +20,8 @@ from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.toys.clone_cohorts import N_ASSOCIATED, draw_repertoires
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4", "composition=false"])
 
 
@@ -72,7 +74,6 @@ def test_contributions_sum_to_the_outputs(run: Run, cohort: RepertoireDataset) -
         )
 
 
-@pytest.mark.slow
 def test_the_best_sequences_are_the_remembered_ones(run: Run, cohort: RepertoireDataset, tmp_path: Path) -> None:
     file = tmp_path / "top.tsv"
     arguments = [str(run.path), str(cohort.container.path), "-o", str(file), "--top-overall", "30", "--device", "cpu"]

@@ -28,6 +28,8 @@ from deeprc.runs.run import load_run, read_splits
 from deeprc.runs.run_cautions import control_cautions
 from tests.toys.site_cohorts import draw_sites
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = ["n_updates=2", "evaluate_every=2", "n_kernels=8", "n_sequences=20", "composition=false", "clones=false"]
 TINY = load_config("deeprc", [*SETTINGS, "seeded_start=0"])
 
@@ -70,7 +72,6 @@ def test_each_site_is_a_test_fold(left_out: CrossValidation, cohort: RepertoireD
     assert left_out.metrics["status=sick"]["n_folds"] == 4
 
 
-@pytest.mark.slow
 def test_the_same_call_continues_and_another_is_refused(left_out: CrossValidation, cohort: RepertoireDataset) -> None:
     again = leave_out(cohort, left_out.path)
     assert again.metrics == left_out.metrics
@@ -142,7 +143,6 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
     assert [each.text for each in control_cautions([found], {"status": [batch, sex]})] == explained
 
 
-@pytest.mark.slow
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:
     cohort = draw_sites(tmp_path / "cohort.h5", 240, signal=1.0)
     given = {"targets": "status=sick", "folds": 3, "members": 2, "adjust_for": "site", "config": TINY, "device": "cpu"}
@@ -172,7 +172,6 @@ def test_the_warning_within_values_knows_the_adjustment() -> None:
     assert adjusted.text.endswith("learned 'site' instead of the target, although adjusted for it.")
 
 
-@pytest.mark.slow
 def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidation, tmp_path: Path) -> None:
     pages = []
     for found in (at_random, left_out):

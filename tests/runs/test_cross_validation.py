@@ -26,6 +26,8 @@ from deeprc.runs.run import load_run
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed, write_cohort
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
 PLAIN: dict[str, Any] = {"members": 1, "targets": "status=case"}
@@ -99,7 +101,6 @@ def test_predictions_are_those_of_the_ensembles(once: CrossValidation, cohort: R
     np.testing.assert_allclose(1 / (1 + np.exp(-odds[known])), table["probability"].to_numpy(np.float64)[known])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_folds", "targets"), [("once", 3, TARGETS), ("twice", 6, ("status=case",))])
 def test_the_files_are_what_is_returned(
     name: str, n_folds: int, targets: tuple[str, ...], request: pytest.FixtureRequest
@@ -138,7 +139,6 @@ def test_another_repeat_is_added_with_other_folds(
         validate(cohort, twice.path, **PLAIN)
 
 
-@pytest.mark.slow
 def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path) -> None:
     updates: list[int] = []
 
@@ -206,7 +206,6 @@ def test_a_folder_of_something_else_is_left_alone(cohort: RepertoireDataset, tmp
         validate(cohort, tmp_path / "damaged")
 
 
-@pytest.mark.slow
 def test_no_metrics_stand_beside_predictions_of_another_call(
     plain: CrossValidation, cohort: RepertoireDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,14 +227,12 @@ def test_members_that_test_on_other_repertoires_are_refused(once: CrossValidatio
         predict_fold(FoldRuns(0, 0, runs, Path(cohort.container.path), "cpu"))
 
 
-@pytest.mark.slow
 def test_donors_in_several_folds_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
     small = cohort_factory(12, 20)
     found = validate(small, tmp_path / "cv", targets="status=case", group_by=None, members=1)
     assert {"subjects-apart", "few", "one-repeat"} <= {each.name for each in found.cautions}
 
 
-@pytest.mark.slow
 def test_shortcuts_and_copies_are_told(cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path) -> None:
     some = cohort_factory(30, 200)
     repertoires = [decode_many(each.residues, each.offsets) for each in some]

@@ -20,6 +20,8 @@ from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false", "clones=false"])  # no test here is about readings
 TARGETS = ("status=case", "grade:multiclass", "age:regression")
@@ -56,7 +58,6 @@ def test_the_runs_share_their_test_side_and_rotate_the_others(runs: list[Run], c
     assert sorted(validated + first["test"]) == sorted(cohort.repertoire_ids)
 
 
-@pytest.mark.slow
 def test_log_odds_and_numbers_are_the_means_of_the_runs(runs: list[Run], cohort: RepertoireDataset) -> None:
     table = RunEnsemble(tuple(runs)).predict(cohort)
     members = [run.predict(cohort) for run in runs]
@@ -91,7 +92,6 @@ def test_a_repertoire_that_any_run_learned_from_is_no_test(runs: list[Run], coho
     assert sides == runs[0].split_of(cohort)
 
 
-@pytest.mark.slow
 def test_metrics_are_of_the_mean(runs: list[Run], cohort: RepertoireDataset) -> None:
     ensemble = load_ensemble([run.path for run in runs], device="cpu")
     found = ensemble.evaluate(cohort)
@@ -104,7 +104,6 @@ def test_metrics_are_of_the_mean(runs: list[Run], cohort: RepertoireDataset) -> 
     assert found["test"]["status=case"]["loss"] == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_the_order_of_the_runs_is_nothing(runs: list[Run], cohort: RepertoireDataset) -> None:
     found = RunEnsemble(tuple(runs)).evaluate(cohort)["test"]["age"]
     again = RunEnsemble(tuple(runs[::-1])).evaluate(cohort)["test"]["age"]
@@ -118,7 +117,6 @@ def test_the_order_of_the_runs_is_nothing(runs: list[Run], cohort: RepertoireDat
     assert found["loss"] == pytest.approx(np.mean(errors**2) / 2, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_runs_without_a_common_test_side_are_told(
     runs: list[Run], cohort: RepertoireDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,7 +144,6 @@ def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:
     assert alone.split_of(cohort) == runs[1].split_of(cohort)
 
 
-@pytest.mark.slow
 def test_runs_that_do_not_go_together(
     runs: list[Run], cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -174,7 +171,6 @@ def test_runs_that_do_not_go_together(
         load_ensemble([runs[0].path, tmp_path])
 
 
-@pytest.mark.slow
 def test_a_run_of_before_validates_on_the_next_fold(runs: list[Run], cohort: RepertoireDataset, tmp_path: Path) -> None:
     usual = train_run(
         cohort.container.path,

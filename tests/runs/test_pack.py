@@ -30,6 +30,8 @@ from deeprc.runs import bundle
 from deeprc.runs.run import Run
 from tests.toys.clone_cohorts import draw_repertoires
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SITES = np.where(np.arange(120) < 110, "elsewhere", "of one person")
 CONFIG = load_config("deeprc", ["n_updates=10", "evaluate_every=5", "n_kernels=4"])
 
@@ -106,7 +108,6 @@ def test_no_number_is_of_a_single_repertoire(run: Run, packed: Path) -> None:
     assert all(float(f"{each:.3e}") == each for name in ("centre", "spread", "error") for each in summary[name])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("validation_fold", [None, 0])
 def test_who_was_tested_alone_is_not_named(
     cohort: RepertoireDataset, validation_fold: int | None, tmp_path: Path
@@ -180,7 +181,6 @@ def test_the_same_contents_give_the_same_bytes_and_no_other_file_is_replaced(
         deeprc.pack(packed, tmp_path / "other.deeprc")
 
 
-@pytest.mark.slow
 def test_commands_take_it_in_the_place_of_a_run(
     run: Run, packed: Path, cohort: RepertoireDataset, tmp_path: Path
 ) -> None:
@@ -311,7 +311,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_its_copy_lives_as_long_as_the_run(packed: Path, temporary: Path) -> None:
     loaded = deeprc.load(packed, device="cpu")
     other = replace(loaded, splits={})
@@ -366,7 +365,6 @@ def test_what_is_wrong_inside_names_the_bundle(packed: Path, tmp_path: Path) -> 
     assert str(error.value).startswith(str(tmp_path))
 
 
-@pytest.mark.slow
 def test_a_report_names_the_packed_file(packed: Path, cohort: RepertoireDataset, tmp_path: Path) -> None:
     trained = deeprc.load(packed, device="cpu")
     assert trained.source == packed

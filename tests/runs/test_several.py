@@ -31,6 +31,8 @@ from deeprc.runs.several import RunPlan, plan_left_out, plan_validations, train_
 from deeprc.training.state import TrainingState
 from tests.conftest import Killed
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SETTINGS = ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"]
 SMALL = load_config("deeprc", [*SETTINGS, "composition=false"])  # which takes half of the time
 RESULTS = ("config.yaml", "splits.json", "metrics.json", "predictions.tsv", "clones.tsv", "seeds.tsv")
@@ -88,7 +90,6 @@ def test_runs_that_validate_on_each_fold() -> None:
         plan_validations(folds=2)
 
 
-@pytest.mark.slow
 def test_several_runs_are_those_of_single_calls(
     train: Callable[..., list[Path]],
     alone: list[dict[str, str]],
@@ -105,7 +106,6 @@ def test_several_runs_are_those_of_single_calls(
     assert [contents(run) for run in runs] == alone
 
 
-@pytest.mark.slow
 def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[dict[str, str]], tmp_path: Path) -> None:
     updates: list[int] = []
 
@@ -130,7 +130,6 @@ def test_the_same_call_continues(train: Callable[..., list[Path]], alone: list[d
     assert (tmp_path / "runs" / "fold-0" / "metrics.json").stat().st_mtime_ns == stamp
 
 
-@pytest.mark.slow
 def test_a_cohort_that_has_changed_is_refused(
     cohort: RepertoireDataset, cohort_factory: Callable[..., RepertoireDataset], tmp_path: Path
 ) -> None:
@@ -205,7 +204,6 @@ def with_column(cohort: RepertoireDataset, path: Path, **columns: Any) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = with_column(cohort, tmp_path / "cohort.h5")
     plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold, group_by="patient_id")) for fold in range(3)}
@@ -221,7 +219,6 @@ def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_pa
     assert len(train_runs(path, tmp_path / "runs", plans, **given)) == 3
 
 
-@pytest.mark.slow
 def test_sketches_that_are_not_wanted_are_told(train: Callable[..., list[Path]], tmp_path: Path) -> None:
     runs = train(tmp_path / "runs", folds=[0, 1])
     with pytest.raises(InputError, match=r"fold-0/sketches.safetensors: was kept by an earlier call"):

@@ -32,6 +32,8 @@ from deeprc.runs.pack import pack_run
 from deeprc.runs.shares import Share, compute_in_shares, compute_outputs
 from tests.toys.dying_workers import kill_a_worker_that_computes
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 SMALL = load_config("deeprc", ["n_updates=20", "evaluate_every=10", "n_kernels=6", "kernel_size=4", "n_sequences=40"])
 
 
@@ -51,7 +53,6 @@ def ensemble(folders: list[Path]) -> RunEnsemble:
     return load_ensemble(folders, device="cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [slice(None), [7, 2, 2, 11], []])
 def test_outputs_are_those_of_one_process(
     ensemble: RunEnsemble, cohort: RepertoireDataset, rows: slice | list[int]
@@ -81,7 +82,6 @@ def test_shares_are_of_about_as_many_sequences_and_hold_all_repertoires_in_order
     assert seen[0].name == "rep.29"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("top", "ranking"), [(None, None), (3, None), (4, Ranking("attention")), (2, Ranking("response", 0, -1.0))]
 )
@@ -96,7 +96,6 @@ def test_attention_is_that_of_one_process(
         assert (tmp_path / name.format("there")).read_bytes() == (tmp_path / name.format("here")).read_bytes()
 
 
-@pytest.mark.slow
 def test_a_packed_run_is_sent_as_its_file(folders: list[Path], cohort: RepertoireDataset, tmp_path: Path) -> None:
     pack_run(folders[0], tmp_path / "one.deeprc")
     packed = load_ensemble([tmp_path / "one.deeprc"], device="cpu")

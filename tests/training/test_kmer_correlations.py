@@ -48,6 +48,7 @@ def test_standardise_by_hand() -> None:
     np.testing.assert_allclose(standardise(columns, weights), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block", "sequences", "memory", "sparse"),
     [

@@ -17,6 +17,8 @@ from tests.conftest import random_sequences, write_cohort
 from tests.toys.rank_processes import start_ranks
 from tests.training.searched_by_ranks import Found, search_all
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 PROGRAM = Path(__file__).with_name("searched_by_ranks.py")
 
 
@@ -65,7 +67,6 @@ def test_one_process_finds_all_motifs(alone: Found) -> None:
     assert min(alone["gaps"][1:]) > 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_ranks_find_what_one_process_finds(n: int, cohort: RepertoireDataset, alone: Found, tmp_path: Path) -> None:
     found = search(n, cohort, tmp_path)

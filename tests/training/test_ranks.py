@@ -21,6 +21,8 @@ from tests.conftest import random_sequences, write_cohort
 from tests.toys.rank_processes import start_ranks
 from tests.training.trained_by_ranks import OPTIONS, finish, interrupt, make, train_all
 
+pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
+
 PROGRAM = Path(__file__).with_name("trained_by_ranks.py")
 
 

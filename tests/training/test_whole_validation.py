@@ -98,6 +98,7 @@ def test_the_weights_with_the_lowest_loss_of_whole_repertoires_are_kept(
     assert find_kept_weights(pd.DataFrame(state.history)).loss == pytest.approx(kept, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("losses", "update", "fitted"),
     [  # those of the best update, of the start, and of the best update with an output that is fitted again

@@ -1,0 +1,27 @@
+"""Whether a column of the metadata sheet holds categories, such as batches, or measurements, such as ages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["is_category"]
+
+_MAX_NUMBERS = 20  # a column with more different numbers holds measurements
+_MIN_REPERTOIRES_PER_NUMBER = 3  # on average; a column with fewer holds measurements
+
+
+def is_category(values: pd.Series[Any]) -> bool:
+    """Return whether the values of a column are categories. Missing values are ignored.
+
+    Texts and booleans are categories. So are two different numbers, and at most 20 different whole numbers, if each is
+    that of three repertoires on average, such as batches 1 to 12. Other numbers are measurements. Give the values of
+    the whole cohort, because a small part of it may have few different ages.
+    """
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return True
+    known = values.dropna()
+    n_different = known.nunique()
+    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_REPERTOIRES_PER_NUMBER <= len(known)
+    return n_different <= 2 or (is_shared and bool((known % 1 == 0).all()))

@@ -1,0 +1,27 @@
+"""Categories and measurements in the metadata sheet."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeprc.datasets.categories import is_category
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["a", "b", None, "c"], True),
+        ([True, False, True], True),
+        ([0.5, 1.5, np.nan, 0.5], True),  # two different numbers
+        ([1, 2, 3] * 3, True),
+        ([1, 2, 3] * 2 + [1, 2], False),  # three numbers in eight repertoires
+        ([1.0, 2.0, np.nan, 3.0] * 3, True),  # whole numbers beside missing ones
+        ([1.5, 2.0, 3.0] * 3, False),
+        ([np.inf, 2.0, 3.0] * 3, False),
+        ([*range(20)] * 3, True),
+        ([*range(21)] * 3, False),
+        ([np.nan, np.nan], True),
+    ],
+)
+def test_texts_and_few_whole_numbers_are_categories(values: list[object], expected: bool) -> None:
+    assert is_category(pd.Series(values)) is expected
