@@ -96,8 +96,8 @@ def _find_units(digests: Sequence[str], groups: NDArray[np.int64] | None) -> NDA
     _, contents = np.unique(np.array(digests), return_inverse=True)
     if groups is None:
         return np.asarray(contents, np.int64)
-    _, people = np.unique(groups, return_inverse=True)
-    shape = (int(contents.max(initial=-1)) + 1, int(people.max(initial=-1)) + 1)
+    _, group_of = np.unique(groups, return_inverse=True)
+    shape = (int(contents.max(initial=-1)) + 1, int(group_of.max(initial=-1)) + 1)
     n_contents, n = shape[0], sum(shape)
-    component_of = index_connected(np.stack([contents, people + n_contents]), n)
+    component_of = index_connected(np.stack([contents, group_of + n_contents]), n)
     return component_of[:n_contents][contents]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import group_codes, index_known_people
+from deeprc.evaluation.splits import group_codes, index_known_donors
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -39,8 +39,8 @@ class Donors:
         Names of the classes.
     codes
         Index of the class of each donor, (U,).
-    people
-        Index of the person of each donor, (U,); a person with several classes is several donors.
+    subjects
+        Index of the subject of each donor, (U,); a subject with several classes is several donors.
     sizes
         Number of sequences of each donor, (U,).
     strata
@@ -52,7 +52,7 @@ class Donors:
     donor_of: NDArray[np.int32]
     class_names: tuple[str, ...]
     codes: Integers
-    people: Integers
+    subjects: Integers
     sizes: Integers
     strata: Integers
     notes: tuple[str, ...]
@@ -69,15 +69,15 @@ class Donors:
     def permute(self, n_permutations: int, rng: np.random.Generator) -> Integers:
         """Return the true class of each donor, and its class in each permutation of the labels, (U, 1 + P).
 
-        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Persons
+        Donors exchange labels within their stratum, and there with donors that have about as many sequences. Subjects
         with several classes exchange labels among themselves, and their own labels with each other.
         """
         permuted = np.empty((len(self), 1 + n_permutations), np.int64)
         for stratum in range(int(self.strata.max()) + 1):
             own = np.flatnonzero(self.strata == stratum)
             values = self.codes[own, None].astype(np.float64)
-            people = np.asarray(pd.factorize(self.people[own])[0], np.int64)
-            permuted[own] = permute_labels(values, self.sizes[own], people, n_permutations, rng)[:, 0]
+            subjects = np.asarray(pd.factorize(self.subjects[own])[0], np.int64)
+            permuted[own] = permute_labels(values, self.sizes[own], subjects, n_permutations, rng)[:, 0]
         return permuted
 
 
@@ -108,7 +108,7 @@ def find_donors(
     groups = group_codes(metadata, group_by, source)
     kept, notes = _keep_repertoires(dataset, of_each, groups)
     labelled = np.stack([groups[kept], of_each[kept].astype(np.int64)])
-    (people, codes), donor = np.unique(labelled, axis=1, return_inverse=True)
+    (subjects, codes), donor = np.unique(labelled, axis=1, return_inverse=True)
     donor = donor.ravel()
     if len(np.unique(codes)) < 2:
         raise InputError(f"{source}: target {task.name!r}: expected donors of two classes, found {len(codes)} of one")
@@ -119,7 +119,7 @@ def find_donors(
     if group_by is None:
         notes += _note_repeated_donors(metadata.iloc[kept])
     notes += _note_uninformative_donors(strata, codes) if stratify else []
-    return Donors(donor_of, task.class_names, codes, people, sizes, strata, tuple(notes))
+    return Donors(donor_of, task.class_names, codes, subjects, sizes, strata, tuple(notes))
 
 
 def _keep_repertoires(
@@ -161,12 +161,12 @@ def _index_strata(metadata: pd.DataFrame, columns: Sequence[str], donor: Integer
 
 def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
     """Return a note if the sheet says that donors have several repertoires, but each repertoire counts as a donor."""
-    people = index_known_people(metadata, None)
-    if people is None or len(np.unique(people)) == len(people):
+    subjects = index_known_donors(metadata, None)
+    if subjects is None or len(np.unique(subjects)) == len(subjects):
         return []
     return [
-        f"{len(people):,} repertoires are of {len(np.unique(people)):,} people, and each counts as a donor: p-values "
-        "are too small; `group_by` counts people"
+        f"{len(subjects):,} repertoires are of {len(np.unique(subjects)):,} subjects, and each counts as a donor: "
+        "p-values are too small; `group_by` counts subjects"
     ]
 
 

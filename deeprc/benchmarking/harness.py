@@ -34,10 +34,10 @@ from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import make_adjustment_cautions
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import donor_cautions, left_out_cautions, subject_cautions
 from deeprc.evaluation.folds_text import parse_left_out_column
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors_by_id, index_people
+from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors, index_donors_by_id
 from deeprc.files import write_text
 from deeprc.jobs import check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -169,14 +169,14 @@ def _make_seed_setter(seed: int) -> Callable[[Method], Method]:
 
 
 def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
-    """Return the warnings about people in several folds, and about few people."""
+    """Return the warnings about donors in several folds, and about few donors."""
     metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
     found = subject_cautions(metadata, plan.fold_of, apart="folds")
     column = choose_subject_column(metadata, group_by)
     if column is None or column in [each.details["column"] for each in found]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
-    return [*found, *people_cautions(index_people(metadata, column), column, classes, kind=plan.task.kind, where="")]
+    return [*found, *donor_cautions(index_donors(metadata, column), column, classes, kind=plan.task.kind, where="")]
 
 
 def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:

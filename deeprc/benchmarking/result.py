@@ -125,8 +125,8 @@ class BenchmarkResult:
     @cached_property
     def cautions(self) -> list[Caution]:
         """All warnings: about the cohort, the folds, the controls, and few repertoires."""
-        few_people = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
-        found = control_verdict(self.comparison, self.methods, self.scoring, few_people=few_people)
+        few_donors = any(each.name == "repeated-subjects" and each.level == "warning" for each in self.known)
+        found = control_verdict(self.comparison, self.methods, self.scoring, few_donors=few_donors)
         return [*self.known, *self._warn_within_strata(), *found]
 
     def _warn_within_strata(self) -> Iterator[Caution]:

@@ -50,7 +50,7 @@ def duplicate_cautions(
         shown = list_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more than chance are {_WHERE[apart]} ({shown}): they may be copies or samples "
-            "of one person, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
+            "of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
             "these groups, for `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import SPLITS, Split, count_subjects_in_several
-from deeprc.evaluation.trust import are_few_people
+from deeprc.evaluation.trust import are_few_donors
 from deeprc.tasks import TaskKind
 
-__all__ = ["index_split_parts", "left_out_cautions", "people_cautions", "subject_cautions"]
+__all__ = ["donor_cautions", "index_split_parts", "left_out_cautions", "subject_cautions"]
 
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
 
@@ -50,7 +50,7 @@ def subject_cautions(
 def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
-        f"{_WHERE[apart]}: what was learned may be the person, not the target, and every figure may be too good. "
+        f"{_WHERE[apart]}: what was learned may be the donor, not the target, and every figure may be too good. "
         f"Use `group_by={column!r}`."
     )
     return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})
@@ -62,15 +62,15 @@ def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
     return bool(known[coarser].notna().all() and len(known.groupby([column, coarser])) == known[column].nunique())
 
 
-def people_cautions(
-    person: NDArray[np.int64], column: str, classes: Mapping[str, NDArray[np.bool_]], *, kind: TaskKind, where: str
+def donor_cautions(
+    donors: NDArray[np.int64], column: str, classes: Mapping[str, NDArray[np.bool_]], *, kind: TaskKind, where: str
 ) -> list[Caution]:
-    """Return a warning if the repertoires come from few people, a note if some people have several repertoires.
+    """Return a warning if the repertoires come from few donors, a note if some donors have several repertoires.
 
     Parameters
     ----------
-    person, column
-        Index of the person of each repertoire, (B,), and the column of the sheet that names the persons.
+    donors, column
+        Index of the donor of each repertoire, (B,), and the column of the sheet that names the donors.
     classes
         Whether each repertoire belongs to a class, (B,), by the name of the class; for regression whether it has a
         number, by the name "".
@@ -79,23 +79,23 @@ def people_cautions(
     where
         Beginning of the text, which names the part that the repertoires are from, such as "test ".
     """
-    sizes = {name: (int(rows.sum()), len(np.unique(person[rows]))) for name, rows in classes.items()}
-    if all(n_people == n for n, n_people in sizes.values()):
+    sizes = {name: (int(rows.sum()), len(np.unique(donors[rows]))) for name, rows in classes.items()}
+    if all(n_donors == n for n, n_donors in sizes.values()):
         return []
-    few = any(are_few_people(kind, n, n_people) for n, n_people in sizes.values())
+    few = any(are_few_donors(kind, n, n_donors) for n, n_donors in sizes.values())
     counted = ", ".join(
-        f"{n:,} {f'{name} ' * bool(name)}repertoire{'s' * (n != 1)} {'are' if n != 1 else 'is'} of {n_people:,} "
-        f"{'people' if n_people != 1 else 'person'}"
-        for name, (n, n_people) in sizes.items()
+        f"{n:,} {f'{name} ' * bool(name)}repertoire{'s' * (n != 1)} {'are' if n != 1 else 'is'} of {n_donors:,} "
+        f"{'donors' if n_donors != 1 else 'donor'}"
+        for name, (n, n_donors) in sizes.items()
     )
     text = f"{where}{counted} ({column!r})".strip()
     text = text[:1].upper() + text[1:]
     if few:
         what = "predicts the number" if kind == "regression" else "tells the classes apart"
-        text += f". What {what} may be these few people, not the target: the figures say little."
+        text += f". What {what} may be these few donors, not the target: the figures say little."
     else:
-        text += ". Intervals and p-values take people, not repertoires, as independent."
-    by_class = {name: {"n_repertoires": n, "n_subjects": n_people} for name, (n, n_people) in sizes.items()}
+        text += ". Intervals and p-values take donors, not repertoires, as independent."
+    by_class = {name: {"n_repertoires": n, "n_subjects": n_donors} for name, (n, n_donors) in sizes.items()}
     details = {"column": column, "classes": by_class}
     if few:
         return [Caution("warning", text, "performance", "repeated-subjects", details)]

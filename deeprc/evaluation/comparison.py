@@ -246,7 +246,7 @@ def _test_against_best(folds: _Folds, best: _Folds, scoring: Scoring, *, is_best
 
 
 def control_verdict(
-    comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_people: bool = False
+    comparison: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY, *, few_donors: bool = False
 ) -> list[Caution]:
     """Return warnings if the best method does not beat chance or the controls, or if repertoires are few.
 
@@ -260,8 +260,8 @@ def control_verdict(
         The table that `compare` returns.
     methods, scoring
         The same as for `compare`.
-    few_people
-        Whether the repertoires come from few people with several repertoires each; a note about controls then says so.
+    few_donors
+        Whether the repertoires come from few donors with several repertoires each; a note about controls then says so.
     """
     label = {each.name: each.label for each in methods}
     if not comparison["best"].any():
@@ -281,7 +281,7 @@ def control_verdict(
         values = {**values, "low": limits[0], "high": limits[1]}
         lines.append(Caution("warning", text, "controls", "chance", values))
     controls = comparison[(comparison["kind"] == "control") & comparison["difference"].notna()]
-    lines += _make_control_cautions(controls, best, label, scoring, few_people)
+    lines += _make_control_cautions(controls, best, label, scoring, few_donors)
     n = int(best["n_smallest"])
     if is_few(scoring.kind, n):
         smallest = "the smaller class has" if scoring.kind == "binary" else "the smallest class has"
@@ -297,7 +297,7 @@ _VERDICTS = {"better": "is better than", "equal": "cannot be told from", "worse"
 
 
 def _make_control_cautions(
-    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_people: bool
+    controls: pd.DataFrame, best: pd.Series[Any], label: Mapping[str, str], scoring: Scoring, few_donors: bool
 ) -> list[Caution]:
     """Return a warning for each control that is not worse than the best method, or one note where all are worse."""
     what = scoring.heading
@@ -328,6 +328,6 @@ def _make_control_cautions(
         }
         lines.append(Caution("warning", text, "controls", "control-not-worse", values))
     text = f"Every control is worse than the best method, {name} ({what} {value:.3f}): {'; '.join(beaten)}."
-    if few_people:
-        text += " The repertoires are of few people: this may be chance."
+    if few_donors:
+        text += " The repertoires are of few donors: this may be chance."
     return lines or [Caution("note", text, "controls", "controls-worse")]

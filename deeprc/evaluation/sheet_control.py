@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.sheet import list_control_columns
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_people
+from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["ControlColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
@@ -24,7 +24,7 @@ _SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.IGNORECASE)
 _MIN_REPERTOIRES_PER_VALUE = 4  # on average; values of fewer repertoires may be families, which have one label each
-_OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per person, identifies them
+_OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per donor, identifies them
 
 
 class ControlColumns(NamedTuple):
@@ -37,7 +37,7 @@ class ControlColumns(NamedTuple):
     target_like
         Columns that determine a target among the labelled repertoires, value by value or by a threshold.
     identifying
-        Columns of text, or called an id, with a different value for nearly each repertoire or person.
+        Columns of text, or called an id, with a different value for nearly each repertoire or donor.
     """
 
     read: list[str]
@@ -51,10 +51,10 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
         metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_subject_columns(metadata)}
     )
     known = [encode_labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
-    person = index_people(metadata, choose_subject_column(metadata, None))
+    donors = index_donors(metadata, choose_subject_column(metadata, None))
     found = ControlColumns([], [], [])
     for name in eligible:
-        if _identifies_each(metadata[name], person):
+        if _identifies_each(metadata[name], donors):
             found.identifying.append(name)
         elif any(_determines(metadata[name], label) for label in known):
             found.target_like.append(name)
@@ -96,16 +96,16 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
     return bool(first.max() < second.min() or second.max() < first.min())
 
 
-def _identifies_each(values: pd.Series[Any], person: NDArray[np.int64]) -> bool:
-    """Return whether nearly each repertoire, or each person, has a different value in a column.
+def _identifies_each(values: pd.Series[Any], donors: NDArray[np.int64]) -> bool:
+    """Return whether nearly each repertoire, or each donor, has a different value in a column.
 
-    A column of numbers counts only if it is called an id: ages and measurements differ between people, too.
+    A column of numbers counts only if it is called an id: ages and measurements differ between donors, too.
     """
     if pd.api.types.is_numeric_dtype(values) and not _ID.search(str(values.name)):
         return False
     known = values.notna().to_numpy()
     n_different = values[known].nunique()
-    pairs = pd.DataFrame({"value": values.to_numpy(), "person": person})[known].drop_duplicates()
-    n_people = pairs["person"].nunique()
-    of_person = len(pairs) == n_people and n_different >= _OWN_VALUE * n_people  # one value for each of them
-    return bool(n_different >= _OWN_VALUE * known.sum() or of_person)
+    pairs = pd.DataFrame({"value": values.to_numpy(), "donor": donors})[known].drop_duplicates()
+    n_donors = pairs["donor"].nunique()
+    of_donor = len(pairs) == n_donors and n_different >= _OWN_VALUE * n_donors  # one value for each of them
+    return bool(n_different >= _OWN_VALUE * known.sum() or of_donor)

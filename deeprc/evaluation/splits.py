@@ -34,9 +34,9 @@ __all__ = [
     "donor_codes",
     "find_subject_columns",
     "group_codes",
+    "index_donors",
     "index_donors_by_id",
-    "index_known_people",
-    "index_people",
+    "index_known_donors",
     "label_strata",
     "make_split",
 ]
@@ -377,20 +377,20 @@ def choose_subject_column(metadata: pd.DataFrame, group_by: str | None) -> str |
     return min(known, key=lambda name: metadata[name].nunique(), default=None)
 
 
-def index_people(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
-    """Return the index of the person of each repertoire, (B,); an unknown person counts as one of their own."""
+def index_donors(metadata: pd.DataFrame, column: str | None) -> NDArray[np.int64]:
+    """Return the index of the donor of each repertoire, (B,); an unknown donor counts as one of their own."""
     return np.arange(len(metadata)) if column is None else index_groups(metadata[column])
 
 
-def index_known_people(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
-    """Return the index of the person of each repertoire, (B,); None if the sheet has no column of persons."""
+def index_known_donors(metadata: pd.DataFrame, group_by: str | None) -> NDArray[np.int64] | None:
+    """Return the index of the donor of each repertoire, (B,); None if the sheet has no column of donors."""
     column = choose_subject_column(metadata, group_by)
-    return None if column is None else index_people(metadata, column)
+    return None if column is None else index_donors(metadata, column)
 
 
 def index_donors_by_id(
     repertoire_ids: NDArray[np.object_], metadata: pd.DataFrame, group_by: str | None
 ) -> dict[str, int] | None:
     """Return the index of the donor of each repertoire, by repertoire id; None if the sheet does not name donors."""
-    donors = index_known_people(metadata, group_by)
+    donors = index_known_donors(metadata, group_by)
     return None if donors is None else dict(zip(repertoire_ids.tolist(), donors.tolist(), strict=True))

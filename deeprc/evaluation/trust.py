@@ -12,7 +12,7 @@ __all__ = [
     "HOW_TO_LEAVE_OUT",
     "LEVEL",
     "Relation",
-    "are_few_people",
+    "are_few_donors",
     "classify_difference",
     "is_few",
     "p_in_words",
@@ -66,9 +66,9 @@ def is_few(kind: str, n_smallest: int) -> bool:
     return n_smallest < (FEW_NUMBERS if kind == "regression" else FEW_IN_CLASS)
 
 
-def are_few_people(kind: str, n_repertoires: int, n_people: int) -> bool:
-    """Return whether people have several repertoires, and are few or at most half as many as the repertoires."""
-    return n_people < n_repertoires and (is_few(kind, n_people) or 2 * n_people <= n_repertoires)
+def are_few_donors(kind: str, n_repertoires: int, n_donors: int) -> bool:
+    """Return whether donors have several repertoires, and are few or at most half as many as the repertoires."""
+    return n_donors < n_repertoires and (is_few(kind, n_donors) or 2 * n_donors <= n_repertoires)
 
 
 def p_text(p_value: float) -> str:

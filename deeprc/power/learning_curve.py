@@ -34,7 +34,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
 from deeprc.evaluation.cohort_cautions import subject_cautions
-from deeprc.evaluation.splits import assign_folds, donor_codes, index_known_people
+from deeprc.evaluation.splits import assign_folds, donor_codes, index_known_donors
 from deeprc.groups import index_groups
 from deeprc.power.curve import LearningCurve
 from deeprc.power.extrapolation import fit_late_curves, fit_power_law, fit_power_laws
@@ -175,10 +175,10 @@ def _make_full_plan(
     groups = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
     for caution in subject_cautions(dataset.metadata, fold_of, apart="folds"):
         _logger.warning("%s", caution.text)
-    people = index_known_people(dataset.metadata, how.group_by)
+    subjects = index_known_donors(dataset.metadata, how.group_by)
     seeded = tuple(set_seed(method, how.seed) for method in chosen)
     content = digest_cohort(dataset)
-    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, content, seeded, groups, people=people)
+    return SubsampledPlan(dataset, fold_of, labels, task, how.seed, content, seeded, groups, subjects=subjects)
 
 
 def _count_smallest_class(plan: SubsampledPlan, share: float, *, n_draws: int) -> int:

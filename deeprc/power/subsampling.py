@@ -41,19 +41,19 @@ class SubsampledPlan(NestedPlan):
         The share of the donors of each class that are kept, in the training and in the validation fold.
     draw
         Index of a random order of the donors; of one order, a smaller share is a part of a larger share.
-    people
-        Index of the person of each repertoire, (B,), for intervals and permutations, also if folds do not keep people
+    subjects
+        Index of the donor of each repertoire, (B,), for intervals and permutations, also if folds do not keep donors
         together (`groups`); None: those are the groups.
     """
 
     share: float = 1.0
     draw: int = 0
-    people: Integers | None = None
+    subjects: Integers | None = None
 
     @property
     def donors(self) -> Integers:
         """The index of the donor of each repertoire, (B,), whose repertoires are not independent."""
-        known = self.groups if self.people is None else self.people
+        known = self.groups if self.subjects is None else self.subjects
         return np.arange(len(self.labels)) if known is None else known
 
     def _split(self, fold: int) -> Split:

@@ -215,7 +215,7 @@ def _combine_classes(performance: Performance, target: AllClasses, of_classes: S
         parts.append(pd.DataFrame({**known, "label": np.array(scoring.classes, object)[label], **scores}))
     table = pd.concat(parts, ignore_index=True).assign(**{f"probability={name}": 0.5 for name in scoring.classes})
     comparison = compare(
-        table, make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors
+        table, make_control_methods(["network", *names]), n_folds=1, scoring=scoring, donors=performance.donors_by_id
     )
     return Controls(target, comparison, [], scoring, of_classes[0].columns)
 
@@ -259,7 +259,9 @@ def _fit_controls(
         else:
             answers[name] = found
     table = _make_predictions_table(performance.ids[tested], labels[tested], answers, is_number=is_number)
-    comparison = compare(table, make_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors)
+    comparison = compare(
+        table, make_control_methods(answers), n_folds=1, scoring=scoring, donors=performance.donors_by_id
+    )
     return Controls(contrast, comparison, reasons, scoring, columns, answers)
 
 

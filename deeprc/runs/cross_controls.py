@@ -18,7 +18,7 @@ from deeprc.evaluation.comparison import compare
 from deeprc.evaluation.scoring import BINARY, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import index_donors_by_id, index_known_people
+from deeprc.evaluation.splits import index_donors_by_id, index_known_donors
 from deeprc.evaluation.strata import StratifiedAuc, auc_within, find_strata_columns
 from deeprc.outputs import output_slices
 from deeprc.runs.controls import LABELS, Controls, fit_control, make_control_methods, make_controls
@@ -56,8 +56,8 @@ def judge_folds(
     and `controls`, a list with the measure of each control and its difference to the network.
     """
     metadata, tasks = dataset.metadata, folds[0].tasks
-    person = index_known_people(metadata, group_by)
-    donors = np.arange(len(dataset)) if person is None else person
+    known = index_known_donors(metadata, group_by)
+    donors = np.arange(len(dataset)) if known is None else known
     metrics = measure_folds(folds, donors)
     within = measure_within(folds, metadata, donors)
     for target, strata in within.items():

@@ -144,7 +144,7 @@ def _compute_auc(
     folds: Sequence[FoldPrediction], index: int, c: int, donors: NDArray[np.int64] | None = None
 ) -> FoldAucs | None:
     """Return the AUC of one output of a task over folds; None if no fold has both positive and negative repertoires."""
-    labels, scores, people, repeats = [], [], [], []
+    labels, scores, donors_of, repeats = [], [], [], []
     for each in folds:
         known = ~np.isnan(each.labels[:, index])
         value = each.labels[known, index]
@@ -152,9 +152,9 @@ def _compute_auc(
         if 0 < member.sum() < len(member):
             labels.append(member)
             scores.append(each.log_odds()[known, output_slices(each.tasks)[index].start + c])
-            people.append(each.rows[known] if donors is None else donors[each.rows[known]])
+            donors_of.append(each.rows[known] if donors is None else donors[each.rows[known]])
             repeats.append(each.repeat)
-    return fold_aucs_interval(labels, scores, people, repeats=repeats) if labels else None
+    return fold_aucs_interval(labels, scores, donors_of, repeats=repeats) if labels else None
 
 
 def _average_over_repeats(folds: Sequence[FoldPrediction], index: int) -> dict[str, Any]:
@@ -199,10 +199,10 @@ def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArra
     place = output_slices(folds[0].tasks)[index].start
     label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])
     predicted = np.concatenate([each.outputs[rows, place] for each, rows in zip(folds, known, strict=True)])
-    people = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, known, strict=True)])
+    donors_of = np.concatenate([donors[each.rows[rows]] for each, rows in zip(folds, known, strict=True)])
     found: dict[str, Any] = {}
     for name, value in _compute_number_metrics(label, predicted).items():
-        limits = _INTERVALS[name](label, predicted, people)
+        limits = _INTERVALS[name](label, predicted, donors_of)
         found |= {name: value, f"{name}_ci": None if limits is None else list(limits)}
     return found
 

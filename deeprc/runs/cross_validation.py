@@ -23,9 +23,9 @@ from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.evaluation.adjustment import make_adjustment_cautions, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.cohort_cautions import people_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import donor_cautions, subject_cautions
 from deeprc.evaluation.motif_stability import count_motifs
-from deeprc.evaluation.splits import N_FOLDS, choose_subject_column, index_known_people
+from deeprc.evaluation.splits import N_FOLDS, choose_subject_column, index_known_donors
 from deeprc.evaluation.stored_tables import read_seeds
 from deeprc.evaluation.trust import is_few
 from deeprc.files import name_write_errors, write_text
@@ -238,16 +238,16 @@ def _find_cautions(
 ) -> list[Caution]:
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
     cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
-    column, person = (
+    column, donors = (
         choose_subject_column(dataset.metadata, header.group_by),
-        index_known_people(dataset.metadata, header.group_by),
+        index_known_donors(dataset.metadata, header.group_by),
     )
     known = encode_labels(list(tasks), dataset.metadata)
     for task, label in zip(tasks, known.T, strict=True):
         tested = ~np.isnan(label) & (fold_of >= 0)
         classes = {name: tested & (label == c) for c, name in enumerate(task.class_names)} or {"": tested}
-        if person is not None and column is not None:
-            cautions += people_cautions(person, column, classes, kind=task.kind, where="")
+        if donors is not None and column is not None:
+            cautions += donor_cautions(donors, column, classes, kind=task.kind, where="")
         smallest = min(int(rows.sum()) for rows in classes.values())
         if is_few(task.kind, smallest):
             what = "with a number" if task.kind == "regression" else "in the smallest class"

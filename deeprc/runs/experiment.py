@@ -29,7 +29,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import index_split_parts, subject_cautions
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_people, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_donors, make_split
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
 from deeprc.locks import is_same_file, take_lock
@@ -154,7 +154,7 @@ def _begin(
     checks = check_for_training(dataset, settings.tasks, settings.group_by)
     checks.log(_logger)
     learned = dataset[np.sort(np.concatenate([split.train, split.validation]))]
-    donors = index_known_people(learned.metadata, settings.group_by)
+    donors = index_known_donors(learned.metadata, settings.group_by)
     summary = summarise_training(learned, donors, keep_sketches=keep_sketches)
     _start_folder(folder, settings, dataset, split, device, checks, summary)
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import NEW, index_known_people
+from deeprc.evaluation.splits import NEW, index_known_donors
 from deeprc.runs.run import Run
 from deeprc.shift.summary import TrainingSummary, summarise_training
 from deeprc.training.estimator import DeepRCEstimator
@@ -104,7 +104,7 @@ def _find_splits(dataset: RepertoireDataset, splits: Mapping[str, str]) -> list[
 def _summarise(cohort: RepertoireDataset, splits: dict[str, str]) -> TrainingSummary:
     """Summarise the repertoires of a cohort with which a model was fitted; for `splits`, see `FittedModel`."""
     fitted = cohort[[i for i, split in enumerate(_find_splits(cohort, splits)) if split != NEW]]
-    return summarise_training(fitted, index_known_people(fitted.metadata, None))
+    return summarise_training(fitted, index_known_donors(fitted.metadata, None))
 
 
 def set_labels(dataset: RepertoireDataset, column: str, labels: ArrayLike) -> RepertoireDataset:

@@ -69,7 +69,7 @@ def pack_run(
     settings = replace(trained.settings, fingerprint="", device="auto", test=_remove_value(trained.settings.test))
     if trained.group_by is None and len(trained.clones()):
         _logger.warning(
-            "%s: was trained without `group_by`: a stored clone may be of one person with several samples",
+            "%s: was trained without `group_by`: a stored clone may be of one donor with several samples",
             folder,
         )
     contents = {
@@ -88,7 +88,7 @@ def pack_run(
 
 
 def _remove_value(test: str | None) -> str | None:
-    """Return `COLUMN=VALUE` without the value, which may name a person.
+    """Return `COLUMN=VALUE` without the value, which may name a donor.
 
     The column stays, because it says that the test repertoires are of no fold: `validation_fold` may equal `fold` then.
     """

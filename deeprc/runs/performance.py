@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import compute_r2, r2_interval
-from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index_known_people
-from deeprc.evaluation.trust import are_few_people
+from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index_known_donors
+from deeprc.evaluation.trust import are_few_donors
 from deeprc.outputs import activate, compute_log_odds, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
 from deeprc.runs.results import predictions_table
@@ -169,8 +169,8 @@ class Performance:
     held_out
         Part of the split that says how good the model is: "test"; "new" if the cohort has no labelled test repertoire;
         None if it has neither.
-    subject_column, person
-        Metadata column that names the person of a repertoire, and index of each repertoire's person, (B,); None if
+    subject_column, donors
+        Metadata column that names the donor of a repertoire, and index of each repertoire's donor, (B,); None if
         there is no such column.
     """
 
@@ -183,17 +183,17 @@ class Performance:
     numbers: Sequence[Numbers]
     held_out: str | None
     subject_column: str | None = None
-    person: NDArray[np.int64] | None = None
+    donors: NDArray[np.int64] | None = None
 
     @property
-    def donors(self) -> dict[str, int] | None:
-        """Index of each repertoire's person, by the id of the repertoire; None if no column names the person."""
-        return None if self.person is None else dict(zip(self.ids.tolist(), self.person.tolist(), strict=True))
+    def donors_by_id(self) -> dict[str, int] | None:
+        """Index of each repertoire's donor, by the id of the repertoire; None if no column names the donor."""
+        return None if self.donors is None else dict(zip(self.ids.tolist(), self.donors.tolist(), strict=True))
 
     @property
     def predictions_with_donors(self) -> pd.DataFrame:
         """Predictions with the column `donor`, if known: figures that are drawn without the cohort need it."""
-        donors, table = self.donors, self.predictions
+        donors, table = self.donors_by_id, self.predictions
         return table if donors is None else table.assign(donor=table["repertoire_id"].map(donors))
 
     def rows(self, split: str | None) -> NDArray[np.bool_]:
@@ -212,13 +212,13 @@ class Performance:
             found[contrasts[0].negative] = (contrasts[0].label == 0) & rows
         return found
 
-    def has_few_people(self, target: str) -> bool:
-        """Return whether the held-out repertoires of any class of a target are from few people."""
-        if self.person is None:
+    def has_few_donors(self, target: str) -> bool:
+        """Return whether the held-out repertoires of any class of a target are from few donors."""
+        if self.donors is None:
             return False
         kind = "regression" if any(each.target == target for each in self.numbers) else "binary"
-        sizes = ((int(rows.sum()), len(np.unique(self.person[rows]))) for rows in self.classes(target).values())
-        return any(are_few_people(kind, *size) for size in sizes)
+        sizes = ((int(rows.sum()), len(np.unique(self.donors[rows]))) for rows in self.classes(target).values())
+        return any(are_few_donors(kind, *size) for size in sizes)
 
 
 def measure_performance(
@@ -229,19 +229,19 @@ def measure_performance(
     splits = np.array(predictor.split_of(dataset), dtype=object)
     labels = predictor.model.labels(dataset)
     tensor = torch.from_numpy(np.ascontiguousarray(outputs))
-    person = index_known_people(dataset.metadata, predictor.group_by)
-    contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, person)
+    donors = index_known_donors(dataset.metadata, predictor.group_by)
+    contrasts, numbers = _make_contrasts_and_numbers(tasks, outputs, labels, donors)
     return Performance(
         ids=dataset.repertoire_ids,
         splits=splits,
         labels=labels,
-        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, person) if not np.isnan(labels).all() else {},
+        metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
         predictions=predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numbers=numbers,
         held_out=choose_held_out_split(splits, labels),
         subject_column=choose_subject_column(dataset.metadata, predictor.group_by),
-        person=person,
+        donors=donors,
     )
 
 

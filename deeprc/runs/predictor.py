@@ -18,7 +18,7 @@ from torch import Tensor
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
-from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, index_known_people
+from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, index_known_donors
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.results import predictions_table
 from deeprc.runs.shift import add_shift_columns, measure_shift
@@ -107,7 +107,7 @@ def evaluate(predictor: Predictor, dataset: RepertoireDataset) -> Metrics:
         raise InputError(
             f"{dataset.container.path}: no repertoire has a label for {', '.join(task.name for task in model.tasks)}"
         )
-    donors = index_known_people(dataset.metadata, predictor.group_by)
+    donors = index_known_donors(dataset.metadata, predictor.group_by)
     return Metrics(metrics_by_split(model.outputs(dataset), known, predictor.split_of(dataset), model.tasks, donors))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import index_split_parts, people_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import donor_cautions, index_split_parts, subject_cautions
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import is_few
@@ -138,7 +138,7 @@ def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -
     rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
     found = subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="sides")
     if (
-        performance.person is None
+        performance.donors is None
         or performance.held_out is None
         or performance.subject_column in [f.details["column"] for f in found]
     ):
@@ -147,7 +147,7 @@ def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -
     for target, kind in targets.items():
         where = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
-        found += people_cautions(performance.person, str(performance.subject_column), classes, kind=kind, where=where)
+        found += donor_cautions(performance.donors, str(performance.subject_column), classes, kind=kind, where=where)
     return found
 
 

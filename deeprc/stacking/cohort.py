@@ -72,7 +72,7 @@ def fit_stack(
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)
     own, y, groups = dataset[rows], label[rows].astype(np.int64), None if donors is None else donors[rows]
     try:
-        _warn_of_people_in_several_folds(stack, own, y, groups)
+        _warn_of_donors_in_several_folds(stack, own, y, groups)
         stack.fit(own, y, groups=groups)
     except InputError:
         raise
@@ -84,7 +84,7 @@ def fit_stack(
     return stack
 
 
-def _warn_of_people_in_several_folds(
+def _warn_of_donors_in_several_folds(
     stack: Stack, dataset: RepertoireDataset, y: NDArray[np.int64], groups: NDArray[np.int64] | None
 ) -> None:
     if not count_subjects_in_several(dataset.metadata, np.arange(len(dataset))):  # each has one repertoire

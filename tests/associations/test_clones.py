@@ -74,7 +74,8 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
     assert found.class_sizes == {"healthy": 41, "ill": 41}
     assert found.notes == (
         "left out: 2 donors with a label but no sequences",
-        "82 repertoires are of 41 people, and each counts as a donor: p-values are too small; `group_by` counts people",
+        "82 repertoires are of 41 subjects, and each counts as a donor: "
+        "p-values are too small; `group_by` counts subjects",
     )
 
 

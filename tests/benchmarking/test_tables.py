@@ -21,7 +21,7 @@ from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_te
 from deeprc.evaluation.reliability import calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
-FEW = "The repertoires are of few people: this may be chance."
+FEW = "The repertoires are of few donors: this may be chance."
 METHODS = [
     MethodInfo("k", "Known motif b.", "truth"),
     MethodInfo("v", "V gene usage", "control"),
@@ -95,7 +95,7 @@ def test_the_auc_of_several_classes_is_called_macro() -> None:
     assert found.line() == f"Method A, {found.validation}: {found.settings}"
 
 
-def test_few_people_are_a_warning_of_the_verdict() -> None:
+def test_few_donors_are_a_warning_of_the_verdict() -> None:
     few = Caution("warning", "t", "performance", "repeated-subjects")
     result = BenchmarkResult(METHODS[1:2] + METHODS[2:3], predictions().query("method in ('v', 'a')"), CHOICES, COSTS)
     alone = [each.text for each in result.cautions]

@@ -28,7 +28,7 @@ from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import SplitOptions, choose_subject_column, index_people
+from deeprc.evaluation.splits import SplitOptions, choose_subject_column, index_donors
 from deeprc.runs import run_text
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
@@ -231,5 +231,5 @@ def test_whose_a_repertoire_is(cohort: RepertoireDataset) -> None:
     assert choose_subject_column(cohort.metadata, "grade") == "grade"
     assert choose_subject_column(cohort.metadata, "gone") == "patient_id"
     table = pd.DataFrame({"who": ["a", None, "b", "a", None]})
-    assert index_people(table, "who").tolist() == [0, 6, 1, 0, 9]
-    assert index_people(table, None).tolist() == [0, 1, 2, 3, 4]
+    assert index_donors(table, "who").tolist() == [0, 6, 1, 0, 9]
+    assert index_donors(table, None).tolist() == [0, 1, 2, 3, 4]

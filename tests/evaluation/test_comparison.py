@@ -442,8 +442,8 @@ def test_verdict_when_no_control_reaches_the_method() -> None:
     )
     assert f"difference {row_of(comparison, 's')['difference']:.3f}, p < 0.001" in line
     assert "Repertoire size (AUC" in line
-    (of_few,) = control_verdict(comparison, [A, CONTROL, size], few_people=True)
-    assert of_few.text.startswith(f"{line} The repertoires are of few people: this may be chance")
+    (of_few,) = control_verdict(comparison, [A, CONTROL, size], few_donors=True)
+    assert of_few.text.startswith(f"{line} The repertoires are of few donors: this may be chance")
 
 
 def test_verdict_without_controls_and_without_methods() -> None:

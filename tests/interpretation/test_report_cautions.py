@@ -131,23 +131,23 @@ def test_subjects_on_several_splits(trained: Run) -> None:
     assert _texts(trained, unlabelled, metadata=metadata) == []  # the others have no label that could be learned
 
 
-def test_few_people_are_no_evidence(trained: Run) -> None:
+def test_few_donors_are_no_evidence(trained: Run) -> None:
     """Twenty test repertoires of each class, those of one class of one person; forty without a label do not count."""
     label = np.where(np.arange(120) < 40, np.nan, _splits(20).labels[:, 0])
     performance = _splits(20)
     performance = replace(
         performance, labels=label[:, None], contrasts=[replace(performance.contrasts[0], label=label)]
     )
-    person = np.where(label == 1, np.arange(120), 0)
-    performance = replace(performance, subject_column="donor", person=person)
+    donors = np.where(label == 1, np.arange(120), 0)
+    performance = replace(performance, subject_column="donor", donors=donors)
     (text,) = _texts(trained, performance)
     assert text.startswith(
-        "Test repertoires: 20 ill repertoires are of 20 people, 20 well repertoires are of 1 person ('donor'). What "
+        "Test repertoires: 20 ill repertoires are of 20 donors, 20 well repertoires are of 1 donor ('donor'). What "
     )
     assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _describe_auc(
         performance.contrasts[0], performance
     )
-    each_its_own = replace(performance, person=np.arange(120))
+    each_its_own = replace(performance, donors=np.arange(120))
     assert _describe_auc(performance.contrasts[0], each_its_own).startswith("The network tells ill from well")
     assert _texts(trained, each_its_own) == []
 

@@ -67,7 +67,7 @@ def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
         SharedBy(4, 4, group, 3),  # the fourth is no member
         SharedBy(2, 1, None),  # two repertoires of one person
     ]
-    assert [each.n_people for each in find_sharing_repertoires(contaminated, top, [group], None)["case"]] == [
+    assert [each.n_donors for each in find_sharing_repertoires(contaminated, top, [group], None)["case"]] == [
         None,
         None,
     ]
@@ -176,8 +176,8 @@ def test_the_page_shows_them(
         place = labels.index("Carried by")
         for row in page.table.rows:
             if row[0].value in common:
-                assert (row[place].text, row[place + 1].text) == ("3 (3 people)", "group 1: 3 of 3")
+                assert (row[place].text, row[place + 1].text) == ("3 (3 donors)", "group 1: 3 of 3")
                 n_marked += 1
             elif row[0].value != CLONE:
-                assert row[place].text in ("1 (1 person)", "2 (1 person)")
+                assert row[place].text in ("1 (1 donor)", "2 (1 donor)")
     assert n_marked >= 1

@@ -178,7 +178,7 @@ def test_donors_are_those_of_the_sheet_without_group_by(caplog: pytest.LogCaptur
     labelled = replace(made, labels=whole.labels)
     for each in _make_permuted_plans(labelled, options):
         assert (each.labels.reshape(20, 4) == each.labels[::4, None]).all()
-    np.testing.assert_array_equal(replace(made, people=None).donors, np.arange(80))
+    np.testing.assert_array_equal(replace(made, subjects=None).donors, np.arange(80))
 
 
 def auc_of_pipeline(own: SubsampledPlan, features: np.ndarray) -> _Tested:

@@ -11,7 +11,7 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import CAUTIONS_FILE, Caution, read_cautions, write_cautions
-from deeprc.evaluation.cohort_cautions import left_out_cautions, people_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import donor_cautions, left_out_cautions, subject_cautions
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -61,20 +61,20 @@ def test_of_columns_within_each_other_the_coarsest_is_told() -> None:
     assert len(subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")) == 2
 
 
-def test_few_people_are_warned_of_and_several_repertoires_of_one_are_noted() -> None:
-    person = np.array([0, 0, 0, 1, 1, 2])
-    classes = {"ill": person > 0, "well": person == 0}
-    (found,) = people_cautions(person, "donor", classes, kind="binary", where="test repertoires: ")
+def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> None:
+    donors = np.array([0, 0, 0, 1, 1, 2])
+    classes = {"ill": donors > 0, "well": donors == 0}
+    (found,) = donor_cautions(donors, "donor", classes, kind="binary", where="test repertoires: ")
     assert (found.level, found.name) == ("warning", "repeated-subjects")
     assert found.text.startswith(
-        "Test repertoires: 3 ill repertoires are of 2 people, 3 well repertoires are of 1 person ('donor'). What tells "
-        "the classes apart may be these few people"
+        "Test repertoires: 3 ill repertoires are of 2 donors, 3 well repertoires are of 1 donor ('donor'). What tells "
+        "the classes apart may be these few donors"
     )
     assert found.details["classes"]["well"] == {"n_repertoires": 3, "n_subjects": 1}
     many = np.arange(80) // 2 * (np.arange(80) > 60) + 100 * np.arange(80) * (np.arange(80) <= 60)
-    (found,) = people_cautions(many, "donor", {"": np.ones(80, bool)}, kind="regression", where="")
-    assert (found.level, found.text.split(". ")[0]) == ("note", "80 repertoires are of 71 people ('donor')")
-    assert people_cautions(np.arange(6), "donor", classes, kind="binary", where="") == []
+    (found,) = donor_cautions(many, "donor", {"": np.ones(80, bool)}, kind="regression", where="")
+    assert (found.level, found.text.split(". ")[0]) == ("note", "80 repertoires are of 71 donors ('donor')")
+    assert donor_cautions(np.arange(6), "donor", classes, kind="binary", where="") == []
 
 
 def test_what_is_left_out_is_said() -> None:

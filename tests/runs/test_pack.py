@@ -149,7 +149,7 @@ def test_clones_of_a_run_without_donors_are_warned_of(
     assert "each found in at least two\nrepertoires" in contents_of(packed)["MODEL_CARD.md"].decode()
     with caplog.at_level("WARNING"):
         deeprc.pack(run.path, tmp_path / "model.deeprc")
-    assert "a stored clone may be of one person with several samples" in caplog.text
+    assert "a stored clone may be of one donor with several samples" in caplog.text
 
 
 def test_the_card_says_what_it_is(run: Run, packed: Path, tmp_path: Path) -> None:

@@ -317,7 +317,7 @@ def test_members_are_methods_of_the_benchmark() -> None:
 
 
 @pytest.mark.parametrize(("group_by", "is_told"), [(None, True), ("patient_id", False)])
-def test_people_in_several_folds_are_a_warning(
+def test_donors_in_several_folds_are_a_warning(
     cohort: RepertoireDataset,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,

@@ -89,8 +89,8 @@ class AttendedMotif:
     carriers
         Table of carriers in the whole cohort, by class of the target ("all" for a number): class, n_repertoires,
         n_repertoires_with, n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their
-        sequences with the pattern). Repertoires without a label are left out. If people have several repertoires, also
-        n_people and n_people_with.
+        sequences with the pattern). Repertoires without a label are left out. If donors have several repertoires, also
+        n_donors and n_donors_with.
     """
 
     pattern: str

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.splits import choose_subject_column, index_people
+from deeprc.evaluation.splits import choose_subject_column, index_donors
 from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
 from deeprc.interpretation.motifs.matching import count_carriers
 from deeprc.interpretation.motifs.patterns import Masks
@@ -65,8 +65,8 @@ def tabulate_carriers(
     """
     task, labels = _find_target(model, dataset, output)
     classes = _find_class_members(task, labels)
-    person = index_people(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
-    is_repeated = len(np.unique(person)) < len(person)
+    donors = index_donors(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
+    is_repeated = len(np.unique(donors)) < len(donors)
     sizes = dataset.n_sequences
     tables = []
     for of_pattern in counts.T:
@@ -77,25 +77,25 @@ def tabulate_carriers(
             rows.append((name, len(n), int((n_with > 0).sum()), int(n.sum()), int(n_with.sum()), share))
         names = ["class", "n_repertoires", "n_repertoires_with", "n_sequences", "n_sequences_with", "mean_share"]
         table = pd.DataFrame(rows, columns=names)
-        tables.append(table.assign(**_count_people(of_pattern > 0, person, classes)) if is_repeated else table)
+        tables.append(table.assign(**_count_donors(of_pattern > 0, donors, classes)) if is_repeated else table)
     return tables
 
 
-def _count_people(
-    carries: NDArray[np.bool_], person: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
+def _count_donors(
+    carries: NDArray[np.bool_], donors: NDArray[np.int64], classes: dict[str, NDArray[np.bool_]]
 ) -> dict[str, list[int]]:
-    """Return the numbers of people with a repertoire of each class, and with one that carries a pattern.
+    """Return the numbers of donors with a repertoire of each class, and with one that carries a pattern.
 
     Parameters
     ----------
-    carries, person
-        Whether each repertoire carries the pattern, and index of its person, (B,) each.
+    carries, donors
+        Whether each repertoire carries the pattern, and index of its donor, (B,) each.
     classes
         Whether each repertoire is of a class, (B,), by class.
     """
     return {
-        "n_people": [len(np.unique(person[own])) for own in classes.values()],
-        "n_people_with": [len(np.unique(person[own & carries])) for own in classes.values()],
+        "n_donors": [len(np.unique(donors[own])) for own in classes.values()],
+        "n_donors_with": [len(np.unique(donors[own & carries])) for own in classes.values()],
     }
 
 
@@ -129,12 +129,12 @@ def compare_held_out_donors(
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
     task, labels = _find_target(model, dataset, output)
-    person, is_new = find_new_donors(dataset, held_out, ~np.isnan(labels), group_by)
+    donors, is_new = find_new_donors(dataset, held_out, ~np.isnan(labels), group_by)
     classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
     found = []
     for of_pattern in counts.T:
         rates = {
-            name: compute_donor_rates(of_pattern[own], dataset.n_sequences[own], person[own])
+            name: compute_donor_rates(of_pattern[own], dataset.n_sequences[own], donors[own])
             for name, own in classes.items()
         }
         rows = [
@@ -143,10 +143,10 @@ def compare_held_out_donors(
         ]
         table = pd.DataFrame(rows, columns=["class", "n_donors", "n_donors_with", "mean_rate"])
         if task.kind == "regression":
-            p_value = _compute_number_p(rates["all"], sign * labels, person, classes["all"])
+            p_value = _compute_number_p(rates["all"], sign * labels, donors, classes["all"])
         else:
             own = _find_direction_members(model, task, labels, output, sign)
-            p_value = _compute_class_p(of_pattern, dataset.n_sequences, person, own & is_new, classes)
+            p_value = _compute_class_p(of_pattern, dataset.n_sequences, donors, own & is_new, classes)
         found.append(HeldOutDonors(table, p_value))
     return found
 
@@ -163,8 +163,8 @@ def find_new_donors(
     group_by
         Metadata column of the donor, see `tabulate_carriers`.
     """
-    person = index_people(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
-    return person, held_out & ~np.isin(person, person[~held_out & is_known])
+    donors = index_donors(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
+    return donors, held_out & ~np.isin(donors, donors[~held_out & is_known])
 
 
 def split_by_direction(
@@ -191,22 +191,22 @@ def _find_direction_members(
 def _compute_class_p(
     counts: NDArray[np.int64],
     sizes: NDArray[np.int64],
-    person: NDArray[np.int64],
+    donors: NDArray[np.int64],
     own: NDArray[np.bool_],
     classes: Mapping[str, NDArray[np.bool_]],
 ) -> float:
     """Return the p-value of the association of a pattern with the class `own`, against all other classes."""
     other = np.any(list(classes.values()), axis=0) & ~own
     return compute_class_p_value(
-        *(compute_donor_rates(counts[part], sizes[part], person[part]) for part in (own, other))
+        *(compute_donor_rates(counts[part], sizes[part], donors[part]) for part in (own, other))
     )
 
 
 def _compute_number_p(
-    rates: Mapping[int, float], values: NDArray[np.float64], person: NDArray[np.int64], known: NDArray[np.bool_]
+    rates: Mapping[int, float], values: NDArray[np.float64], donors: NDArray[np.int64], known: NDArray[np.bool_]
 ) -> float:
     """Return the p-value of the test that donors with higher mean values have higher rates."""
-    means = [float(values[known & (person == donor)].mean()) for donor in rates]
+    means = [float(values[known & (donors == donor)].mean()) for donor in rates]
     return compute_number_p_value(np.array([*rates.values()]), np.array(means))
 
 

@@ -18,7 +18,7 @@ from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.profile import hash_sequences
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.splits import NEW, index_people
+from deeprc.evaluation.splits import NEW, index_donors
 from deeprc.interpretation.report.page import Column, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
@@ -68,9 +68,9 @@ class SharedBy:
 
     Attributes
     ----------
-    n_repertoires, n_people
-        Number of repertoires of the cohort with the sequence, and number of people from whom they are; None if people
-        are not known. A repertoire of unknown origin counts as one person.
+    n_repertoires, n_donors
+        Number of repertoires of the cohort with the sequence, and number of donors from whom they are; None if donors
+        are not known. A repertoire of unknown origin counts as one donor.
     group
         Group that has more than half of these repertoires, and at least two; None if there is no such group.
     n_in_group
@@ -78,7 +78,7 @@ class SharedBy:
     """
 
     n_repertoires: int
-    n_people: int | None
+    n_donors: int | None
     group: Group | None
     n_in_group: int = 0
 
@@ -156,7 +156,7 @@ def group_table(
     if not groups:
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
-    person = [] if column is None else dataset.metadata[column].tolist()
+    donor = [] if column is None else dataset.metadata[column].tolist()
     split = dict(zip(map(str, performance.ids), performance.splits, strict=True))
     columns = [Column("Repertoire", False), Column("Group", False), Column("Of repertoires"), Column("What", False)]
     columns += [Column(str(column), False)] if column is not None else []
@@ -174,7 +174,7 @@ def group_table(
                 make_text_cell(what[group.code]),
             ]
             if column is not None:
-                value = person[row_of[name]]
+                value = donor[row_of[name]]
                 cells.append(make_text_cell(None if pd.isna(value) else value))
             rows.append([*cells, make_text_cell(split[name])])
     caption = "Repertoires that have far more in common than chance"
@@ -224,17 +224,17 @@ def find_sharing_repertoires(
     hashes = {direction: _hash_sequences(dataset, own.index) for direction, own in top.items()}
     wanted = np.unique(np.concatenate([*hashes.values(), np.zeros(0, np.uint64)]))
     carriers = _find_carriers(dataset, wanted)
-    person = index_people(dataset.metadata, column)
+    donors = index_donors(dataset.metadata, column)
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
 
     def describe(rows: Sequence[int]) -> SharedBy:
         of_each = [sum(ids[row] in group for row in rows) for group in members]
         best = int(np.argmax(of_each)) if of_each else -1
-        n_people = None if column is None else len({person[row] for row in rows})
+        n_donors = None if column is None else len({donors[row] for row in rows})
         if best >= 0 and of_each[best] > max(1, len(rows) / 2):
-            return SharedBy(len(rows), n_people, groups[best], of_each[best])
-        return SharedBy(len(rows), n_people, None)
+            return SharedBy(len(rows), n_donors, groups[best], of_each[best])
+        return SharedBy(len(rows), n_donors, None)
 
     described = [describe(rows) for rows in carriers]
     return {

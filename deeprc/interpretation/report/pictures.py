@@ -61,7 +61,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
             f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of "
             "how many false alarms (to the right). The bold curve counts; the training curve is always too good."
         )
-        drawn = roc_figure(table, target=contrast.key, donors=performance.donors)
+        drawn = roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
         figures.append(render_figure(drawn, f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (

@@ -129,7 +129,7 @@ def sequence_table(
         Column("Split", False, "the side on which that repertoire was: train, validation, test or new"),
         Column("Attention", note="the sequence's share of all attention on its repertoire"),
         Column("Count", note="how often it was read (duplicate_count)"),
-        Column("Carried by", note="repertoires of the cohort that have it, with these genes, and people"),
+        Column("Carried by", note="repertoires of the cohort that have it, with these genes, and donors"),
     ]
     has_groups = any(each.group is not None for each in shared)
     if has_groups:
@@ -213,11 +213,11 @@ def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
 
 
 def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
-    """Return cells of the carriers of a sequence, 5 (2 people), and of the group that has most of them."""
-    people = (
-        "" if shared.n_people is None else f" ({shared.n_people:,} {'person' if shared.n_people == 1 else 'people'})"
+    """Return cells of the carriers of a sequence, 5 (2 donors), and of the group that has most of them."""
+    donors = (
+        "" if shared.n_donors is None else f" ({shared.n_donors:,} {'donor' if shared.n_donors == 1 else 'donors'})"
     )
-    cells = [Cell(f"{shared.n_repertoires:,}{people}", shared.n_repertoires)]
+    cells = [Cell(f"{shared.n_repertoires:,}{donors}", shared.n_repertoires)]
     if has_groups:
         within = shared.group and f"{shared.group.name}: {shared.n_in_group:,} of {shared.n_repertoires:,}"
         cells.append(make_text_cell(within))
@@ -230,7 +230,7 @@ def _export_sequences(
     described = top.assign(
         repertoire_class=list(classes),
         n_repertoires=[each.n_repertoires for each in shared],
-        n_people=["" if each.n_people is None else str(each.n_people) for each in shared],
+        n_donors=["" if each.n_donors is None else str(each.n_donors) for each in shared],
         group=[each.group.name if each.group else "" for each in shared],
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")

@@ -17,7 +17,7 @@ from deeprc.tasks import Task
 
 __all__ = ["summarise_report"]
 
-_FEW_PEOPLE = " These repertoires are of too few people to say more."
+_FEW_DONORS = " These repertoires are of too few donors to say more."
 
 
 def summarise_report(
@@ -73,12 +73,12 @@ def _describe_auc(contrast: Contrast, performance: Performance) -> str:
         return "Not known: there are no repertoires of both classes that the network has not seen."
     n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
     split = SPLIT_NAMES[performance.held_out or ""]
-    few = performance.has_few_people(contrast.target)
+    few = performance.has_few_donors(contrast.target)
     verdict = "cannot be shown to tell" if auc.low <= 0.5 or few else "tells"
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
         f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {split} "
-        f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}.{_FEW_PEOPLE * few}"
+        f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}.{_FEW_DONORS * few}"
     )
 
 
@@ -88,7 +88,7 @@ def _describe_r2(numbers: Numbers, performance: Performance) -> str:
         return "Not known: there are no repertoires with different values that the network has not seen."
     split = SPLIT_NAMES[performance.held_out or ""]
     error = performance.metrics[performance.held_out or ""][numbers.target]["mae"]
-    few = performance.has_few_people(numbers.target)
+    few = performance.has_few_donors(numbers.target)
     limits = "of which there is no interval"
     verdict = "cannot be shown to predict"
     if found.interval is not None:
@@ -97,7 +97,7 @@ def _describe_r2(numbers: Numbers, performance: Performance) -> str:
     return (
         f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
         f"than the mean) and its mean error {error:.3g}, on {found.n:,} {split} repertoires that it had not seen."
-        f"{_FEW_PEOPLE * few}"
+        f"{_FEW_DONORS * few}"
     )
 
 
