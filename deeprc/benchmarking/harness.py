@@ -27,14 +27,14 @@ from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.result import BenchmarkResult
 from deeprc.benchmarking.search import apply_setting
 from deeprc.benchmarking.store import ResultStore, holds_benchmark, read_header
-from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
 from deeprc.checks.of_run import check_for_training
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.documents import to_plain
 from deeprc.errors import InputError
 from deeprc.evaluation.adjustment import make_adjustment_cautions
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import donor_cautions, left_out_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_left_out_cautions, find_subject_cautions
 from deeprc.evaluation.folds_text import parse_left_out_column
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
 from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors, index_donors_by_id
@@ -109,11 +109,11 @@ def benchmark(
     asked |= {"left_out": parse_left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
     store = ResultStore(folder, {**asked, **_make_header(plan, task)}, resume=resume)
     cautions = [
-        *_subject_cautions(plan, options.group_by),
+        *_find_subject_cautions(plan, options.group_by),
         *_check_cautions(plan, options.group_by),
-        *_column_cautions(plan),
+        *_find_column_cautions(plan),
         *adjusted,
-        *left_out_cautions(skipped),
+        *find_left_out_cautions(skipped),
     ]
     for caution in cautions:
         logger.warning("%s", caution.text)
@@ -168,15 +168,18 @@ def _make_seed_setter(seed: int) -> Callable[[Method], Method]:
     return with_seed
 
 
-def _subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
+def _find_subject_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
     """Return the warnings about donors in several folds, and about few donors."""
     metadata, tested = plan.dataset.metadata, plan.fold_of >= 0
-    found = subject_cautions(metadata, plan.fold_of, apart="folds")
+    found = find_subject_cautions(metadata, plan.fold_of, apart="folds")
     column = choose_subject_column(metadata, group_by)
     if column is None or column in [each.details["column"] for each in found]:
         return found
     classes = {name: tested & (plan.labels == c) for c, name in enumerate(plan.task.class_names)} or {"": tested}
-    return [*found, *donor_cautions(index_donors(metadata, column), column, classes, kind=plan.task.kind, where="")]
+    return [
+        *found,
+        *find_donor_cautions(index_donors(metadata, column), column, classes, kind=plan.task.kind, where=""),
+    ]
 
 
 def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
@@ -187,10 +190,10 @@ def _check_cautions(plan: NestedPlan, group_by: str | None) -> list[Caution]:
         for name, fold in zip(plan.dataset.repertoire_ids, plan.fold_of.tolist(), strict=True)
         if fold >= 0
     }
-    return [*duplicate_cautions(findings, fold_of, apart="folds"), *shortcut_cautions(findings)]
+    return [*find_duplicate_cautions(findings, fold_of, apart="folds"), *find_shortcut_cautions(findings)]
 
 
-def _column_cautions(plan: NestedPlan) -> list[Caution]:
+def _find_column_cautions(plan: NestedPlan) -> list[Caution]:
     """Return the warning about columns that the control `sheet` leaves out, unless the user named its columns."""
     columns = select_control_columns(plan.dataset.metadata, [plan.task])
     read = [each.estimator.get_params()["columns"] for each in plan.methods if each.name == "sheet-columns"]

@@ -16,12 +16,12 @@ import pandas as pd
 
 from deeprc.benchmarking.latex import render_latex
 from deeprc.benchmarking.markdown import render_markdown
-from deeprc.benchmarking.tables import results_tsv
+from deeprc.benchmarking.tables import format_results_tsv
 from deeprc.drawing import SCREEN_DPI, save_figure
 from deeprc.evaluation.caution import Caution, write_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, compare_probabilities, control_verdict, fold_metrics
-from deeprc.evaluation.curves import curves_table, draw_curves
-from deeprc.evaluation.reliability_figure import reliability_figure, reliability_table
+from deeprc.evaluation.curves import draw_curves, make_curves_table
+from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.splits import N_FOLDS
@@ -161,7 +161,7 @@ class BenchmarkResult:
         texts = {
             "table.md": self.table,
             "table.tex": render_latex(self),
-            "results.tsv": results_tsv(self),
+            "results.tsv": format_results_tsv(self),
             "comparison.tsv": _format_tsv(self.comparison),
             "predictions.tsv": _format_tsv(self.predictions),
             "settings.tsv": _format_tsv(self.choices),
@@ -171,7 +171,7 @@ class BenchmarkResult:
             write_text(folder / name, text)
         if len(self.probabilities):
             write_text(folder / "probabilities.tsv", _format_tsv(self.probabilities))
-            points = reliability_table(self.predictions, self.methods, self.scoring)
+            points = make_reliability_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "reliability.tsv", _format_tsv(points))
         members = {
             "members.tsv": self.members.drop(columns=list(_OF_REPERTOIRE)).drop_duplicates(),
@@ -188,13 +188,13 @@ class BenchmarkResult:
             draw_curves(self.predictions, self.methods, folder / "curves", self.scoring)
             self._draw_reliability(folder / "curves")
         else:
-            table = curves_table(self.predictions, self.methods, self.scoring)
+            table = make_curves_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "curves" / "curves.tsv", _format_tsv(table))
             logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
 
     def _draw_reliability(self, folder: Path) -> None:
         if len(self.probabilities):
-            figure = reliability_figure(self.predictions, self.methods, self.scoring)
+            figure = draw_reliability_figure(self.predictions, self.methods, self.scoring)
             for kind in ("png", "svg"):
                 save_figure(figure, folder / f"reliability.{kind}", dpi=SCREEN_DPI)
 

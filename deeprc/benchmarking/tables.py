@@ -15,7 +15,7 @@ import pandas as pd
 from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 
 if TYPE_CHECKING:
     from deeprc.benchmarking.result import BenchmarkResult
@@ -35,8 +35,8 @@ __all__ = [
     "estimate_metrics",
     "estimate_refit",
     "format_metric",
+    "format_results_tsv",
     "probability_rows",
-    "results_tsv",
     "summarise_chosen_settings",
     "table_columns",
     "table_legend",
@@ -79,7 +79,7 @@ Cell = str | MetricEstimate
 """A cell of a table; "-" if there is no value."""
 
 
-def results_tsv(result: BenchmarkResult) -> str:
+def format_results_tsv(result: BenchmarkResult) -> str:
     """Return all numbers as tab-separated text: method, fold, metric, value; an undefined value is empty.
 
     Metrics are those of `fold_metrics`; the measure on the validation fold (`validation_auc` or `validation_r2`); the
@@ -122,7 +122,7 @@ def table_rows(result: BenchmarkResult) -> dict[str, list[list[Cell]]]:
             continue
         name = each.label if row["complete"] else f"{each.label} ({row['n_folds']} of {row['n_wanted']} folds)"
         interval = f"[{format_metric(row['ci_low'])}, {format_metric(row['ci_high'])}]"
-        tests = [p_text(row["p_value"]), p_text(row["p_holm"])]
+        tests = [format_p_value(row["p_value"]), format_p_value(row["p_holm"])]
         main, *others = (estimates[metric].get(each.name, "-") for metric in scoring.headings)
         measures = [refits.get(each.name, "-"), *others]
         rows[each.kind].append([name, main, interval, *tests, *measures, *_format_cost(result.costs, each.name)])

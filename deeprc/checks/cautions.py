@@ -9,7 +9,7 @@ from deeprc.checks.findings import Finding
 from deeprc.datasets.plan import list_names
 from deeprc.evaluation.caution import Caution
 
-__all__ = ["duplicate_cautions", "format_finding", "shortcut_cautions"]
+__all__ = ["find_duplicate_cautions", "find_shortcut_cautions", "format_finding"]
 
 _SHORTCUTS = ("label-from-column", "label-from-processing", "label-from-name")  # controls show sizes and genes
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
@@ -22,7 +22,7 @@ def format_finding(finding: Finding) -> str:
     return f"{message.rstrip('.')}. What to do: {finding.advice.rstrip('.')}."
 
 
-def shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
+def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
     """Yield a warning for each column, file name or format that predicts a label."""
     for each in findings:
         if each.code in _SHORTCUTS and each.severity == "warning":
@@ -30,7 +30,7 @@ def shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
             yield Caution("warning", format_finding(each), "setup", each.code, details)
 
 
-def duplicate_cautions(
+def find_duplicate_cautions(
     findings: Sequence[Finding], part_of: Mapping[str, object], *, apart: Literal["folds", "sides"]
 ) -> Iterator[Caution]:
     """Yield a warning if repertoires that share far more than chance are in different folds or parts of the split.

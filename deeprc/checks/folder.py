@@ -125,8 +125,8 @@ def _make_tables(found: CohortCheck) -> dict[str, pd.DataFrame]:
         "findings": findings,
         "members": members,
         "groups": _group_table(found),
-        "similar_pairs": _pair_table(found),
-        "closer_to_other_class": _comparison_table(found),
+        "similar_pairs": _make_pair_table(found),
+        "closer_to_other_class": _make_comparison_table(found),
         "shortcuts": shortcuts,
     }
 
@@ -152,7 +152,7 @@ def _group_table(found: CohortCheck) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["finding", "code", "group", "n_repertoires", "repertoire_id", "subject"])
 
 
-def _pair_table(found: CohortCheck) -> pd.DataFrame:
+def _make_pair_table(found: CohortCheck) -> pd.DataFrame:
     subject = dict(found.subject_of)
     group_of = {
         name: index
@@ -171,7 +171,7 @@ def _pair_table(found: CohortCheck) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).sort_values(["group", "overlap"], ascending=[True, False], kind="stable")
 
 
-def _comparison_table(found: CohortCheck) -> pd.DataFrame:
+def _make_comparison_table(found: CohortCheck) -> pd.DataFrame:
     rows = []
     for each in found.comparisons:
         of_both = (each.names[0], each.classes[0], each.names[1], each.classes[1])

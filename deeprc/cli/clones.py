@@ -79,7 +79,7 @@ def clones(
     from deeprc.datasets.dataset import open_dataset
     from deeprc.drawing import check_figure_path, save_figure
     from deeprc.files import check_table_output, write_text
-    from deeprc.interpretation.figures.clones import volcano_figure
+    from deeprc.interpretation.figures.clones import draw_volcano_figure
 
     check_table_output(output, COLUMNS)
     if plot is not None:
@@ -98,5 +98,5 @@ def clones(
     write_text(output, found.table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n"))
     click.echo(f"Wrote {len(found.table):,} rows to {output}")
     if plot is not None:
-        save_figure(volcano_figure(found.table, list(found.class_sizes)), plot)
+        save_figure(draw_volcano_figure(found.table, list(found.class_sizes)), plot)
         click.echo(f"Wrote {plot}")

@@ -80,11 +80,11 @@ def predict(model: str, container: str, output: str) -> None:
     from deeprc.datasets.dataset import open_dataset
     from deeprc.files import check_table_output
     from deeprc.runs.run import save_predictions
-    from deeprc.stacking.cohort import predict_with_stack, prediction_columns
+    from deeprc.stacking.cohort import list_prediction_columns, predict_with_stack
     from deeprc.stacking.stack import Stack
 
     fitted = Stack.load(Path(model))
-    check_table_output(Path(output), prediction_columns(fitted))
+    check_table_output(Path(output), list_prediction_columns(fitted))
     table = predict_with_stack(fitted, open_dataset(container))
     save_predictions(Path(output), table)
     click.echo(f"Wrote predictions of {fitted.target_ or 'y'} for {len(table)} repertoires to {output}")

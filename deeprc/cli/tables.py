@@ -91,13 +91,13 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
 
 
 def _make_control_row(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
-    from deeprc.evaluation.trust import p_text  # imported here, because it needs numpy
+    from deeprc.evaluation.trust import format_p_value  # imported here, because it needs numpy
 
     measure = "r2" if "r2" in values else "auc"
     row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
     numbers = {name: _format_value(values[name]) for name in (measure, f"{measure}_ci", "difference")}
     p_value = values["p_value"]
-    return {**row, **numbers, "p_value": "undefined" if p_value is None else p_text(p_value)}
+    return {**row, **numbers, "p_value": "undefined" if p_value is None else format_p_value(p_value)}
 
 
 def format_cautions(cautions: Sequence[Caution]) -> Iterator[str]:

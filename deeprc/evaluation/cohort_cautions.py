@@ -17,12 +17,12 @@ from deeprc.evaluation.splits import SPLITS, Split, count_subjects_in_several
 from deeprc.evaluation.trust import are_few_donors
 from deeprc.tasks import TaskKind
 
-__all__ = ["donor_cautions", "index_split_parts", "left_out_cautions", "subject_cautions"]
+__all__ = ["find_donor_cautions", "find_left_out_cautions", "find_subject_cautions", "index_split_parts"]
 
 _WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
 
 
-def subject_cautions(
+def find_subject_cautions(
     metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "sides"]
 ) -> list[Caution]:
     """Return a warning if repertoires of one subject are both trained on and tested.
@@ -62,7 +62,7 @@ def _is_part_of(metadata: pd.DataFrame, column: str, coarser: str) -> bool:
     return bool(known[coarser].notna().all() and len(known.groupby([column, coarser])) == known[column].nunique())
 
 
-def donor_cautions(
+def find_donor_cautions(
     donors: NDArray[np.int64], column: str, classes: Mapping[str, NDArray[np.bool_]], *, kind: TaskKind, where: str
 ) -> list[Caution]:
     """Return a warning if the repertoires come from few donors, a note if some donors have several repertoires.
@@ -110,7 +110,7 @@ def index_split_parts(split: Split, n: int) -> NDArray[np.int64]:
     return part
 
 
-def left_out_cautions(skipped: Mapping[str, str]) -> list[Caution]:
+def find_left_out_cautions(skipped: Mapping[str, str]) -> list[Caution]:
     """Return a note for each method that a comparison leaves out, and why."""
     return [
         Caution("note", f"{name} is left out: {reason}", "table", "left-out", {"method": name, "reason": reason})

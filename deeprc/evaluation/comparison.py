@@ -18,7 +18,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import BINARY, BinaryScoring, MulticlassScoring
 from deeprc.evaluation.scoring_base import DONOR, Estimate, Scoring, refuse
-from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, classify_difference, is_few, p_in_words, p_text
+from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, classify_difference, format_p_value, is_few, p_in_words
 
 __all__ = [
     "MethodInfo",
@@ -26,7 +26,7 @@ __all__ = [
     "compare_probabilities",
     "control_verdict",
     "fold_metrics",
-    "p_text",
+    "format_p_value",
     "validate_predictions",
 ]
 

@@ -22,7 +22,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from deeprc.drawing import COLOURS, DASHES, INK, MARKERS, MUTED, SCREEN_DPI, require_matplotlib, save_figure
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
-from deeprc.evaluation.scatter import NoCurveError, draw_scatter, scatter_figure, scatter_table
+from deeprc.evaluation.scatter import NoCurveError, draw_scatter, draw_scatter_figure, make_scatter_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.files import write_text
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MEAN",
     "binarize_predictions",
-    "curves_figure",
-    "curves_table",
     "draw_curves",
+    "draw_curves_figure",
+    "make_curves_table",
     "precision_recall_corners",
     "roc_corners",
 ]
@@ -65,14 +65,16 @@ def binarize_predictions(predictions: pd.DataFrame, scoring: Scoring) -> pd.Data
     return pd.concat(parts, ignore_index=True)
 
 
-def curves_table(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> pd.DataFrame:
+def make_curves_table(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> pd.DataFrame:
     """Return all points: method, fold, curve ("roc" or "precision-recall"; for numbers "predicted"), x, y.
 
     With several classes there is a curve for each fold and class (against all others); its `fold` is the index
     fold * number of classes + class.
     """
     if scoring.kind == "regression":
-        return scatter_table(predictions)
+        return make_scatter_table(predictions)
     table = validate_predictions(binarize_predictions(predictions, scoring), methods)
     parts = [
         _compute_points(table[table["method"] == each.name], curve_of).assign(method=each.name, curve=curve)
@@ -132,7 +134,7 @@ def _average_vertically(curves: Sequence[_Curve]) -> _Curve:
 
 
 @require_matplotlib
-def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
+def draw_curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
     """Return the mean curves of all methods as one figure, with a legend in the order of their AUC.
 
     If numbers are predicted, a panel for each method shows predicted against true numbers.
@@ -150,9 +152,9 @@ def curves_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scor
         If matplotlib is not installed, or the table is not what `validate_predictions` expects.
     """
     if scoring.kind == "regression":
-        return scatter_figure(predictions, methods)
+        return draw_scatter_figure(predictions, methods)
     predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
-    drawn = _prepare_curves(predictions, methods, curves_table(predictions, methods))
+    drawn = _prepare_curves(predictions, methods, make_curves_table(predictions, methods))
     if not drawn:
         raise NoCurveError("predictions: no fold has both classes, so there is no curve")
     return _draw_all(drawn)
@@ -187,7 +189,7 @@ def draw_curves(
         stems = _make_file_stems([each.name for each in methods])
         return draw_scatter(predictions, dict(zip(methods, stems, strict=True)), folder)
     predictions = validate_predictions(binarize_predictions(predictions, scoring), methods)
-    table = curves_table(predictions, methods)
+    table = make_curves_table(predictions, methods)
     drawn = _prepare_curves(predictions, methods, table)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["reliability_figure", "reliability_table"]
+__all__ = ["draw_reliability_figure", "make_reliability_table"]
 
 _PANEL = 2.2  # inches
 _MAX_COLUMNS = 4
 
 
-def reliability_table(
+def make_reliability_table(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> pd.DataFrame:
     """Return the points of the reliability curve of each method that has predictions of classes.
@@ -51,7 +51,9 @@ def reliability_table(
 
 
 @require_matplotlib
-def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> Figure:
+def draw_reliability_figure(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> Figure:
     """Return a figure with a panel for each method: observed share against probability, with 95% intervals.
 
     The method with the lowest log loss comes first.
@@ -68,7 +70,7 @@ def reliability_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo],
     judged = compare_probabilities(predictions, methods, scoring).set_index("method")
     if judged.empty:
         raise NoCurveError("predictions: no method predicts classes, so there is no curve")
-    points, by_name = reliability_table(predictions, methods, scoring), {each.name: each for each in methods}
+    points, by_name = make_reliability_table(predictions, methods, scoring), {each.name: each for each in methods}
     n_columns = min(len(judged), _MAX_COLUMNS)
     n_rows = -(-len(judged) // n_columns)
     figure = Figure(figsize=(_PANEL * n_columns, (_PANEL + 0.35) * n_rows), layout="constrained")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NoCurveError", "draw_scatter", "scatter_figure", "scatter_table"]
+__all__ = ["NoCurveError", "draw_scatter", "draw_scatter_figure", "make_scatter_table"]
 
 _PANEL = 2.6  # inches
 _MAX_COLUMNS = 4
@@ -30,14 +30,14 @@ class NoCurveError(InputError):
     """Raised if predictions are as expected, but have no curve: for example, no fold has both classes."""
 
 
-def scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
+def make_scatter_table(predictions: pd.DataFrame) -> pd.DataFrame:
     """Return method, fold, curve ("predicted"), x (true) and y (predicted) of each prediction."""
     table = predictions[["method", "fold"]].assign(curve="predicted", x=predictions["label"])
     return table.assign(y=predictions["prediction"])
 
 
 @require_matplotlib
-def scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
+def draw_scatter_figure(predictions: pd.DataFrame, methods: Sequence[MethodInfo]) -> Figure:
     """Return a figure with a panel for each method, best r2 first: predicted against true numbers of repertoires.
 
     Raises
@@ -86,7 +86,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
     folder
         The folder to write to.
     """
-    table = scatter_table(predictions)
+    table = make_scatter_table(predictions)
     write_text(folder / "curves.tsv", table.to_csv(sep="\t", index=False, float_format="%.8g", lineterminator="\n"))
     paths = [folder / "curves.tsv"]
     groups = {stem: [each] for each, stem in stems.items() if (predictions["method"] == each.name).any()}
@@ -94,7 +94,7 @@ def draw_scatter(predictions: pd.DataFrame, stems: Mapping[MethodInfo, str], fol
         groups["all"] = list(stems)
     for stem, methods in groups.items():
         names = [each.name for each in methods]
-        figure = scatter_figure(predictions[predictions["method"].isin(names)], methods)
+        figure = draw_scatter_figure(predictions[predictions["method"].isin(names)], methods)
         for kind in ("png", "svg"):
             paths.append(folder / f"{stem}.{kind}")
             save_figure(figure, paths[-1], dpi=SCREEN_DPI)

@@ -14,9 +14,9 @@ __all__ = [
     "Relation",
     "are_few_donors",
     "classify_difference",
+    "format_p_value",
     "is_few",
     "p_in_words",
-    "p_text",
 ]
 
 LEVEL = 0.05
@@ -71,7 +71,7 @@ def are_few_donors(kind: str, n_repertoires: int, n_donors: int) -> bool:
     return n_donors < n_repertoires and (is_few(kind, n_donors) or 2 * n_donors <= n_repertoires)
 
 
-def p_text(p_value: float) -> str:
+def format_p_value(p_value: float) -> str:
     """Return a p-value as text, such as "<0.001", "0.032" or "0.41"; "-" where there is none."""
     if np.isnan(p_value):
         return "-"
@@ -82,4 +82,4 @@ def p_text(p_value: float) -> str:
 
 def p_in_words(p_value: float) -> str:
     """Return "p = 0.032" or "p < 0.001"."""
-    return f"p = {p_text(p_value)}".replace("= <", "< ")
+    return f"p = {format_p_value(p_value)}".replace("= <", "< ")

@@ -25,7 +25,7 @@ _EVERY = "all repertoires"
 def compute_cohort_numbers(
     dataset: RepertoireDataset, target: str | None = None
 ) -> tuple[CohortNumbers, dict[str, int]]:
-    """Return the numbers for the figure of a cohort, and the index of each class; see `cohort_figure`.
+    """Return the numbers for the figure of a cohort, and the index of each class; see `draw_cohort_figure`.
 
     Parameters
     ----------

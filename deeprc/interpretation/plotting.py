@@ -136,50 +136,50 @@ class _Request:
 
 
 def _draw_roc(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import roc_figure
+    from deeprc.interpretation.figures import draw_roc_figure
 
     predictions = request.predictions()
-    return roc_figure(predictions, target=request.target, donors=request.donors(predictions))
+    return draw_roc_figure(predictions, target=request.target, donors=request.donors(predictions))
 
 
 def _draw_precision_recall(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import precision_recall_figure
+    from deeprc.interpretation.figures import draw_precision_recall_figure
 
-    return precision_recall_figure(request.predictions(), target=request.target)
+    return draw_precision_recall_figure(request.predictions(), target=request.target)
 
 
 def _draw_calibration(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import calibration_figure
+    from deeprc.interpretation.figures import draw_calibration_figure
 
-    return calibration_figure(request.predictions(), target=request.target)
+    return draw_calibration_figure(request.predictions(), target=request.target)
 
 
 def _draw_regression(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import regression_figure
+    from deeprc.interpretation.figures import draw_regression_figure
 
-    return regression_figure(request.predictions(), target=request.target)
+    return draw_regression_figure(request.predictions(), target=request.target)
 
 
 def _draw_history(request: _Request) -> Figure:
     from deeprc.evaluation.stored_tables import read_history
-    from deeprc.interpretation.figures import history_figure
+    from deeprc.interpretation.figures import draw_history_figure
     from deeprc.runs.run_settings import read_settings
 
     request.check_alone("each has a history of its own; give one")
     read_settings(request.path)
-    return history_figure(read_history(request.path / "history.tsv"))
+    return draw_history_figure(read_history(request.path / "history.tsv"))
 
 
 def _draw_metastable(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import metastable_figure
+    from deeprc.interpretation.figures import draw_metastable_figure
 
-    return metastable_figure(request.survey().heads, *_find_classes(request))
+    return draw_metastable_figure(request.survey().heads, *_find_classes(request))
 
 
 def _draw_attention(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import attention_figure
+    from deeprc.interpretation.figures import draw_attention_figure
 
-    return attention_figure(request.survey().curves, *_find_classes(request))
+    return draw_attention_figure(request.survey().curves, *_find_classes(request))
 
 
 def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
@@ -192,35 +192,37 @@ def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _draw_genes(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import gene_figure
+    from deeprc.interpretation.figures import draw_gene_figure
 
-    return gene_figure(request.survey().genes, request.options.field or "v_call")
+    return draw_gene_figure(request.survey().genes, request.options.field or "v_call")
 
 
 def _draw_logos(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import logos_figure
+    from deeprc.interpretation.figures import draw_logos_figure
     from deeprc.interpretation.motifs import find_motifs
 
     _, _, found = _attribute_top_sequences(request, _N_TOP)
     group_by = request.runs.group_by
-    return logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
+    return draw_logos_figure(find_motifs(request.model, request.dataset, found, max_motifs=_N_LOGOS, group_by=group_by))
 
 
 def _draw_kernels(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import kernels_figure
+    from deeprc.interpretation.figures import draw_kernels_figure
     from deeprc.interpretation.figures.classes import index_classes
 
     request.check_alone("each has kernels of its own; give one")
     direction, _, found = _attribute_top_sequences(request, _N_TOP)
     place = index_classes(request.model.tasks)[direction.target][direction.label]
-    return kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
+    return draw_kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
 
 
 def _draw_sequences(request: _Request) -> Figure:
-    from deeprc.interpretation.figures import sequence_figure
+    from deeprc.interpretation.figures import draw_sequence_figure
 
     direction, top, found = _attribute_top_sequences(request, _N_SHOWN)
-    return sequence_figure(top.table["junction_aa"].tolist(), direction.sign * found.residues, output=direction.name)
+    return draw_sequence_figure(
+        top.table["junction_aa"].tolist(), direction.sign * found.residues, output=direction.name
+    )
 
 
 def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
@@ -247,20 +249,20 @@ def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopS
 
 
 def _draw_network(request: _Request) -> Figure:
-    from deeprc.interpretation.figures.network import network_figure
+    from deeprc.interpretation.figures.network import draw_network_figure
 
     request.check_alone("each has a network of its own; give one")
     (run,) = request.runs.runs
-    return network_figure(run.settings.config.network, run.tasks, run.model.reading_names)
+    return draw_network_figure(run.settings.config.network, run.tasks, run.model.reading_names)
 
 
 def _draw_cohort(request: _Request) -> Figure:
     from deeprc.datasets.dataset import open_dataset
     from deeprc.interpretation.cohort_numbers import compute_cohort_numbers
-    from deeprc.interpretation.figures.cohort import cohort_figure
+    from deeprc.interpretation.figures.cohort import draw_cohort_figure
 
     request.check_alone("one cohort is drawn at a time; give one container")
-    return cohort_figure(*compute_cohort_numbers(open_dataset(request.path), request.target))
+    return draw_cohort_figure(*compute_cohort_numbers(open_dataset(request.path), request.target))
 
 
 def _draw_curves(request: _Request) -> Figure:
@@ -368,7 +370,7 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     """
     from deeprc.benchmarking.store import holds_benchmark, read_header
     from deeprc.evaluation.comparison import MethodInfo
-    from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.curves import draw_curves_figure
     from deeprc.evaluation.scoring import choose_scoring
     from deeprc.evaluation.stored_tables import read_method_predictions
 
@@ -380,4 +382,4 @@ def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     predictions = read_method_predictions(Path(folder) / "predictions.tsv", scoring)
     done = set(predictions["method"])
     known = [MethodInfo(name, how["label"], how["kind"]) for name, how in methods.items() if name in done]
-    return curves_figure(predictions, known, scoring)
+    return draw_curves_figure(predictions, known, scoring)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["learning_curve_figure", "study_figure"]
+__all__ = ["draw_learning_curve_figure", "draw_study_figure"]
 
 
 @require_matplotlib
-def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
+def draw_learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
     """Return a figure of the AUC by the size of the cohort: measured values with 95% intervals, and fitted laws."""
     figure, axes = _make_axes()
     for i, curve in enumerate(curves):
@@ -55,7 +55,7 @@ def learning_curve_figure(curves: Sequence[LearningCurve]) -> Figure:
 
 
 @require_matplotlib
-def study_figure(found: SimulatedStudy) -> Figure:
+def draw_study_figure(found: SimulatedStudy) -> Figure:
     """Return a figure of the AUC of each method on each simulated cohort, with the 95% interval of such a study."""
     from matplotlib.figure import Figure
 

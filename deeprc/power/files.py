@@ -13,7 +13,7 @@ from deeprc.drawing import SCREEN_DPI, save_figure
 from deeprc.errors import InputError
 from deeprc.files import check_new_folder, write_text
 from deeprc.power.curve import LearningCurve
-from deeprc.power.figure import learning_curve_figure, study_figure
+from deeprc.power.figure import draw_learning_curve_figure, draw_study_figure
 from deeprc.power.planning import SimulatedStudy
 
 __all__ = ["check_power_folder", "jobs_folder", "write_curves", "write_study"]
@@ -60,7 +60,7 @@ def write_curves(folder: str | os.PathLike[str], curves: Sequence[LearningCurve]
             )
         )
     _write_table(folder, pd.concat(tables, ignore_index=True))
-    save_figure(learning_curve_figure(curves), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
+    save_figure(draw_learning_curve_figure(curves), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
 
 
 def write_study(folder: str | os.PathLike[str], found: SimulatedStudy) -> None:
@@ -70,7 +70,7 @@ def write_study(folder: str | os.PathLike[str], found: SimulatedStudy) -> None:
         n_repertoires=simulated.n_repertoires, depth=simulated.depth, witness_rate=simulated.witness_rate
     )
     _write_table(folder, table)
-    save_figure(study_figure(found), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
+    save_figure(draw_study_figure(found), Path(folder) / _PICTURE, dpi=SCREEN_DPI)
 
 
 def _write_table(folder: str | os.PathLike[str], table: pd.DataFrame) -> None:

@@ -33,7 +33,7 @@ from deeprc.benchmarking.store import POWER, ResultStore
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
-from deeprc.evaluation.cohort_cautions import subject_cautions
+from deeprc.evaluation.cohort_cautions import find_subject_cautions
 from deeprc.evaluation.splits import assign_folds, donor_codes, index_known_donors
 from deeprc.groups import index_groups
 from deeprc.power.curve import LearningCurve
@@ -173,7 +173,7 @@ def _make_full_plan(
     preset = os.fspath(how.preset or "quick")
     chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
     groups = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
-    for caution in subject_cautions(dataset.metadata, fold_of, apart="folds"):
+    for caution in find_subject_cautions(dataset.metadata, fold_of, apart="folds"):
         _logger.warning("%s", caution.text)
     subjects = index_known_donors(dataset.metadata, how.group_by)
     seeded = tuple(set_seed(method, how.seed) for method in chosen)

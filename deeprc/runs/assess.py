@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
 from deeprc.checks.of_run import read_checks
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -24,7 +24,7 @@ from deeprc.runs.controls import Controls, compare_controls
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.performance import Performance, measure_performance
 from deeprc.runs.predictor import Predictor
-from deeprc.runs.run_cautions import run_cautions
+from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.runs.variation import Variation, share_variation
 
@@ -106,8 +106,8 @@ def _warn_of_check(predictor: Predictor, dataset: RepertoireDataset, performance
     kept = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
     findings = [finding for checks in kept for finding in checks.findings]
     current = [finding for checks in kept if checks.is_current(dataset) for finding in checks.findings]
-    shortcuts = {each.text: each for each in shortcut_cautions(current)}  # several runs may have the same finding
-    return [*duplicate_cautions(findings, part_of, apart="sides"), *shortcuts.values()]
+    shortcuts = {each.text: each for each in find_shortcut_cautions(current)}  # several runs may have the same finding
+    return [*find_duplicate_cautions(findings, part_of, apart="sides"), *shortcuts.values()]
 
 
 def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:
@@ -129,7 +129,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     columns = select_control_columns(dataset.metadata, predictor.model.tasks)
     controls = compare_controls(dataset, performance, predictor.model.tasks, columns=columns.read)
     within = _measure_within_strata(predictor, dataset, performance)
-    cautions = run_cautions(performance, controls, metadata=dataset.metadata, within=within)
+    cautions = find_run_cautions(performance, controls, metadata=dataset.metadata, within=within)
     if any(each.measures for each in controls):
         cautions += warn_of_left_out_columns(columns)
     cautions += [
@@ -139,7 +139,7 @@ def assess_outputs(predictor: Predictor, dataset: RepertoireDataset, found: Outp
     ]
     judged = performance.rows(performance.held_out)
     variation = share_variation(found, judged, predictor.model.tasks)
-    cautions += _strata_cautions(within, performance)
+    cautions += _find_strata_cautions(within, performance)
     return Assessment(performance, controls, cautions, variation, within)
 
 
@@ -162,7 +162,7 @@ def _measure_within_strata(
     return {target: strata for target, strata in found.items() if strata}
 
 
-def _strata_cautions(within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance) -> Iterator[Caution]:
+def _find_strata_cautions(within: Mapping[str, Sequence[StratifiedAuc]], performance: Performance) -> Iterator[Caution]:
     """Yield a warning for each column if the AUC within its values is no better than chance."""
     for contrast in performance.contrasts:
         auc = contrast.auc(performance.rows(performance.held_out))

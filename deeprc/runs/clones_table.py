@@ -10,12 +10,12 @@ from deeprc.outputs import output_names
 from deeprc.readings.clones import CloneReading
 from deeprc.training.model import TrainedModel
 
-__all__ = ["clones_table"]
+__all__ = ["make_clones_table"]
 
 _COLUMNS = ("junction_aa", "output", "direction", "match", "p_value", "q_value")
 
 
-def clones_table(model: TrainedModel) -> pd.DataFrame:
+def make_clones_table(model: TrainedModel) -> pd.DataFrame:
     """Return the table of the clones that a model stores, see `CloneReading.table`; empty if it has no such reading."""
     readings = model.network.readings
     if readings is None or CloneReading.name not in readings.names:

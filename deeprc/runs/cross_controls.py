@@ -25,7 +25,7 @@ from deeprc.runs.controls import LABELS, Controls, fit_control, make_control_met
 from deeprc.runs.cross_metrics import measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.runs.performance import Contrast, Numbers
-from deeprc.runs.run_cautions import control_cautions
+from deeprc.runs.run_cautions import find_control_cautions
 from deeprc.tasks import Task, encode_labels
 
 __all__ = ["compare_with_controls", "judge_folds", "measure_within"]
@@ -68,7 +68,11 @@ def judge_folds(
     for each in controls:
         metrics[each.contrast.target]["controls"] = each.to_list()
     left_out = warn_of_left_out_columns(columns) if any(each.measures for each in controls) else []
-    return metrics, [*control_cautions(controls, within), *left_out, *_within_cautions(within, metrics, adjust_for)]
+    return metrics, [
+        *find_control_cautions(controls, within),
+        *left_out,
+        *_find_within_cautions(within, metrics, adjust_for),
+    ]
 
 
 def measure_within(
@@ -105,7 +109,7 @@ def measure_within(
     return found
 
 
-def _within_cautions(
+def _find_within_cautions(
     within: Mapping[str, Sequence[StratifiedAuc]],
     metrics: Mapping[str, Mapping[str, Any]],
     adjust_for: Sequence[str],

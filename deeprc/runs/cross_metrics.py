@@ -28,7 +28,7 @@ from deeprc.outputs import output_slices
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.tasks import Task
 
-__all__ = ["folds_table", "measure_folds"]
+__all__ = ["make_folds_table", "measure_folds"]
 
 _CALLS = ("f1", "balanced_accuracy", "accuracy")
 _PROBABILITIES = {
@@ -80,7 +80,7 @@ def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) ->
     return found
 
 
-def folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
+def make_folds_table(folds: Sequence[FoldPrediction]) -> pd.DataFrame:
     """Return a table with a row for each fold and target: repeat, fold, target and metrics; empty if not defined."""
     rows = []
     for each in folds:

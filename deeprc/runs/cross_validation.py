@@ -17,13 +17,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.checks.cautions import duplicate_cautions, shortcut_cautions
+from deeprc.checks.cautions import find_duplicate_cautions, find_shortcut_cautions
 from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.config import Config, load_config
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.evaluation.adjustment import make_adjustment_cautions, to_column_names
 from deeprc.evaluation.caution import Caution, write_cautions
-from deeprc.evaluation.cohort_cautions import donor_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_subject_cautions
 from deeprc.evaluation.motif_stability import count_motifs
 from deeprc.evaluation.splits import N_FOLDS, choose_subject_column, index_known_donors
 from deeprc.evaluation.stored_tables import read_seeds
@@ -33,7 +33,7 @@ from deeprc.jobs import Workers, check_scheduler, get_result, run_jobs
 from deeprc.progress import open_step
 from deeprc.rich import render_details, render_interval, render_table
 from deeprc.runs.cross_controls import judge_folds
-from deeprc.runs.cross_metrics import folds_table
+from deeprc.runs.cross_metrics import make_folds_table
 from deeprc.runs.cross_plan import (
     Header,
     assign_test_folds,
@@ -44,7 +44,7 @@ from deeprc.runs.cross_plan import (
     plan_cross_validation,
 )
 from deeprc.runs.experiment import Progress
-from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, out_of_fold_table, predict_fold
+from deeprc.runs.out_of_fold import FoldPrediction, FoldRuns, cross_calibrate, make_out_of_fold_table, predict_fold
 from deeprc.runs.run import read_splits, save_predictions
 from deeprc.runs.several import train_runs
 from deeprc.tasks import Task, encode_labels, parse_tasks
@@ -67,9 +67,9 @@ class CrossValidation:
     metrics
         Metrics by target, see `measure_folds`: `metrics.json`.
     predictions
-        Out-of-fold predictions, see `out_of_fold_table`: `predictions.tsv`.
+        Out-of-fold predictions, see `make_out_of_fold_table`: `predictions.tsv`.
     folds
-        Metrics of each fold, see `folds_table`: `folds.tsv`.
+        Metrics of each fold, see `make_folds_table`: `folds.tsv`.
     motifs
         Numbers of runs, test folds and repeats in which the search found each motif, see `count_motifs`: `motifs.tsv`.
     cautions
@@ -230,14 +230,14 @@ def _check_cautions(
     folds = np.stack(fold_of, axis=1)
     labelled = np.flatnonzero(folds[:, 0] >= 0)
     part_of = {str(dataset.repertoire_ids[row]): tuple(folds[row].tolist()) for row in labelled}
-    return [*duplicate_cautions(checks.findings, part_of, apart="folds"), *shortcut_cautions(checks.findings)]
+    return [*find_duplicate_cautions(checks.findings, part_of, apart="folds"), *find_shortcut_cautions(checks.findings)]
 
 
 def _find_cautions(
     dataset: RepertoireDataset, tasks: Sequence[Task], folder: Path, header: Header, fold_of: NDArray[np.int64]
 ) -> list[Caution]:
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
-    cautions = subject_cautions(dataset.metadata, fold_of, apart="folds")
+    cautions = find_subject_cautions(dataset.metadata, fold_of, apart="folds")
     column, donors = (
         choose_subject_column(dataset.metadata, header.group_by),
         index_known_donors(dataset.metadata, header.group_by),
@@ -247,7 +247,7 @@ def _find_cautions(
         tested = ~np.isnan(label) & (fold_of >= 0)
         classes = {name: tested & (label == c) for c, name in enumerate(task.class_names)} or {"": tested}
         if donors is not None and column is not None:
-            cautions += donor_cautions(donors, column, classes, kind=task.kind, where="")
+            cautions += find_donor_cautions(donors, column, classes, kind=task.kind, where="")
         smallest = min(int(rows.sum()) for rows in classes.values())
         if is_few(task.kind, smallest):
             what = "with a number" if task.kind == "regression" else "in the smallest class"
@@ -275,7 +275,7 @@ def _write(
     cautions: Sequence[Caution],
 ) -> CrossValidation:
     """Write the results; old metrics are deleted first and new ones written last, as the sign of complete results."""
-    predictions, folds = out_of_fold_table(tested, dataset), folds_table(tested)
+    predictions, folds = make_out_of_fold_table(tested, dataset), make_folds_table(tested)
     with name_write_errors(folder):
         (folder / "metrics.json").unlink(missing_ok=True)
     save_predictions(folder / "predictions.tsv", predictions)

@@ -28,7 +28,7 @@ from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
-from deeprc.evaluation.cohort_cautions import index_split_parts, subject_cautions
+from deeprc.evaluation.cohort_cautions import find_subject_cautions, index_split_parts
 from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_donors, make_split
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
@@ -37,7 +37,7 @@ from deeprc.nn.contributions import OutputParts
 from deeprc.outputs import output_slices
 from deeprc.progress import track
 from deeprc.runs.assess import assess_outputs
-from deeprc.runs.clones_table import clones_table
+from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.run import Run, describe_environment, load_run, read_splits, save_predictions, write_splits
 from deeprc.runs.run_settings import RunSettings, read_settings
 from deeprc.runs.seeds_table import make_seeds_table
@@ -112,7 +112,7 @@ def train_run(
     options = split or SplitOptions()
     made = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
     part_of = index_split_parts(made, len(dataset))
-    for caution in subject_cautions(dataset.metadata, part_of, apart="sides"):
+    for caution in find_subject_cautions(dataset.metadata, part_of, apart="sides"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":
@@ -333,7 +333,7 @@ def _fit(
     """Train and return the model; write history, seeds and clones during the training and at its end."""
     trainer.start()
     _write_table(folder / "seeds.tsv", make_seeds_table(trainer.start_motifs, settings.tasks))
-    _write_table(folder / "clones.tsv", clones_table(trainer.make_model()))
+    _write_table(folder / "clones.tsv", make_clones_table(trainer.make_model()))
     with open_logger(logger if ranks.is_main() else None, folder, update=trainer.state.update) as log:
 
         def report(state: TrainingState, loss: Tensor) -> None:

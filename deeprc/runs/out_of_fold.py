@@ -19,11 +19,11 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.outputs import activate, calibrate, compute_log_odds, output_slices
 from deeprc.runs.ensemble import load_ensemble
-from deeprc.runs.results import predictions_table
+from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
 from deeprc.training.calibration import fit_task
 
-__all__ = ["FoldPrediction", "FoldRuns", "cross_calibrate", "out_of_fold_table", "predict_fold"]
+__all__ = ["FoldPrediction", "FoldRuns", "cross_calibrate", "make_out_of_fold_table", "predict_fold"]
 
 Floats = NDArray[np.float64]
 
@@ -130,17 +130,17 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
     return found
 
 
-def out_of_fold_table(folds: Sequence[FoldPrediction], dataset: RepertoireDataset) -> pd.DataFrame:
+def make_out_of_fold_table(folds: Sequence[FoldPrediction], dataset: RepertoireDataset) -> pd.DataFrame:
     """Return a table of the predictions of all folds, by repeat and in the order of the cohort.
 
     The columns are repertoire_id, repeat, fold, target, label, log_odds (calibrated; one row per class for several
-    classes), and the other columns of `predictions_table`.
+    classes), and the other columns of `make_predictions_table`.
     """
     parts = []
     for each in folds:
         ids, none = dataset.repertoire_ids[each.rows], [""] * len(each.rows)
         own = torch.from_numpy(each.outputs)
-        table = predictions_table(ids, none, own, each.labels, each.tasks).drop(columns="split")
+        table = make_predictions_table(ids, none, own, each.labels, each.tasks).drop(columns="split")
         row = np.repeat(each.rows, each.outputs.shape[1])
         parts.append(table.assign(repeat=each.repeat, fold=each.fold, log_odds=each.log_odds().ravel(), row=row))
     table = pd.concat(parts, ignore_index=True).sort_values(["repeat", "row"], kind="stable", ignore_index=True)

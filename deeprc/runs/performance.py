@@ -21,7 +21,7 @@ from deeprc.evaluation.splits import HELD_OUT, NEW, choose_subject_column, index
 from deeprc.evaluation.trust import are_few_donors
 from deeprc.outputs import activate, compute_log_odds, output_slices
 from deeprc.runs.predictor import Predictor, metrics_by_split
-from deeprc.runs.results import predictions_table
+from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
 
 __all__ = [
@@ -58,7 +58,7 @@ class Contrast:
     Attributes
     ----------
     target, key
-        Name of the target, and name of this class in the table of predictions, see `predictions_table`.
+        Name of the target, and name of this class in the table of predictions, see `make_predictions_table`.
     positive, negative
         Name of the class, and name of all others together.
     output
@@ -163,7 +163,7 @@ class Performance:
     metrics
         Metrics by split and target, see `deeprc.evaluation.metrics.task_metrics`.
     predictions
-        Table of predictions, see `deeprc.runs.results.predictions_table`.
+        Table of predictions, see `deeprc.runs.results.make_predictions_table`.
     contrasts, numbers
         Contrasts between classes, and regression targets.
     held_out
@@ -236,7 +236,7 @@ def measure_performance(
         splits=splits,
         labels=labels,
         metrics=metrics_by_split(tensor, labels, splits.tolist(), tasks, donors) if not np.isnan(labels).all() else {},
-        predictions=predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
+        predictions=make_predictions_table(dataset.repertoire_ids, splits.tolist(), tensor, labels, tasks),
         contrasts=contrasts,
         numbers=numbers,
         held_out=choose_held_out_split(splits, labels),

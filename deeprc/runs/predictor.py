@@ -20,7 +20,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.metrics import task_metrics
 from deeprc.evaluation.splits import HELD_OUT, NEW, SPLITS, index_known_donors
 from deeprc.runs.metrics import Metrics
-from deeprc.runs.results import predictions_table
+from deeprc.runs.results import make_predictions_table
 from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.shift.summary import TrainingSummary
 from deeprc.tasks import Task
@@ -78,7 +78,7 @@ def predict(
 
     Returns
     -------
-    The columns of `predictions_table`, and for each repertoire that is test or new: `shift`, its distance from the
+    The columns of `make_predictions_table`, and for each repertoire that is test or new: `shift`, its distance from the
     training repertoires (above 1 it exceeds the level); `shift_reason`, which says what is unusual then; and
     `resembles`, the training repertoire with which it shares far more junctions than by chance, with their share.
     """
@@ -87,7 +87,7 @@ def predict(
     for caution in shift.cautions():
         logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     found, known = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
-    table = predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
+    table = make_predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
     return add_shift_columns(table, shift, abstain=abstain)
 
 

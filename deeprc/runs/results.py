@@ -15,10 +15,10 @@ from torch import Tensor
 from deeprc.outputs import activate
 from deeprc.tasks import Task
 
-__all__ = ["call_classes", "predictions_table"]
+__all__ = ["call_classes", "make_predictions_table"]
 
 
-def predictions_table(
+def make_predictions_table(
     repertoire_ids: NDArray[np.object_],
     splits: Sequence[str],
     outputs: Tensor,

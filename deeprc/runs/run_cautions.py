@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.cohort_cautions import donor_cautions, index_split_parts, subject_cautions
+from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_subject_cautions, index_split_parts
 from deeprc.evaluation.splits import SPLITS, Split
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import is_few
@@ -16,12 +16,12 @@ from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Auc, Contrast, Numbers, Performance
 from deeprc.tasks import TaskKind
 
-__all__ = ["control_cautions", "run_cautions"]
+__all__ = ["find_control_cautions", "find_run_cautions"]
 
 _GAP, _GAP_R2 = 0.1, 0.2  # excess of AUC and r2 on training over validation that may be overfitting
 
 
-def run_cautions(
+def find_run_cautions(
     performance: Performance,
     controls: Sequence[Controls],
     *,
@@ -43,7 +43,7 @@ def run_cautions(
         *_warn_of_no_held_out(performance),
         *_warn_of_chance(performance),
         *_warn_of_shared_subjects(metadata, performance),
-        *control_cautions(controls, within or {}),
+        *find_control_cautions(controls, within or {}),
         *_warn_of_few_repertoires(performance),
         *_warn_of_overfitting(performance),
     ]
@@ -136,7 +136,7 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
 def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
-    found = subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="sides")
+    found = find_subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="sides")
     if (
         performance.donors is None
         or performance.held_out is None
@@ -147,7 +147,9 @@ def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -
     for target, kind in targets.items():
         where = f"{SPLIT_NAMES[performance.held_out]} repertoires{f' for {target}' * (len(targets) > 1)}: "
         classes = performance.classes(target)
-        found += donor_cautions(performance.donors, str(performance.subject_column), classes, kind=kind, where=where)
+        found += find_donor_cautions(
+            performance.donors, str(performance.subject_column), classes, kind=kind, where=where
+        )
     return found
 
 
@@ -157,7 +159,9 @@ def _list_target_kinds(performance: Performance) -> dict[str, TaskKind]:
     return {**found, **{each.target: "regression" for each in performance.numbers}}
 
 
-def control_cautions(controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]) -> Iterator[Caution]:
+def find_control_cautions(
+    controls: Sequence[Controls], within: Mapping[str, Sequence[StratifiedAuc]]
+) -> Iterator[Caution]:
     """Yield a warning for each control that is not worse than the network, and a note if there is none.
 
     If the control reads columns of the sheet, and the network is better than chance within the values of each of them

@@ -16,13 +16,13 @@ from scipy.special import expit
 
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
-from deeprc.evaluation.cohort_cautions import subject_cautions
+from deeprc.evaluation.cohort_cautions import find_subject_cautions
 from deeprc.evaluation.splits import count_subjects_in_several, donor_codes
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
 from deeprc.tasks import encode_labels, parse_tasks
 
-__all__ = ["fit_stack", "predict_with_stack", "prediction_columns"]
+__all__ = ["fit_stack", "list_prediction_columns", "predict_with_stack"]
 
 _logger = logging.getLogger(__name__)
 
@@ -89,11 +89,13 @@ def _warn_of_donors_in_several_folds(
 ) -> None:
     if not count_subjects_in_several(dataset.metadata, np.arange(len(dataset))):  # each has one repertoire
         return
-    for caution in subject_cautions(dataset.metadata, stack.assign_folds(dataset, y, groups=groups), apart="folds"):
+    for caution in find_subject_cautions(
+        dataset.metadata, stack.assign_folds(dataset, y, groups=groups), apart="folds"
+    ):
         _logger.warning("%s", caution.text)
 
 
-def prediction_columns(stack: Stack) -> list[str]:
+def list_prediction_columns(stack: Stack) -> list[str]:
     """Return the columns of `predict_with_stack`."""
     return ["repertoire_id", "probability", "log_odds", *(f"contribution={name}" for name in stack.member_names_)]
 

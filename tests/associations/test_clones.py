@@ -16,7 +16,7 @@ from deeprc.associations.donors import find_donors
 from deeprc.associations.generation import generation_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.figures import volcano_figure
+from deeprc.interpretation.figures import draw_volcano_figure
 from tests.toys.donor_clones import N_DONORS, SIGNAL, Clone, private, write, write_donor_cohort
 
 
@@ -192,7 +192,7 @@ def test_no_row_is_a_table_too(tmp_path: Path) -> None:
     assert len(found.table) == found.n_tested == 0
     assert found.to_lines()[-1].startswith("tests: none, as no clone is carried by so many donors")
     assert "carriers:1" in found.table
-    assert volcano_figure(found.table, ["0", "1"]).axes
+    assert draw_volcano_figure(found.table, ["0", "1"]).axes
 
 
 def test_a_volcano_plot_has_both_axes_of_the_same_test() -> None:
@@ -208,7 +208,7 @@ def test_a_volcano_plot_has_both_axes_of_the_same_test() -> None:
             "stratified ",
         ),
     ):
-        (axis,) = volcano_figure(table[["class", "q_value", *columns]], ["healthy", "ill"]).axes
+        (axis,) = draw_volcano_figure(table[["class", "q_value", *columns]], ["healthy", "ill"]).axes
         places = np.concatenate([np.asarray(each.get_offsets()) for each in axis.collections])
         places = places[np.argsort(places[:, 1] * (1 if kind else -1))]
         np.testing.assert_allclose(2 ** places[:, 0], ratios)

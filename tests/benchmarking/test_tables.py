@@ -14,10 +14,10 @@ from sklearn.metrics import log_loss
 from deeprc.benchmarking.latex import _render_cell, render_latex
 from deeprc.benchmarking.markdown import _escape_text, render_markdown
 from deeprc.benchmarking.result import BenchmarkResult
-from deeprc.benchmarking.tables import _format_duration, results_tsv, summarise_chosen_settings
+from deeprc.benchmarking.tables import _format_duration, format_results_tsv, summarise_chosen_settings
 from deeprc.errors import use_parameter_renderer
 from deeprc.evaluation.caution import Caution
-from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, p_text
+from deeprc.evaluation.comparison import MethodInfo, compare, fold_metrics, format_p_value
 from deeprc.evaluation.reliability import calibration_error
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
@@ -109,7 +109,7 @@ def test_few_donors_are_a_warning_of_the_verdict() -> None:
 
 @pytest.mark.slow
 def test_results_hold_every_number() -> None:
-    table = pd.read_csv(io.StringIO(results_tsv(result(choices=CHOICES, costs=COSTS))), sep="\t")
+    table = pd.read_csv(io.StringIO(format_results_tsv(result(choices=CHOICES, costs=COSTS))), sep="\t")
     assert list(table) == ["method", "fold", "metric", "value"]
     found = table.set_index(["method", "fold", "metric"])["value"]
     assert found.index.is_unique
@@ -125,7 +125,7 @@ def test_results_hold_every_number() -> None:
 
 def test_results_without_choices_and_costs() -> None:
     one_class = PREDICTIONS[PREDICTIONS["label"] == 1]  # so that no AUC is defined
-    text = results_tsv(result(one_class))
+    text = format_results_tsv(result(one_class))
     assert text.splitlines()[1] == "a\t0\tauc\t"
     assert len(text.splitlines()) == 1 + len(METRICS)
 
@@ -147,7 +147,7 @@ def test_markdown_numbers() -> None:
     assert (found["Time"], found["Memory"]) == ("9 min 12 s", "1.5 GB")  # 552.5 s, 1504 MB
     found = by_name["B ! 100% & TCRβ"]
     assert found["AUC"] == f"{b['auc_mean']:.3f} ± {b['auc_sd']:.3f}"
-    assert (found["p"], found["p (Holm)"]) == (p_text(b["p_value"]), p_text(b["p_holm"]))
+    assert (found["p"], found["p (Holm)"]) == (format_p_value(b["p_value"]), format_p_value(b["p_holm"]))
     assert (found["Time"], found["Memory"]) == ("1.2 s", "80 MB")
     assert by_name["V gene usage"]["Time"] == "-"
 

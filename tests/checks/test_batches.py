@@ -26,7 +26,7 @@ from deeprc.evaluation.left_out import assign_left_out, list_left_out_values
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
-from deeprc.interpretation.report.number_tables import within_table
+from deeprc.interpretation.report.number_tables import make_within_table
 from deeprc.interpretation.report.run_report import write_report
 from deeprc.runs.assess import assess
 from deeprc.runs.experiment import train_run
@@ -153,7 +153,7 @@ def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
     assert "among test repertoires with the same value of a column: batch 0." in format_metrics(metrics)
     assert "within" not in metrics["train"]["status=sick"]
-    shown = within_table(assess(run, cohort).within)
+    shown = make_within_table(assess(run, cohort).within)
     assert shown is not None
     assert [cell.text for cell in shown.rows[0]][:2] == ["batch", f"{within['auc']:.3f}"]
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from deeprc.benchmarking.harness import benchmark
 from deeprc.benchmarking.options import BenchmarkOptions
-from deeprc.checks.cautions import duplicate_cautions
+from deeprc.checks.cautions import find_duplicate_cautions
 from deeprc.checks.container import check_dataset
 from deeprc.checks.findings import Finding
 from deeprc.checks.subjects import name_subjects
@@ -84,8 +84,8 @@ def test_the_sheet_with_subjects_is_written(cohort: RepertoireDataset, tmp_path:
 
 def test_groups_in_one_part_are_no_reason_for_a_warning() -> None:
     finding = Finding("error", "same-content", "", "", groups=(("a", "b"), ("c", "d", "e")))
-    assert not list(duplicate_cautions([finding], {"a": 0, "b": 0, "c": 1, "d": 1}, apart="folds"))
-    (told,) = duplicate_cautions([finding], {"a": 0, "b": 0, "c": 1, "e": 2}, apart="folds")
+    assert not list(find_duplicate_cautions([finding], {"a": 0, "b": 0, "c": 1, "d": 1}, apart="folds"))
+    (told,) = find_duplicate_cautions([finding], {"a": 0, "b": 0, "c": 1, "e": 2}, apart="folds")
     assert told.details == {"groups": [["c", "d", "e"]], "apart": "folds"}
     assert "are in more than one fold (1 group: c + d + e)" in told.text
 

@@ -14,7 +14,7 @@ from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.interpretation.figures import roc_figure
+from deeprc.interpretation.figures import draw_roc_figure
 from deeprc.interpretation.plotting import KINDS, FigureOptions, class_names, make_figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
@@ -255,5 +255,5 @@ def test_intervals_of_a_run_alone_know_its_donors(cohort: RepertoireDataset, tmp
     alone = make_figure("roc", tmp_path / "run").axes[0].get_legend().get_texts()[0].get_text()
     low, high = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]["status"]["auc_ci"]
     assert f"({low:.3f} to {high:.3f})" in alone
-    without = roc_figure(stored).axes[0].get_legend().get_texts()[0].get_text()
+    without = draw_roc_figure(stored).axes[0].get_legend().get_texts()[0].get_text()
     assert without != alone  # these intervals are narrower

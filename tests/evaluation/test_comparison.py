@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import delong_covariance, holm, midrank_aucs, paired_auc_test
 from deeprc.evaluation.auc_intervals import auc_interval
-from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, p_text
+from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, format_p_value
 
 A, B = MethodInfo("a", "Method A"), MethodInfo("b", "Method B")
 CONTROL, TRUTH = MethodInfo("v", "V gene usage", "control"), MethodInfo("k", "Known motif", "truth")
@@ -468,4 +468,4 @@ def test_verdict_of_a_control_that_is_not_complete() -> None:
 
 
 def test_p_values_as_text() -> None:
-    assert [p_text(p) for p in (1e-9, 0.0321, 0.412, 1.0, math.nan)] == ["<0.001", "0.032", "0.41", "1.00", "-"]
+    assert [format_p_value(p) for p in (1e-9, 0.0321, 0.412, 1.0, math.nan)] == ["<0.001", "0.032", "0.41", "1.00", "-"]

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from deeprc.errors import InputError
 from deeprc.evaluation import curves
 from deeprc.evaluation.comparison import MethodInfo, fold_metrics, validate_predictions
-from deeprc.evaluation.curves import MEAN, curves_figure, curves_table, draw_curves
+from deeprc.evaluation.curves import MEAN, draw_curves, draw_curves_figure, make_curves_table
 from deeprc.evaluation.scatter import NoCurveError
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is missing")
@@ -123,14 +123,14 @@ def test_a_fold_of_one_class_and_no_folds_have_no_curve() -> None:
 
 def test_table_of_all_curves() -> None:
     predictions = random_predictions(("a", "b"))
-    table = curves_table(predictions, [B, A])
+    table = make_curves_table(predictions, [B, A])
     assert list(table) == ["method", "fold", "curve", "x", "y"]
     assert list(table["method"].unique()) == ["b", "a"]
     part = table.query("method == 'a' and curve == 'roc'").reset_index(drop=True)
     pd.testing.assert_frame_equal(part[["fold", "x", "y"]], roc_points(predictions.query("method == 'a'")))
     part = table.query("method == 'b' and curve == 'precision-recall'").reset_index(drop=True)
     pd.testing.assert_frame_equal(part[["fold", "x", "y"]], pr_points(predictions.query("method == 'b'")))
-    assert curves_table(predictions.iloc[:0], []).empty
+    assert make_curves_table(predictions.iloc[:0], []).empty
 
 
 def test_names_of_files_are_safe_and_distinct() -> None:
@@ -184,7 +184,7 @@ def test_pictures_of_every_method_and_of_all(tmp_path: Path) -> None:
         if path.suffix == ".svg":
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
     table = pd.read_csv(tmp_path / "new" / "curves" / "curves.tsv", sep="\t", dtype={"fold": str})
-    expected = curves_table(predictions, [A, B, odd, absent])
+    expected = make_curves_table(predictions, [A, B, odd, absent])
     pd.testing.assert_frame_equal(table, expected, rtol=1e-6, check_dtype=False)
 
 
@@ -210,7 +210,7 @@ def test_one_fold_has_no_spread_and_no_method_no_picture(tmp_path: Path) -> None
 @needs_matplotlib
 def test_the_figure_of_all_methods_has_their_mean_curves() -> None:
     predictions = random_predictions(("a", "b"))
-    left, right = curves_figure(predictions, [A, B]).axes
+    left, right = draw_curves_figure(predictions, [A, B]).axes
     drawn = [line.get_xydata().tolist() for line in left.lines]
     for method in ("a", "b"):
         points = roc_points(predictions[predictions["method"] == method]).query("fold == 'mean'")
@@ -218,4 +218,4 @@ def test_the_figure_of_all_methods_has_their_mean_curves() -> None:
     texts = [text.get_text() for text in right.get_legend().get_texts()]
     assert {text.split("   ", 2)[-1] for text in texts} == {"Method A", "Method $B$ | _x_", "chance"}
     with pytest.raises(NoCurveError, match="no fold has both classes, so there is no curve"):
-        curves_figure(one_fold(0, [1, 1], [0.0, 1.0]), [A])
+        draw_curves_figure(one_fold(0, [1, 1], [0.0, 1.0]), [A])

@@ -7,7 +7,7 @@ import pytest
 from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare_probabilities
 from deeprc.evaluation.reliability import calibration_bins
-from deeprc.evaluation.reliability_figure import reliability_figure, reliability_table
+from deeprc.evaluation.reliability_figure import draw_reliability_figure, make_reliability_table
 from deeprc.evaluation.scoring import MulticlassScoring, RegressionScoring
 
 METHODS = [
@@ -35,7 +35,7 @@ def test_points_are_those_of_all_folds_together() -> None:
     table = two_classes()
     own = table[table["method"] == "right"]
     expected = calibration_bins(own["label"].to_numpy(float), own["probability"].to_numpy())
-    found = reliability_table(table, METHODS)
+    found = make_reliability_table(table, METHODS)
     assert set(found["method"]) == {"sure", "right", "v"}
     points = found[found["method"] == "right"].drop(columns="method")
     np.testing.assert_allclose(points.to_numpy(float), expected.to_numpy(float))
@@ -46,12 +46,12 @@ def test_a_panel_for_each_method_the_lowest_log_loss_first() -> None:
     judged = compare_probabilities(table, METHODS).set_index("method")
     assert judged["log_loss"].is_monotonic_increasing
     assert judged.index[0] == "right"
-    panels = [axis for axis in reliability_figure(table, METHODS).axes if axis.get_visible()]
+    panels = [axis for axis in draw_reliability_figure(table, METHODS).axes if axis.get_visible()]
     label = {each.name: each.label for each in METHODS}
     titles = [f"{label[n]}\ncalibration error {judged.loc[n, 'calibration_error']:.3f}" for n in judged.index]
     assert [axis.get_title() for axis in panels] == titles
     line = panels[0].lines[1]
-    points = reliability_table(table, METHODS).query("method == 'right'")
+    points = make_reliability_table(table, METHODS).query("method == 'right'")
     np.testing.assert_allclose(line.get_xydata(), points[["probability", "share"]])
 
 
@@ -63,12 +63,12 @@ def test_several_classes_are_judged_together() -> None:
     expected = calibration_bins(
         np.array([1.0, 0, 0, 1, 0, 1, 1, 0]), np.array([0.9, 0.2, 0.4, 0.7, 0.1, 0.8, 0.6, 0.3])
     )
-    found = reliability_table(table, METHODS, scoring)
+    found = make_reliability_table(table, METHODS, scoring)
     np.testing.assert_allclose(found.drop(columns="method").to_numpy(float), expected.to_numpy(float))
 
 
 def test_numbers_have_no_curve() -> None:
     table = pd.DataFrame({"method": "right", "fold": 0, "repertoire_id": ["w"], "label": [1.0], "prediction": [2.0]})
-    assert reliability_table(table, METHODS, RegressionScoring()).empty
+    assert make_reliability_table(table, METHODS, RegressionScoring()).empty
     with pytest.raises(InputError, match="no method predicts classes"):
-        reliability_figure(table, METHODS, RegressionScoring())
+        draw_reliability_figure(table, METHODS, RegressionScoring())

@@ -18,7 +18,7 @@ from deeprc.evaluation.auc_comparison import paired_error_test, paired_macro_auc
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.comparison import MethodInfo, compare, control_verdict, fold_metrics, validate_predictions
-from deeprc.evaluation.curves import curves_table
+from deeprc.evaluation.curves import make_curves_table
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring, choose_scoring
 from deeprc.evaluation.trust import FEW_IN_CLASS, classify_difference, is_few
 from deeprc.interpretation.report import write_benchmark_report
@@ -138,7 +138,7 @@ def test_macro_auc_by_hand() -> None:
     assert comparison["n_smallest"].tolist() == [18] * 3
     assert comparison["p_value"]["v"] < 0.01
     assert comparison["test"]["v"] == "permutation"
-    curves = curves_table(table, METHODS, GRADES)
+    curves = make_curves_table(table, METHODS, GRADES)
     mean = curves[(curves["method"] == "a") & (curves["curve"] == "roc") & (curves["fold"] == "mean")]
     assert np.trapezoid(mean["y"], mean["x"]) == pytest.approx(aucs.mean())
 

@@ -50,17 +50,17 @@ def motif() -> Any:
 
 
 FIGURES: dict[str, Callable[[], Any]] = {
-    "roc": lambda: figures.roc_figure(predictions()),
-    "precision-recall": lambda: figures.precision_recall_figure(predictions()),
-    "calibration": lambda: figures.calibration_figure(predictions()),
-    "regression": lambda: figures.regression_figure(predictions().assign(prediction=lambda table: table["label"])),
-    "history": lambda: figures.history_figure(history()),
-    "metastable": lambda: figures.metastable_figure(heads(), {"a": "A $x$", "b": "_B"}),
-    "attention": lambda: figures.attention_figure(curves(), {"a": "A", "b": "B"}),
-    "genes": lambda: figures.gene_figure(genes()),
-    "logos": lambda: figures.logos_figure([motif(), motif()]),
-    "kernels": lambda: figures.kernels_figure([[0.5, -0.25, 0.1]]),
-    "sequences": lambda: figures.sequence_figure(["CASF"], [[0.1, -0.2, 0.3, 0]]),
+    "roc": lambda: figures.draw_roc_figure(predictions()),
+    "precision-recall": lambda: figures.draw_precision_recall_figure(predictions()),
+    "calibration": lambda: figures.draw_calibration_figure(predictions()),
+    "regression": lambda: figures.draw_regression_figure(predictions().assign(prediction=lambda table: table["label"])),
+    "history": lambda: figures.draw_history_figure(history()),
+    "metastable": lambda: figures.draw_metastable_figure(heads(), {"a": "A $x$", "b": "_B"}),
+    "attention": lambda: figures.draw_attention_figure(curves(), {"a": "A", "b": "B"}),
+    "genes": lambda: figures.draw_gene_figure(genes()),
+    "logos": lambda: figures.draw_logos_figure([motif(), motif()]),
+    "kernels": lambda: figures.draw_kernels_figure([[0.5, -0.25, 0.1]]),
+    "sequences": lambda: figures.draw_sequence_figure(["CASF"], [[0.1, -0.2, 0.3, 0]]),
 }
 if importlib.util.find_spec("logomaker") is None:
     del FIGURES["logos"]

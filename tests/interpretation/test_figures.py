@@ -15,19 +15,19 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.evaluation.reliability import calibration_bins
 from deeprc.interpretation.figures import (
-    attention_figure,
-    calibration_figure,
     compute_logo_top,
-    gene_figure,
-    history_figure,
-    kernels_figure,
-    logo_figure,
-    logos_figure,
-    metastable_figure,
-    precision_recall_figure,
-    regression_figure,
-    roc_figure,
-    sequence_figure,
+    draw_attention_figure,
+    draw_calibration_figure,
+    draw_gene_figure,
+    draw_history_figure,
+    draw_kernels_figure,
+    draw_logo_figure,
+    draw_logos_figure,
+    draw_metastable_figure,
+    draw_precision_recall_figure,
+    draw_regression_figure,
+    draw_roc_figure,
+    draw_sequence_figure,
 )
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
@@ -78,7 +78,7 @@ def line_like(axis: Any, handle: Any) -> Any:
 
 def test_roc_is_sklearns_for_every_split() -> None:
     predictions = some_predictions()
-    (axis,) = roc_figure(predictions).axes
+    (axis,) = draw_roc_figure(predictions).axes
     legend = legend_of(axis)
     assert [text.split(":")[0] for text in legend] == ["test", "validation", "training, fitted", "chance"]
     for (text, handle), split in zip(legend.items(), ["test", "validation", "train"], strict=False):
@@ -94,7 +94,7 @@ def test_roc_is_sklearns_for_every_split() -> None:
 
 
 def test_test_is_bold_and_training_dotted() -> None:
-    (axis,) = roc_figure(some_predictions()).axes
+    (axis,) = draw_roc_figure(some_predictions()).axes
     test, validation, train, _ = legend_of(axis).values()
     assert test.get_linewidth() > 2 * validation.get_linewidth()
     assert not test.is_dashed()
@@ -104,7 +104,7 @@ def test_test_is_bold_and_training_dotted() -> None:
 
 def test_precision_recall_has_the_area_of_average_precision() -> None:
     predictions = some_predictions()
-    (axis,) = precision_recall_figure(predictions).axes
+    (axis,) = draw_precision_recall_figure(predictions).axes
     legend = legend_of(axis)
     for (text, handle), split in zip(legend.items(), ["test", "validation", "train"], strict=False):
         label, probability = known(predictions, split)
@@ -120,28 +120,28 @@ def test_precision_recall_has_the_area_of_average_precision() -> None:
 def test_a_split_of_one_class_is_left_out_and_none_left_is_an_error() -> None:
     predictions = some_predictions()
     predictions.loc[predictions["split"] == "test", "label"] = 1
-    (axis,) = roc_figure(predictions).axes
+    (axis,) = draw_roc_figure(predictions).axes
     assert [text.split(":")[0] for text in legend_of(axis)] == ["validation", "training, fitted", "chance"]
     predictions["label"] = 1
     with pytest.raises(InputError, match=r"target 'CMV=\+': no split has labels of both classes"):
-        roc_figure(predictions)
+        draw_roc_figure(predictions)
 
 
 def test_the_target_must_be_said_where_there_are_several() -> None:
     predictions = pd.concat([some_predictions(target="a=x"), some_predictions(1, target="a=$y_"), regression()])
     with pytest.raises(InputError, match=r"expected one target \(`target`\): a=x, a=\$y_"):
-        roc_figure(predictions)
-    (axis,) = roc_figure(predictions, target="a=$y_").axes
+        draw_roc_figure(predictions)
+    (axis,) = draw_roc_figure(predictions, target="a=$y_").axes
     label, probability = known(some_predictions(1), "test")
     assert f"AUC {roc_auc_score(label, probability):.3f}" in next(iter(legend_of(axis)))
     with pytest.raises(InputError, match=r"no target 'age' with a probability in them; their targets: a=x, "):
-        roc_figure(predictions, target="age")
-    assert regression_figure(predictions).axes  # only one target is a number
+        draw_roc_figure(predictions, target="age")
+    assert draw_regression_figure(predictions).axes  # only one target is a number
 
 
 def test_calibration_figure() -> None:
     predictions = some_predictions()
-    upper, lower = calibration_figure(predictions).axes
+    upper, lower = draw_calibration_figure(predictions).axes
     label, probability = known(predictions, "test")
     text = next(iter(legend_of(lower)))
     brier = np.mean((probability - label) ** 2)
@@ -159,9 +159,9 @@ def test_calibration_figure() -> None:
 
 def test_calibration_is_of_the_new_repertoires_where_none_is_of_the_test() -> None:
     predictions = some_predictions().query("split != 'train'").assign(split="new")
-    assert next(iter(legend_of(calibration_figure(predictions).axes[1]))).startswith("new: ")
+    assert next(iter(legend_of(draw_calibration_figure(predictions).axes[1]))).startswith("new: ")
     with pytest.raises(InputError, match=r"the split 'test' has no labelled repertoire"):
-        calibration_figure(some_predictions().query("split == 'train'"))
+        draw_calibration_figure(some_predictions().query("split == 'train'"))
 
 
 def regression() -> pd.DataFrame:
@@ -173,7 +173,7 @@ def regression() -> pd.DataFrame:
 
 def test_regression_says_r2_and_error() -> None:
     predictions = regression()
-    (axis,) = regression_figure(predictions).axes
+    (axis,) = draw_regression_figure(predictions).axes
     text, handle = next(iter(legend_of(axis).items()))
     label, value = known(predictions, "test", "prediction")
     expected = f"r2 {r2_score(label, value):.2f}, mean error {mean_absolute_error(label, value):.3g}, n = {len(label)}"
@@ -194,16 +194,16 @@ def test_history_marks_the_first_of_the_lowest_loss() -> None:
         }
     )
     assert find_kept_weights(history) == (20, 0.6, 0.8)
-    upper, lower = history_figure(history).axes
+    upper, lower = draw_history_figure(history).axes
     assert list(legend_of(lower)) == ["training", "validation", "chosen: update 20, loss 0.600, AUC 0.800"]
     dot = next(line for line in upper.lines if line.get_marker() == "o")
     assert dot.get_xydata().tolist() == [[20, 0.6]]
     assert upper.lines[0].get_ydata().tolist() == history["train_loss"].tolist()
     assert lower.lines[0].get_ydata().tolist() == history["validation_auc"].tolist()
-    (only,) = history_figure(history.drop(columns="validation_auc")).axes
+    (only,) = draw_history_figure(history.drop(columns="validation_auc")).axes
     assert only.get_xlabel() == "update"
     with pytest.raises(InputError, match="the history of the training is empty"):
-        history_figure(history.iloc[:0])
+        draw_history_figure(history.iloc[:0])
 
 
 def test_history_draws_what_whole_repertoires_decided() -> None:
@@ -226,7 +226,7 @@ def test_history_draws_what_whole_repertoires_decided() -> None:
         points = [line.get_xydata() for line in axis.lines if line.get_marker() == "s"]
         return sorted(point for line in points for point in line.tolist() if not np.isnan(point[1]))
 
-    upper, lower = history_figure(history).axes
+    upper, lower = draw_history_figure(history).axes
     assert find_squares(upper) == [[0, 2.5], [10, 0.4], [10, 0.4005]]
     assert find_squares(lower) == [[0, 0.35], [10, 0.85], [10, 0.9]]
     assert upper.get_ylim()[1] > 2.5
@@ -234,10 +234,10 @@ def test_history_draws_what_whole_repertoires_decided() -> None:
     names = ["training", "validation", "whole validation repertoires", "chosen: update 0, loss 2.500, AUC 0.350"]
     assert list(legend_of(lower)) == names
     history.loc[2, "best_update"] = 10  # the fitted output is not better by 0.001
-    _, lower = history_figure(history).axes
+    _, lower = draw_history_figure(history).axes
     assert list(legend_of(lower))[-1] == "chosen: update 10, loss 0.401, AUC 0.850"
     history.loc[2, "fitted"] = 1
-    _, lower = history_figure(history).axes
+    _, lower = draw_history_figure(history).axes
     assert list(legend_of(lower))[-1] == "chosen: update 10, loss 0.400, AUC 0.900"
 
 
@@ -252,7 +252,7 @@ def heads_and_classes() -> tuple[pd.DataFrame, dict[str, str]]:
 def test_metastable_sizes_by_class_and_head() -> None:
     heads, classes = heads_and_classes()
     for given in (classes, pd.Series(classes)):
-        (axis,) = metastable_figure(heads, given).axes
+        (axis,) = draw_metastable_figure(heads, given).axes
         assert axis.get_yscale() == "log"
         assert list(legend_of(axis)) == ["well", " _sick"]
         medians = sorted(line.get_ydata()[0] for line in axis.lines if line.get_linewidth() == 1.8)
@@ -263,7 +263,7 @@ def test_metastable_sizes_by_class_and_head() -> None:
             assert len(set(line.get_xdata())) == len(line.get_xdata())
         assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "2"]
     with pytest.raises(InputError, match="no repertoire with sequences has a class"):
-        metastable_figure(heads, {"another": "well"})
+        draw_metastable_figure(heads, {"another": "well"})
 
 
 def test_points_keep_apart() -> None:
@@ -298,7 +298,7 @@ def some_curves() -> tuple[pd.DataFrame, dict[str, str]]:
 
 def test_attention_curves_per_class() -> None:
     curves, classes = some_curves()
-    (axis,) = attention_figure(curves, classes).axes
+    (axis,) = draw_attention_figure(curves, classes).axes
     legend = legend_of(axis)
     assert list(legend) == ["A (3 repertoires)", "B (3 repertoires)", "if all were attended alike"]
     expected = compute_attention_bands(curves[curves["repertoire_id"].isin(["r1", "r3", "r5"])])
@@ -317,7 +317,7 @@ def test_genes_are_sorted_by_their_difference() -> None:
     attended = every + np.linspace(-0.02, 0.03, 30)
     genes = pd.DataFrame({"field": "v_call", "name": names, "all": every, "attended": attended})
     genes = genes.sample(frac=1, random_state=0)
-    (axis,) = gene_figure(genes).axes
+    (axis,) = draw_gene_figure(genes).axes
     shown = [text.get_text() for text in axis.get_yticklabels()]
     kept = np.argsort(-np.abs(attended - every))[:25]
     assert shown == [names[i] for i in sorted(kept)]  # from the bottom, the least difference first
@@ -328,9 +328,9 @@ def test_genes_are_sorted_by_their_difference() -> None:
     low, high = axis.get_xlim()
     assert (high - attended.max()) / (high - low) * width > dots.get_markersize() * 2**0.5 / 2  # a whole diamond
     with pytest.raises(InputError, match="the cohort has no j_call"):
-        gene_figure(genes, "j_call")
+        draw_gene_figure(genes, "j_call")
     with pytest.raises(InputError, match="the cohort has no v_call"):
-        gene_figure(pd.DataFrame(columns=["field", "name", "all", "attended"]))
+        draw_gene_figure(pd.DataFrame(columns=["field", "name", "all", "attended"]))
 
 
 def motif(pattern: str = "LDR.", low: float = 0.0) -> Any:
@@ -343,7 +343,7 @@ def motif(pattern: str = "LDR.", low: float = 0.0) -> Any:
 
 @needs_logomaker
 def test_a_logo_has_a_letter_for_each_height() -> None:
-    (axis,) = logo_figure(motif()).axes
+    (axis,) = draw_logo_figure(motif()).axes
     boxes = [letter.get_extents().transformed(axis.transData.inverted()) for letter in axis.patches]
     heights = {round(box.x0 + 0.5): box.height for box in boxes}
     assert heights == pytest.approx({1: 1, 2: 2, 3: 3}, rel=0.05)
@@ -355,49 +355,49 @@ def test_a_logo_has_a_letter_for_each_height() -> None:
 
 @needs_logomaker
 def test_logos_have_one_scale_and_say_their_patterns() -> None:
-    figure = logos_figure([motif("LDR"), motif("W"), motif("AC"), motif("Y")])
+    figure = draw_logos_figure([motif("LDR"), motif("W"), motif("AC"), motif("Y")])
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["1  LDR", "2  W", "3  AC", "4  Y"]
     assert [axis.get_ylim() for axis in figure.axes] == [(0, pytest.approx(3.15))] * 4
     (legend,) = figure.legends
     assert legend.get_texts()[0].get_text() == "acidic (DE)"
     with pytest.raises(InputError, match="no motif was found"):
-        logos_figure([])
+        draw_logos_figure([])
     with pytest.raises(InputError, match=r"motif 'LD': expected information of \(W, 20\), found \(2, 4\)"):
-        logo_figure(SimpleNamespace(pattern="LD", information=np.zeros((2, 4))))  # type: ignore[arg-type]
+        draw_logo_figure(SimpleNamespace(pattern="LD", information=np.zeros((2, 4))))  # type: ignore[arg-type]
 
 
 def test_without_logomaker_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "logomaker" else find(name))
     with pytest.raises(InputError, match=r"^the logos need logomaker: pip install 'deeprc\[interpret\]'$"):
-        logo_figure(motif())
+        draw_logo_figure(motif())
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"^the figures need matplotlib: pip install 'deeprc\[plots\]'$"):
-        roc_figure(some_predictions())
+        draw_roc_figure(some_predictions())
 
 
 def test_kernels_are_sorted_means() -> None:
     kernels = np.array([[1.0, -4, 2, 0.5], [3.0, -2, 2, 0.5]])
-    (axis,) = kernels_figure(kernels, output="CMV").axes
+    (axis,) = draw_kernels_figure(kernels, output="CMV").axes
     bars = sorted(axis.patches, key=lambda bar: bar.get_x())
     assert [bar.get_height() for bar in bars] == [2, 2, 0.5, -3]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["1", "3", "4", "2"]
     assert [bar.get_hatch() for bar in bars] == [None, None, None, "////"]
     assert axis.get_ylabel() == "mean contribution to CMV"
     many = np.arange(-30.0, 31)[None]
-    (axis,) = kernels_figure(many).axes
+    (axis,) = draw_kernels_figure(many).axes
     assert axis.get_xlabel() == "kernel (the strongest 20 of 61)"
     assert {abs(bar.get_height()) for bar in axis.patches} == set(range(21, 31))
     with pytest.raises(InputError, match=r"\(n, D\), found \(0, 3\)"):
-        kernels_figure(np.zeros((0, 3)))
+        draw_kernels_figure(np.zeros((0, 3)))
 
 
 def test_sequences_are_letters_on_colours() -> None:
     values = np.array([[0.0, 2, -1, np.nan], [0.5, 0.05, -2, 1]])
-    figure = sequence_figure(["CAS", "CWSF"], values)
+    figure = draw_sequence_figure(["CAS", "CWSF"], values)
     axis, scale = figure.axes
     placed = {(int(text.get_position()[1]), int(text.get_position()[0])): text.get_text() for text in axis.texts}
     assert placed == {(0, 0): "C", (0, 1): "A", (0, 2): "S", (1, 0): "C", (1, 1): "W", (1, 2): "S", (1, 3): "F"}
@@ -415,7 +415,7 @@ def test_sequences_are_letters_on_colours() -> None:
     assert all((patch.get_y() % 1 < 0.5) == (to_hex(patch.get_facecolor()) == orange) for patch in edges)
     assert [text.get_text() for text in scale.texts] == ["\u22122", "0", "+2: what a residue adds to the output"]
     with pytest.raises(InputError, match=r"expected values of \(1, 4 or more\) for as many sequences, found \(1, 3\)"):
-        sequence_figure(["CASF"], np.zeros((1, 3)))
+        draw_sequence_figure(["CASF"], np.zeros((1, 3)))
 
 
 TASKS = [
@@ -450,7 +450,7 @@ def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
     assert styles["all repertoires"]["color"] == INK
     assert styles["mid"]["dashes"] != styles["all repertoires"]["dashes"]
     assert len(set(CLASS_COLOURS)) == MOST_CLASSES
-    (axis,) = metastable_figure(
+    (axis,) = draw_metastable_figure(
         pd.DataFrame({"repertoire_id": ["a"], "head": [1], "n_sequences": [9], "metastable_size": [3]}),
         {"a": "mid"},
         places,
@@ -459,14 +459,14 @@ def test_a_class_keeps_its_colour_where_others_are_missing() -> None:
 
 
 def test_what_is_no_class_is_drawn_with_ink() -> None:
-    (axis,) = roc_figure(some_predictions()).axes
+    (axis,) = draw_roc_figure(some_predictions()).axes
     assert {line.get_color() for line in axis.lines} == {INK, MUTED}
-    upper, lower = calibration_figure(some_predictions(), classes=(("not mid", None), ("mid", 4))).axes
+    upper, lower = draw_calibration_figure(some_predictions(), classes=(("not mid", None), ("mid", 4))).axes
     assert {line.get_color() for line in upper.lines} == {INK, MUTED}
     assert {to_hex(bar.get_edgecolor()) for bar in lower.patches} == {CLASS_COLOURS[4].lower(), MUTED}
     assert [text.get_text() for text in lower.texts] == ["mid", "not mid"]
     assert upper.get_ylabel() == "share of mid repertoires"
-    (axis,) = kernels_figure(np.array([[1.0, -1.0]]), place=3).axes
+    (axis,) = draw_kernels_figure(np.array([[1.0, -1.0]]), place=3).axes
     assert [to_hex(bar.get_edgecolor()) for bar in axis.patches] == [CLASS_COLOURS[3].lower(), MUTED]
 
 
@@ -475,7 +475,7 @@ def test_logos_of_a_page_have_one_scale() -> None:
     motifs = [motif("LDR"), motif("W")]
     top = compute_logo_top(motifs)
     assert top == pytest.approx(1.05 * 3)
-    axes = [logo_figure(one, top=top).axes[0] for one in motifs]
+    axes = [draw_logo_figure(one, top=top).axes[0] for one in motifs]
     assert [axis.get_ylim() for axis in axes] == [(0, top)] * 2
     assert [text.get_text() for text in axes[0].get_xticklabels()] == ["1", "2", "3"]
 
@@ -501,7 +501,7 @@ def test_colours_stand_out_from_light_and_dark_pages(colour: str) -> None:
 
 
 def test_a_figure_keeps_its_looks_where_other_settings_hold() -> None:
-    figure = roc_figure(some_predictions())
+    figure = draw_roc_figure(some_predictions())
     figure.draw_without_rendering()
     (axis,) = figure.axes
     assert {tick.get_fontsize() for tick in axis.get_xticklabels()} == {8}

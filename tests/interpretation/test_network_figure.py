@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeprc.config import NetworkConfig
-from deeprc.interpretation.figures.network import network_figure
+from deeprc.interpretation.figures.network import draw_network_figure
 from deeprc.tasks import Task
 
 pytest.importorskip("matplotlib")
@@ -14,7 +14,7 @@ TASK = Task("CMV", "CMV", "binary", ("-", "+"))
 
 
 def texts_of(config: NetworkConfig, readings: list[str], n_tasks: int = 1) -> str:
-    (axis,) = network_figure(config, [TASK] * n_tasks, readings).axes
+    (axis,) = draw_network_figure(config, [TASK] * n_tasks, readings).axes
     return "\n".join(text.get_text() for text in axis.texts)
 
 

@@ -21,7 +21,7 @@ from deeprc.runs.assess import Assessment, assess_outputs
 from deeprc.runs.controls import compare_controls
 from deeprc.runs.performance import AllClasses, Contrast, Numbers, Performance, measure_performance
 from deeprc.runs.run import Run
-from deeprc.runs.run_cautions import run_cautions
+from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.tasks import Task, parse_tasks
 
 
@@ -55,7 +55,7 @@ def _texts(
         "seeds": pd.DataFrame(),
     }
     every = {**tables, **changed}
-    found = [*run_cautions(performance, [], metadata=every["metadata"]), *cautions]
+    found = [*find_run_cautions(performance, [], metadata=every["metadata"]), *cautions]
     own: Any = SimpleNamespace(
         path=folder,
         splits=run.splits,
@@ -112,7 +112,7 @@ def test_what_has_learned_nothing_has_learned_nothing_by_heart(trained: Run) -> 
         assert not any("overfitted" in text for text in _texts(trained, performance))
     assert any("overfitted" in text for text in _texts(trained, _splits(40, train=0.8, validation=0.15)))
     performance = _number_performance(9, 7.0, seed=3)
-    assert not any(each.name == "learned-by-heart" for each in run_cautions(performance, [], metadata=_NOBODY))
+    assert not any(each.name == "learned-by-heart" for each in find_run_cautions(performance, [], metadata=_NOBODY))
 
 
 def test_nothing_to_judge_by(trained: Run) -> None:
@@ -324,15 +324,17 @@ def test_a_number_on_few_repertoires_is_warned_of() -> None:
     assert found is not None
     assert found.interval is not None
     low, high = found.interval
-    names = {each.name: each.text for each in run_cautions(performance, [], metadata=pd.DataFrame(index=range(27)))}
+    names = {
+        each.name: each.text for each in find_run_cautions(performance, [], metadata=pd.DataFrame(index=range(27)))
+    }
     assert low <= 0
     assert names["chance"].startswith(
         f"The network is not shown to predict age better than the mean does: r² is {found.value:.3f}, with a 95% "
         f"interval from {low:.3f} to {high:.3f}."
     )
     assert names["few-repertoires"] == f"Only 9 test repertoires: r² may be anything from {low:.3f} to {high:.3f}."
-    assert run_cautions(_number_performance(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
-    alone = run_cautions(_number_performance(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
+    assert find_run_cautions(_number_performance(40, 3.0), [], metadata=pd.DataFrame(index=range(120))) == []
+    alone = find_run_cautions(_number_performance(3, 3.0), [], metadata=pd.DataFrame(index=range(9)))
     assert "no-interval" in [each.name for each in alone]
 
 

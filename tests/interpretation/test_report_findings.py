@@ -29,7 +29,7 @@ from deeprc.interpretation.report.findings import (
     list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
-    shortcut_table,
+    make_shortcut_table,
 )
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import TopSequences
@@ -117,10 +117,10 @@ def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None
     ]
     assert group_table([], contaminated, performance, None) is None
     shortcut = Shortcut("t", "a from b", "V-gene usage", None, "label-from-genes", "auc", 0.93, (0.8, 0.99), "note", "")
-    told = shortcut_table(RunChecks((), (shortcut,)))
+    told = make_shortcut_table(RunChecks((), (shortcut,)))
     assert told is not None
     assert [cell.text for cell in told.rows[0]] == ["V-gene usage", "a from b", "AUC", "0.93", "0.80 to 0.99", "yes"]
-    assert shortcut_table(RunChecks(())) is None
+    assert make_shortcut_table(RunChecks(())) is None
 
 
 def test_a_run_without_checks_is_checked_now(

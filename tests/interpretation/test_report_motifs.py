@@ -19,7 +19,7 @@ from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, motif_parts, run_report, summary
 from deeprc.interpretation.report.findings import find_sharing_repertoires
-from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, gene_cell, gene_sentence
+from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey import Direction, TopSequences, survey
 from deeprc.runs.performance import measure_performance
@@ -50,20 +50,20 @@ def test_most_common_genes_by_hand() -> None:
     found = find_common_genes(motif("A[WY]"), top, GENES)  # carried by four different ones: the second CAWF is left out
     assert found == [CommonGene("TRBV9", 0.5, 0.004), CommonGene("TRBJ2-6", 1.0, 0.25)]
     told = ["TRBV9 in 50% (0.4% of all)", "TRBJ2-6 in 100% (25% of all)"]
-    assert gene_cell(found).value == ", ".join(told)
-    assert re.sub("<.*?>", "", gene_cell(found).text) == ",".join(told)
-    assert gene_cell(found).text.split(",<br>")[0] == (
+    assert make_gene_cell(found).value == ", ".join(told)
+    assert re.sub("<.*?>", "", make_gene_cell(found).text) == ",".join(told)
+    assert make_gene_cell(found).text.split(",<br>")[0] == (
         '<span class="line">TRBV9 in 50%</span> <span class="line">(0.4% of all)</span>'
     )
-    assert gene_sentence(found, 4) == (
+    assert make_gene_sentence(found, 4) == (
         " 100% of the 4 use TRBJ2-6, which 25% of all sequences do: it may be a piece of that gene."
     )
     assert find_common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
     assert find_common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []
     assert find_common_genes(motif("A[WY]"), top, GENES.iloc[:0]) == []
     assert find_common_genes(motif("WWW"), top, GENES) == []
-    assert gene_cell([CommonGene("<V>", 0.999, 0.006)]).value == "<V> in >99% (0.6% of all)"
-    assert gene_cell([]).text == gene_sentence([], 4) == ""
+    assert make_gene_cell([CommonGene("<V>", 0.999, 0.006)]).value == "<V> in >99% (0.6% of all)"
+    assert make_gene_cell([]).text == make_gene_sentence([], 4) == ""
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_most_common_genes_by_hand() -> None:
 def test_a_gene_stands_out_in_most_carriers_at_thrice_its_share(share: float, of_all: float, stands_out: bool) -> None:
     gene = CommonGene("TRBJ2-6", share, of_all)
     assert gene.stands_out == stands_out
-    assert bool(gene_sentence([gene], 10)) == stands_out
-    assert ("(<0.1% of all)" in str(gene_cell([gene]).value)) == (of_all < 0.001)
+    assert bool(make_gene_sentence([gene], 10)) == stands_out
+    assert ("(<0.1% of all)" in str(make_gene_cell([gene]).value)) == (of_all < 0.001)
 
 
 @pytest.mark.slow
@@ -157,12 +157,12 @@ def test_motifs_are_shown_also_if_stored_clones_outweigh_all_sequences(monkeypat
     for name in ("make_motif_table", "describe_first_motif", "find_common_genes"):
         monkeypatch.setattr(directions, name, lambda *_, name=name: name)
     monkeypatch.setattr(directions.pictures, "make_logo_figure", lambda *_, **__: "logo")
-    monkeypatch.setattr(directions.pictures, "kernel_pictures", lambda *_: ["kernels"])
+    monkeypatch.setattr(directions.pictures, "draw_kernel_pictures", lambda *_: ["kernels"])
     attributions: Any = SimpleNamespace(kernels=np.ones((3, 2)))
     found = directions._Found(
         CASE, 1, "Class", some_sequences(0), [], None, some_sequences(3), attributions, [motif("WWHW")]
     )
-    page = directions._direction_page(found, GENES, {}, {"case": 0}, [("", 2)], 1.0)
+    page = directions._make_direction_page(found, GENES, {}, {"case": 0}, [("", 2)], 1.0)
     assert page.table is None
     assert (page.n_sequences, page.motifs, page.first) == (3, "make_motif_table", "describe_first_motif")
     assert (page.logos, page.kernels) == (["logo"], ["kernels"])

@@ -18,10 +18,10 @@ from deeprc.interpretation.report import write_report
 from deeprc.interpretation.report.cautions import collect_cautions
 from deeprc.interpretation.report.reading_tables import (
     _name_directions,
-    clone_tables,
     find_main_source,
-    variation_sentence,
-    variation_table,
+    make_clone_tables,
+    make_variation_sentence,
+    make_variation_table,
 )
 from deeprc.interpretation.report.sequences import SHOWN
 from deeprc.interpretation.survey import survey
@@ -50,13 +50,13 @@ def test_the_main_source_is_the_one_that_speaks_most_for_the_direction() -> None
 def test_the_shares_of_two_outputs() -> None:
     one = Variation("a", "a", {"attention": 0.25, "clones": 0.75})
     two = Variation("b", "b:x", {"attention": -0.1, "clones": 1.1})
-    table = variation_table([one, two], ["attention", "clones"])
+    table = make_variation_table([one, two], ["attention", "clones"])
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
-    assert variation_sentence(one, "test").startswith(
+    assert make_variation_sentence(one, "test").startswith(
         "Of the variance of the output between the test repertoires comes 75% through clones, 25% through attention."
     )
-    assert len(variation_table([], ["attention", "clones"]).columns) == 2
+    assert len(make_variation_table([], ["attention", "clones"]).columns) == 2
 
 
 def test_directions_have_the_same_names_in_all_tables() -> None:
@@ -78,14 +78,14 @@ def test_directions_have_the_same_names_in_all_tables() -> None:
 def test_clones_of_each_model(trained: Run) -> None:
     tasks = (*trained.tasks, Task("grade", "grade", "multiclass", ("high", "low")))
     first = replace(with_readings(trained.model, Clones("KY", [-0.5, 1.0, -1.0])), tasks=tasks)
-    (table,) = clone_tables(Ensemble(tasks, (first, replace(trained.model, tasks=tasks))))
+    (table,) = make_clone_tables(Ensemble(tasks, (first, replace(trained.model, tasks=tasks))))
     assert [column.label for column in table.columns] == [
         *("Clone", "V gene", "J gene", "Speaks for", "Match", "Carriers: of the class", "Carriers: others", "p", "q")
     ]
     assert [row[3].text for row in table.rows] == ["status: healthy", "grade: high", "grade: not low"]
     assert [cell.text for cell in table.rows[0][4:]] == ["exact", "5", "0", "1e-04", "0.010"]
     assert first.name in table.caption
-    assert clone_tables(trained.model) == []
+    assert make_clone_tables(trained.model) == []
 
 
 @pytest.mark.slow

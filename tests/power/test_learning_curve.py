@@ -24,7 +24,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.power import LearningCurve, PlannedStudy, PowerOptions, measure_learning_curve
 from deeprc.power.extrapolation import PowerLaw
-from deeprc.power.figure import learning_curve_figure
+from deeprc.power.figure import draw_learning_curve_figure
 from deeprc.power.learning_curve import (
     _aucs,
     _average_aucs,
@@ -227,7 +227,7 @@ def test_below_the_smallest_number_nothing_is_said() -> None:
     flat = LearningCurve("any", table, law, 0.9, (1.25, 1.25, 60.0), float("nan"), 0)
     (line,) = [line for line in flat.to_lines() if "needs" in line]
     assert "needs fewer than 25 repertoires (95% interval fewer than 25 to 60; 25 is the smallest that was" in line
-    labels = [tick.get_text() for tick in learning_curve_figure([flat]).axes[0].get_xticklabels()]
+    labels = [tick.get_text() for tick in draw_learning_curve_figure([flat]).axes[0].get_xticklabels()]
     assert labels == ["25", "80"]
     (line,) = [line for line in replace(flat, n_needed=(40.0, 30.0, np.inf)).to_lines() if "needs" in line]
     never, below = "is not reached with any number of repertoires", "; 25 is the smallest that was measured"

@@ -11,7 +11,7 @@ import pytest
 
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import CAUTIONS_FILE, Caution, read_cautions, write_cautions
-from deeprc.evaluation.cohort_cautions import donor_cautions, left_out_cautions, subject_cautions
+from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_left_out_cautions, find_subject_cautions
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -43,28 +43,28 @@ def test_a_damaged_file_is_named(tmp_path: Path, change: dict[str, object]) -> N
 
 def test_subjects_in_several_folds() -> None:
     table = pd.DataFrame({"subject_id": ["a", "a", "b", "c", "c", None], "donor": list("uvwxyz")})
-    (apart,) = subject_cautions(table, np.array([0, 1, 0, 1, -1, 0]), apart="folds")
+    (apart,) = find_subject_cautions(table, np.array([0, 1, 0, 1, -1, 0]), apart="folds")
     assert apart.level == "warning"
     assert apart.details == {"column": "subject_id", "n": 1, "apart": "folds"}
     assert apart.text.startswith("1 value of 'subject_id' has repertoires in more than one fold")
-    assert subject_cautions(table, np.array([0, 0, 0, 1, 1, 0]), apart="folds") == []
-    assert subject_cautions(table[["donor"]], np.zeros(6, np.int64), apart="folds") == []
+    assert find_subject_cautions(table, np.array([0, 0, 0, 1, 1, 0]), apart="folds") == []
+    assert find_subject_cautions(table[["donor"]], np.zeros(6, np.int64), apart="folds") == []
 
 
 def test_of_columns_within_each_other_the_coarsest_is_told() -> None:
     """A patient of a study, and the study's own number of the patient."""
     table = pd.DataFrame({"patient_id": ["a1", "a2", "b1", "b1"], "donor": ["a", "a", "b", "b"]})
-    assert [each.details["column"] for each in subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")] == [
+    assert [each.details["column"] for each in find_subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")] == [
         "donor"
     ]
     table["donor"] = ["a", "b", "b", "a"]  # neither lies within the other
-    assert len(subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")) == 2
+    assert len(find_subject_cautions(table, np.array([0, 1, 0, 1]), apart="folds")) == 2
 
 
 def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> None:
     donors = np.array([0, 0, 0, 1, 1, 2])
     classes = {"ill": donors > 0, "well": donors == 0}
-    (found,) = donor_cautions(donors, "donor", classes, kind="binary", where="test repertoires: ")
+    (found,) = find_donor_cautions(donors, "donor", classes, kind="binary", where="test repertoires: ")
     assert (found.level, found.name) == ("warning", "repeated-subjects")
     assert found.text.startswith(
         "Test repertoires: 3 ill repertoires are of 2 donors, 3 well repertoires are of 1 donor ('donor'). What tells "
@@ -72,11 +72,11 @@ def test_few_donors_are_warned_of_and_several_repertoires_of_one_are_noted() -> 
     )
     assert found.details["classes"]["well"] == {"n_repertoires": 3, "n_subjects": 1}
     many = np.arange(80) // 2 * (np.arange(80) > 60) + 100 * np.arange(80) * (np.arange(80) <= 60)
-    (found,) = donor_cautions(many, "donor", {"": np.ones(80, bool)}, kind="regression", where="")
+    (found,) = find_donor_cautions(many, "donor", {"": np.ones(80, bool)}, kind="regression", where="")
     assert (found.level, found.text.split(". ")[0]) == ("note", "80 repertoires are of 71 donors ('donor')")
-    assert donor_cautions(np.arange(6), "donor", classes, kind="binary", where="") == []
+    assert find_donor_cautions(np.arange(6), "donor", classes, kind="binary", where="") == []
 
 
 def test_what_is_left_out_is_said() -> None:
-    (one,) = left_out_cautions({"burden-test": "it tells classes apart"})
+    (one,) = find_left_out_cautions({"burden-test": "it tells classes apart"})
     assert (one.level, one.text) == ("note", "burden-test is left out: it tells classes apart")

@@ -15,7 +15,7 @@ from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
-from deeprc.interpretation.report.reading_tables import clone_tables
+from deeprc.interpretation.report.reading_tables import make_clone_tables
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from tests.toys.clone_cohorts import N_ASSOCIATED, draw_repertoires
@@ -56,7 +56,7 @@ def test_the_stored_clones_are_those_of_the_model(run: Run) -> None:
     assert N_ASSOCIATED / 2 <= len(of_classes) <= 2 * N_ASSOCIATED
     assert (of_classes["carriers_positive"] > of_classes["carriers_negative"]).all()
     assert stored.loc[stored["output"] == "score", "carriers"].notna().all()
-    (table,) = clone_tables(run.model)
+    (table,) = make_clone_tables(run.model)
     labels = [column.label for column in table.columns]
     assert labels[-5:] == ["Carriers: of the class", "Carriers: others", "Carriers", "p", "q"]
     first = stored.sort_values("p_value", kind="stable")

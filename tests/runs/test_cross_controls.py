@@ -21,11 +21,11 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.strata import StratifiedAuc, auc_within
 from deeprc.interpretation.report import write_any_report
-from deeprc.runs.cross_controls import _within_cautions
+from deeprc.runs.cross_controls import _find_within_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
-from deeprc.runs.run_cautions import control_cautions
+from deeprc.runs.run_cautions import find_control_cautions
 from tests.toys.site_cohorts import draw_sites
 
 pytestmark = pytest.mark.slow  # what its tests share takes seconds to train
@@ -132,15 +132,15 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
     )
     batch, sex = StratifiedAuc("batch", 0.99, 0.87, 1.0, 120, 2), StratifiedAuc("sex", 0.6, 0.45, 0.8, 120, 2)
     explained = ["Sentence about size.", "Sentence about sheet."]
-    assert [each.text for each in control_cautions([found], {"status": [batch]})] == [
+    assert [each.text for each in find_control_cautions([found], {"status": [batch]})] == [
         "Sentence about size.",
         "Sentence about sheet. But the network also tells the classes among repertoires with the same value of 'batch' "
         "(0.990, 0.870 to 1.000): it alone does not explain what the network has learned.",
     ]
-    assert [each.text for each in control_cautions([found], {})] == explained
+    assert [each.text for each in find_control_cautions([found], {})] == explained
     found.columns = ["batch", "sex"]  # one of them may be what the network has learned
-    assert [each.text for each in control_cautions([found], {"status": [batch]})] == explained
-    assert [each.text for each in control_cautions([found], {"status": [batch, sex]})] == explained
+    assert [each.text for each in find_control_cautions([found], {"status": [batch]})] == explained
+    assert [each.text for each in find_control_cautions([found], {"status": [batch, sex]})] == explained
 
 
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) 
 def test_the_warning_within_values_knows_the_adjustment() -> None:
     within = {"sick": [StratifiedAuc("site", 0.5, 0.4, 0.6, 100, 40)]}
     metrics = {"sick": {"auc": 0.9, "auc_ci": [0.85, 0.95]}}
-    (plain,), (adjusted,) = (_within_cautions(within, metrics, columns) for columns in ((), ("site",)))
+    (plain,), (adjusted,) = (_find_within_cautions(within, metrics, columns) for columns in ((), ("site",)))
     assert plain.text.endswith("learned 'site' instead of the target. `adjust_for=site` prevents this.")
     assert adjusted.text.endswith("learned 'site' instead of the target, although adjusted for it.")
 

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, log_loss, roc_auc_score
 from deeprc.calibration import choose_cutoff, fit_calibration
 from deeprc.evaluation.auc_intervals import fold_aucs_interval
 from deeprc.evaluation.intervals import r2_interval
-from deeprc.runs.cross_metrics import folds_table, measure_folds
+from deeprc.runs.cross_metrics import make_folds_table, measure_folds
 from deeprc.runs.out_of_fold import FoldPrediction, cross_calibrate
 from deeprc.tasks import Task
 
@@ -108,7 +108,7 @@ def test_metrics_of_two_classes_by_hand() -> None:
     assert found["f1"] == pytest.approx(np.mean(scores))
     assert found["loss_base_rate"] == pytest.approx(-0.3 * np.log(0.3) - 0.7 * np.log(0.7))
     assert found["brier_base_rate"] == pytest.approx(0.21)
-    table = folds_table(folds)
+    table = make_folds_table(folds)
     assert table["auc"].to_numpy() == pytest.approx(aucs)
     assert table["n"].sum() == 120
     assert table["n_positive"].sum() == 36
@@ -148,7 +148,7 @@ def test_metrics_of_several_classes_and_of_numbers() -> None:
     limits = r2_interval(label[known], predicted[known], rows[known])
     assert age["r2_ci"] == pytest.approx(limits)
     assert age["mae"] == pytest.approx(np.abs(label - predicted)[known].mean())
-    table = folds_table(folds)
+    table = make_folds_table(folds)
     assert table["target"].tolist() == ["grade", "age"] * 6
     assert table.loc[table["target"] == "age", "auc"].isna().all()
     assert table.loc[table["target"] == "grade", "mae"].isna().all()
@@ -166,7 +166,7 @@ def test_folds_of_one_class_have_no_auc() -> None:
     empty = replace(folds[0], labels=np.ones_like(folds[0].labels))
     found = measure_folds([empty, *folds[1:]], np.arange(60))["status"]
     assert found["n_folds"] == 2
-    assert pd.isna(folds_table([empty])["auc"].iloc[0])
+    assert pd.isna(make_folds_table([empty])["auc"].iloc[0])
     nothing = [replace(each, labels=np.ones_like(each.labels)) for each in folds]
     found = measure_folds(nothing, np.arange(60))["status"]
     assert (found["auc"], found["auc_ci"], found["n_folds"]) == (None, None, 0)

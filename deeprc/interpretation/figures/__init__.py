@@ -4,39 +4,39 @@
 """
 
 from deeprc.drawing import save_figure
-from deeprc.interpretation.figures.attended import attention_figure, gene_figure, metastable_figure
-from deeprc.interpretation.figures.clones import volcano_figure
+from deeprc.interpretation.figures.attended import draw_attention_figure, draw_gene_figure, draw_metastable_figure
+from deeprc.interpretation.figures.clones import draw_volcano_figure
 from deeprc.interpretation.figures.inline import render_svg
 from deeprc.interpretation.figures.predicted import (
-    calibration_figure,
-    precision_recall_figure,
-    regression_figure,
-    roc_figure,
+    draw_calibration_figure,
+    draw_precision_recall_figure,
+    draw_regression_figure,
+    draw_roc_figure,
 )
 from deeprc.interpretation.figures.residues import (
     compute_logo_top,
-    kernels_figure,
-    logo_figure,
-    logos_figure,
-    sequence_figure,
+    draw_kernels_figure,
+    draw_logo_figure,
+    draw_logos_figure,
+    draw_sequence_figure,
 )
-from deeprc.interpretation.figures.training import history_figure
+from deeprc.interpretation.figures.training import draw_history_figure
 
 __all__ = [
-    "attention_figure",
-    "calibration_figure",
     "compute_logo_top",
-    "gene_figure",
-    "history_figure",
-    "kernels_figure",
-    "logo_figure",
-    "logos_figure",
-    "metastable_figure",
-    "precision_recall_figure",
-    "regression_figure",
+    "draw_attention_figure",
+    "draw_calibration_figure",
+    "draw_gene_figure",
+    "draw_history_figure",
+    "draw_kernels_figure",
+    "draw_logo_figure",
+    "draw_logos_figure",
+    "draw_metastable_figure",
+    "draw_precision_recall_figure",
+    "draw_regression_figure",
+    "draw_roc_figure",
+    "draw_sequence_figure",
+    "draw_volcano_figure",
     "render_svg",
-    "roc_figure",
     "save_figure",
-    "sequence_figure",
-    "volcano_figure",
 ]

@@ -13,11 +13,11 @@ from deeprc.interpretation.figures.parts import class_colour, draw_grid, draw_le
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["antigen_figure"]
+__all__ = ["draw_antigen_figure"]
 
 
 @require_matplotlib
-def antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
+def draw_antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
     """Draw a bar for each organism, and a line at the number expected by chance.
 
     Parameters

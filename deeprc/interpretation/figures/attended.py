@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["attention_figure", "compute_attention_bands", "gene_figure", "metastable_figure"]
+__all__ = ["compute_attention_bands", "draw_attention_figure", "draw_gene_figure", "draw_metastable_figure"]
 
 _MAX_POINTS = 200  # largest number of points beside a box
 _MAX_GENES = 25
@@ -38,7 +38,7 @@ _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32")) 
 
 
 @require_matplotlib
-def metastable_figure(
+def draw_metastable_figure(
     heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
     """Draw the number of sequences over which each head averages: a box and points per head and class, on a log axis.
@@ -141,7 +141,7 @@ def compute_attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.
 
 
 @require_matplotlib
-def attention_figure(
+def draw_attention_figure(
     curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
 ) -> Figure:
     """Draw the cumulated attention against the share of sequences: median and quartiles over repertoires, by class.
@@ -187,7 +187,7 @@ def attention_figure(
 
 
 @require_matplotlib
-def gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
+def draw_gene_figure(genes: pd.DataFrame, field: str = "v_call") -> Figure:
     """Draw the usage of genes by attended and by all sequences, sorted by the difference.
 
     If there are more than 25 genes, those with the largest differences are drawn.

@@ -14,7 +14,7 @@ from deeprc.interpretation.figures.parts import draw_legend_below, escape_legend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["volcano_figure"]
+__all__ = ["draw_volcano_figure"]
 
 _LEVEL = 0.05
 _BEYOND = 1.15  # position of infinite odds ratios, relative to the largest finite one (logarithms)
@@ -22,7 +22,7 @@ _SMALLEST = 1e-300
 
 
 @require_matplotlib
-def volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
+def draw_volcano_figure(table: pd.DataFrame, classes: Sequence[str]) -> Figure:
     """Draw p-values against odds ratios from the table of `associate_clones`.
 
     With two classes, clones of the second class are on the right and those of the first on the left. Clones with a

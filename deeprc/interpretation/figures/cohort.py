@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["CohortNumbers", "cohort_figure"]
+__all__ = ["CohortNumbers", "draw_cohort_figure"]
 
 _MAX_GENES = 20
 _LEAST = 0.001  # smallest share of sequences from which on a length is drawn
@@ -63,7 +63,7 @@ class CohortNumbers:
 
 
 @require_matplotlib
-def cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
+def draw_cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
     """Draw sizes, lengths, genes and maps of the repertoires of a cohort, with a colour and marker for each class.
 
     Parameters

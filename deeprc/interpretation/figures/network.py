@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["network_figure"]
+__all__ = ["draw_network_figure"]
 
 _BLUE, _RED, _GREEN, _ = COLOURS  # colours of learned parts, outputs and data
 _WIDTH, _HEIGHT = 1.75, 0.95  # size of a box in inches
@@ -24,7 +24,7 @@ _READINGS = {"composition": "k-mers and genes of all sequences", "clones": "stor
 
 
 @require_matplotlib
-def network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
+def draw_network_figure(config: NetworkConfig, tasks: Sequence[Task], readings: Sequence[str]) -> Figure:
     """Draw the parts of a network as boxes, with their sizes, and arrows between them.
 
     Parameters

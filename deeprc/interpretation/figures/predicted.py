@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "calibration_figure",
-    "precision_recall_figure",
-    "regression_figure",
-    "roc_figure",
+    "draw_calibration_figure",
+    "draw_precision_recall_figure",
+    "draw_regression_figure",
+    "draw_roc_figure",
 ]
 
 _SIDE = 2.9  # side of a square panel in inches
@@ -58,7 +58,7 @@ _Splits = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 
 @require_matplotlib
-def roc_figure(
+def draw_roc_figure(
     predictions: pd.DataFrame, *, target: str | None = None, donors: Mapping[str, int] | None = None
 ) -> Figure:
     """Draw the ROC curve of each part of the split: test bold, validation thin, training dotted.
@@ -68,7 +68,7 @@ def roc_figure(
     Parameters
     ----------
     predictions
-        Table with the columns split, target, label (0, 1 or missing) and probability, see `predictions_table`.
+        Table with the columns split, target, label (0, 1 or missing) and probability, see `make_predictions_table`.
     target
         Name of the target whose rows are drawn, `column=class` for one of several classes; required only if there are
         several.
@@ -103,10 +103,10 @@ def roc_figure(
 
 
 @require_matplotlib
-def precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw precision against recall of each part of the split, as steps.
 
-    The line of chance is that of the part that is drawn bold. Parameters and errors are those of `roc_figure`.
+    The line of chance is that of the part that is drawn bold. Parameters and errors are those of `draw_roc_figure`.
     """
     splits = _select_two_classes(predictions, target)
     figure, axis = make_panel(_SIDE, _SIDE)
@@ -180,7 +180,7 @@ def _select_two_classes(predictions: pd.DataFrame, target: str | None) -> _Split
 
 
 @require_matplotlib
-def calibration_figure(
+def draw_calibration_figure(
     predictions: pd.DataFrame,
     *,
     target: str | None = None,
@@ -192,7 +192,7 @@ def calibration_figure(
     Parameters
     ----------
     predictions, target
-        Predictions and target, see `roc_figure`.
+        Predictions and target, see `draw_roc_figure`.
     split
         Part of the split; None takes test, or else new repertoires.
     classes
@@ -261,14 +261,14 @@ def _draw_histogram(
 
 
 @require_matplotlib
-def regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
+def draw_regression_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw predicted against true values of each part of the split, with r2 and mean absolute error.
 
     Parameters
     ----------
     predictions
         Table with the columns split, target, label and prediction, both in the units of the target, see
-        `predictions_table`.
+        `make_predictions_table`.
     target
         Name of the target; required only if there are several.
 

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
     from deeprc.interpretation.motifs import AttendedMotif
 
-__all__ = ["CHEMISTRY", "compute_logo_top", "kernels_figure", "logo_figure", "logos_figure", "sequence_figure"]
+__all__ = [
+    "CHEMISTRY",
+    "compute_logo_top",
+    "draw_kernels_figure",
+    "draw_logo_figure",
+    "draw_logos_figure",
+    "draw_sequence_figure",
+]
 
 CHEMISTRY = {
     "acidic": ("DE", COLOURS[1]),
@@ -36,12 +43,12 @@ CHEMISTRY = {
 
 _MAX_KERNELS = 20
 _THINNEST = 0.006  # height of the smallest drawn letter of a logo, as a share of the height of its panel
-_LETTER = 0.17  # width of a letter in `sequence_figure`, in inches
+_LETTER = 0.17  # width of a letter in `draw_sequence_figure`, in inches
 _STRONGEST = 0.75  # opacity of the strongest colour behind a letter
 
 
 @require_matplotlib
-def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
+def draw_logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
     """Draw a motif as a sequence logo.
 
     Parameters
@@ -65,13 +72,13 @@ def logo_figure(motif: AttendedMotif, *, top: float | None = None) -> Figure:
 
 
 @require_matplotlib
-def logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
+def draw_logos_figure(motifs: Sequence[AttendedMotif], *, columns: int = 3) -> Figure:
     """Draw several motifs as sequence logos on one scale, with their patterns and a legend of the colours.
 
     Parameters
     ----------
     motifs
-        Motifs, see `logo_figure`; they are numbered in this order.
+        Motifs, see `draw_logo_figure`; they are numbered in this order.
     columns
         Largest number of logos side by side.
 
@@ -156,7 +163,7 @@ def _draw_logo(axis: Axes, heights: NDArray[np.float64]) -> None:
 
 
 @require_matplotlib
-def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
+def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
     """Draw the mean contribution of each kernel to an output over sequences, as bars, highest first.
 
     Parameters
@@ -197,7 +204,7 @@ def kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int
 
 
 @require_matplotlib
-def sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: str = "the output") -> Figure:
+def draw_sequence_figure(junction_aa: Sequence[str], values: ArrayLike, *, output: str = "the output") -> Figure:
     """Draw sequences as letters; the colour behind a letter shows the contribution of the residue to an output.
 
     A bar at the upper edge of a letter marks a positive contribution, and one at the lower edge a negative one, so that

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["history_figure"]
+__all__ = ["draw_history_figure"]
 
 _WIDTH = 3.1
 _SQUARES: dict[str, Any] = {"color": INK, "marker": "s", "markersize": 4, "fillstyle": "none", "linestyle": ""}
 
 
 @require_matplotlib
-def history_figure(history: pd.DataFrame) -> Figure:
+def draw_history_figure(history: pd.DataFrame) -> Figure:
     """Draw training and validation loss, and the validation AUC if there is one, against updates.
 
     Parameters

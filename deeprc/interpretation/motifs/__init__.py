@@ -7,7 +7,7 @@ joins what is alike, `enrichment.py` compares with the background, `carriers.py`
 `attended_motif.py` a motif.
 """
 
-from deeprc.interpretation.motifs.attended_motif import AttendedMotif, motif_table, write_meme
+from deeprc.interpretation.motifs.attended_motif import AttendedMotif, tabulate_motifs, write_meme
 from deeprc.interpretation.motifs.find import find_all_motifs, find_motifs
 
-__all__ = ["AttendedMotif", "find_all_motifs", "find_motifs", "motif_table", "write_meme"]
+__all__ = ["AttendedMotif", "find_all_motifs", "find_motifs", "tabulate_motifs", "write_meme"]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.files import write_text
 
-__all__ = ["AttendedMotif", "Source", "motif_table", "write_meme"]
+__all__ = ["AttendedMotif", "Source", "tabulate_motifs", "write_meme"]
 
 
 class Source(NamedTuple):
@@ -124,7 +124,7 @@ class AttendedMotif:
         return len({source.member for source in self.sources if source.kernel})
 
 
-def motif_table(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
+def tabulate_motifs(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
     """Return the motifs as a table, one row each, with rank (from 1) and the attributes of `AttendedMotif`.
 
     The columns of `donors` and `carriers` are repeated for each class, as n_donors:CLASS, n_repertoires:CLASS and so

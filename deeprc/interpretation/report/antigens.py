@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.report.pictures import render_figure
 from deeprc.interpretation.survey import Direction, Survey
@@ -84,7 +84,7 @@ def make_antigen_pages(
 
 
 def _make_figure(organisms: pd.DataFrame, direction: Direction, place: int) -> Figure:
-    from deeprc.interpretation.figures.antigens import antigen_figure
+    from deeprc.interpretation.figures.antigens import draw_antigen_figure
 
     first = organisms.iloc[0]
     says = (
@@ -95,7 +95,7 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, place: int) -> F
         "Different sequences that match an entry with at most one substitution, by the organism of the antigen; the "
         "line is what clones of the cohort that as many repertoires carry match by chance."
     )
-    return render_figure(antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
+    return render_figure(draw_antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
 
 
 def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:
@@ -110,7 +110,7 @@ def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Ta
         for level in ("exact", "within_one"):
             p_value, q_value = float(row[f"p_{level}"]), float(row[f"q_{level}"])
             cells += [make_number_cell(row[f"n_{level}"], ",d"), make_number_cell(row[f"expected_{level}"], ".1f")]
-            cells += [Cell(p_text(p_value), p_value), Cell(p_text(q_value), q_value)]
+            cells += [Cell(format_p_value(p_value), p_value), Cell(format_p_value(q_value), q_value)]
         rows.append(cells)
     caption = f"Organisms of the antigens that sequences for {direction.name} match; q is over all organisms"
     return Table(f"antigens-{index}", caption, columns, rows, sortable=True)

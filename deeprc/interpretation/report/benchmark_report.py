@@ -34,7 +34,7 @@ from deeprc.evaluation.reliability import MEASURES
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.origin import adjust_words
 from deeprc.interpretation.report.page import (
@@ -97,11 +97,11 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
             (each.method, ": ".join(filter(None, (each.validation, each.settings))))
             for each in summarise_chosen_settings(found.choices, found.methods, found.scoring)
         ],
-        table=_comparison_table(found),
-        costs=_cost_table(found),
-        curves=pictures.curves_picture(found.predictions, found.methods, found.scoring),
-        probabilities=_probability_table(found),
-        reliability=pictures.reliability_picture(found.predictions, found.methods, found.scoring),
+        table=_make_comparison_table(found),
+        costs=_make_cost_table(found),
+        curves=pictures.draw_curves_picture(found.predictions, found.methods, found.scoring),
+        probabilities=_make_probability_table(found),
+        reliability=pictures.draw_reliability_picture(found.predictions, found.methods, found.scoring),
         command=_format_command(found.header, str(folder)),
         header=read_text(Path(folder) / "benchmark.yaml", limit=MAX_YAML_BYTES),
         facts=_list_facts(found.header),
@@ -157,7 +157,7 @@ def _format_lead(found: _Found) -> str:
     )
 
 
-def _comparison_table(found: _Found) -> Table:
+def _make_comparison_table(found: _Found) -> Table:
     performance = set(
         found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"]
     )
@@ -213,10 +213,10 @@ def _estimate(found: MetricEstimate | None) -> Cell:
 def _p_value(value: float, *, is_best: bool) -> Cell:
     if is_best:
         return Cell("best", None)
-    return make_number_cell(None) if np.isnan(value) else Cell(p_text(value), value)
+    return make_number_cell(None) if np.isnan(value) else Cell(format_p_value(value), value)
 
 
-def _probability_table(found: _Found) -> Table | None:
+def _make_probability_table(found: _Found) -> Table | None:
     """Return the table of the quality of each method's probabilities; None if no classes are predicted."""
     judged = compare_probabilities(found.predictions, found.methods, found.scoring)
     if judged.empty:
@@ -244,7 +244,7 @@ def _probability_table(found: _Found) -> Table | None:
     )
 
 
-def _cost_table(found: _Found) -> Table:
+def _make_cost_table(found: _Found) -> Table:
     cells = found.results[found.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
     for each in found.methods:

@@ -16,9 +16,9 @@ from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
 from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
-from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, within_table
+from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
 from deeprc.interpretation.report.origin import adjust_words
 from deeprc.interpretation.report.page import (
     Cell,
@@ -78,10 +78,10 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         cautions=found.cautions,
         answers=[_describe_performance(name, found.metrics[name]) for name in names],
         n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
-        metrics=[_metrics_table(found, name, place) for place, name in enumerate(names)],
-        controls=[each for each in (_within_table(found), *_control_tables(found)) if each is not None],
-        folds=[_folds_table(found, name, place) for place, name in enumerate(names)],
-        motifs=None if found.motifs is None else _motifs_table(found.motifs),
+        metrics=[_make_metrics_table(found, name, place) for place, name in enumerate(names)],
+        controls=[each for each in (_make_within_table(found), *_make_control_tables(found)) if each is not None],
+        folds=[_make_folds_table(found, name, place) for place, name in enumerate(names)],
+        motifs=None if found.motifs is None else _make_motifs_table(found.motifs),
         has_motifs=found.motifs is not None and len(found.motifs) > 0,
         pictures=[(name, _make_figures(found, name)) for name in names],
         command=_format_command(found.header, str(folder)),
@@ -109,7 +109,7 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
 
 
-def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
+def _make_metrics_table(found: CrossValidation, name: str, place: int) -> Table:
     own = found.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
     if found.has_numbers(name):
@@ -128,16 +128,16 @@ def _metrics_table(found: CrossValidation, name: str, place: int) -> Table:
     return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
 
 
-def _within_table(found: CrossValidation) -> Table | None:
+def _make_within_table(found: CrossValidation) -> Table | None:
     """Return a table of the AUC of each target within the values of columns; None if there is none."""
     strata = {
         name: [StratifiedAuc(each.column, each.auc, *each.auc_ci, each.n, each.n_strata) for each in metrics.within]
         for name, metrics in found.metrics.items()
     }
-    return within_table({name: each for name, each in strata.items() if each})
+    return make_within_table({name: each for name, each in strata.items() if each})
 
 
-def _control_tables(found: CrossValidation) -> Iterator[Table]:
+def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
     for place, (name, metrics) in enumerate(found.metrics.items()):
         heading = "r²" if found.has_numbers(name) else "AUC"
@@ -146,7 +146,9 @@ def _control_tables(found: CrossValidation) -> Iterator[Table]:
         rows = []
         for each in metrics.controls:
             value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
-            p_value = make_number_cell(None) if each.p_value is None else Cell(p_text(each.p_value), each.p_value)
+            p_value = (
+                make_number_cell(None) if each.p_value is None else Cell(format_p_value(each.p_value), each.p_value)
+            )
             cells = [
                 make_number_cell(value),
                 make_interval_cell(limits),
@@ -160,7 +162,7 @@ def _control_tables(found: CrossValidation) -> Iterator[Table]:
             )
 
 
-def _folds_table(found: CrossValidation, name: str, place: int) -> Table:
+def _make_folds_table(found: CrossValidation, name: str, place: int) -> Table:
     table = found.folds[found.folds["target"] == name]
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
     wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
@@ -173,7 +175,7 @@ def _folds_table(found: CrossValidation, name: str, place: int) -> Table:
     return Table(f"folds-{place}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 
-def _motifs_table(found: pd.DataFrame) -> Table:
+def _make_motifs_table(found: pd.DataFrame) -> Table:
     columns = [
         Column("Motif", False),
         Column("Output", False),
@@ -190,7 +192,7 @@ def _motifs_table(found: pd.DataFrame) -> Table:
             make_text_cell(row["output"]),
             *(_make_share_cell(row[f"n_{what}"], row[f"n_all_{what}"]) for what in ("runs", "test_folds", "repeats")),
             make_number_cell(row["correlation"], "+.2f"),
-            Cell(p_text(row["max_p_value"]), row["max_p_value"]),
+            Cell(format_p_value(row["max_p_value"]), row["max_p_value"]),
             make_text_cell(" ".join(row["forms"].split()[1:])),
         ]
         for row in found.to_dict("records")
@@ -204,8 +206,8 @@ def _make_share_cell(n: int, n_all: int) -> Cell:
 
 def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     """Return the figures of a target: its curves, and the reliability of its probabilities."""
-    from deeprc.evaluation.curves import curves_figure
-    from deeprc.evaluation.reliability_figure import reliability_figure
+    from deeprc.evaluation.curves import draw_curves_figure
+    from deeprc.evaluation.reliability_figure import draw_reliability_figure
     from deeprc.evaluation.scatter import NoCurveError
 
     if found.metrics[name].n == 0:
@@ -214,10 +216,10 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
         says = "Predicted (upwards) against true values, of the first repeat: a point is a repertoire."
-        return [render_figure(curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
+        return [render_figure(draw_curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
     figures = []
     try:
-        drawn = curves_figure(table, [_METHOD], scoring)
+        drawn = draw_curves_figure(table, [_METHOD], scoring)
     except NoCurveError:
         pass
     else:
@@ -228,7 +230,9 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
         "repertoires of the first repeat; bars are 95% intervals. On the dashed line, probabilities can be taken at "
         "their word."
     )
-    figures.append(render_figure(reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says))
+    figures.append(
+        render_figure(draw_reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says)
+    )
     return figures
 
 

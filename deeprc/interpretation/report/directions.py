@@ -20,7 +20,7 @@ from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.motif_genes import find_common_genes
 from deeprc.interpretation.report.motif_parts import describe_first_motif, make_motif_table
 from deeprc.interpretation.report.page import Figure, Table
-from deeprc.interpretation.report.sequences import SHOWN, sequence_table
+from deeprc.interpretation.report.sequences import SHOWN, make_sequence_table
 from deeprc.interpretation.survey import Direction, Survey, TopSequences
 from deeprc.runs.predictor import Predictor
 from deeprc.tasks import Task
@@ -135,7 +135,7 @@ def make_direction_pages(
     places = index_classes(predictor.model.tasks)
     members = _list_members(predictor.model)
     return [
-        _direction_page(
+        _make_direction_page(
             found,
             survey.genes,
             classes[found.direction.target],
@@ -195,7 +195,7 @@ def _explain_directions(
     ]
 
 
-def _direction_page(
+def _make_direction_page(
     found: _Found,
     genes_of_all: pd.DataFrame,
     classes: Mapping[str, str],
@@ -209,7 +209,7 @@ def _direction_page(
     if len(top):
         own = [classes.get(str(name), "") for name in top["repertoire_id"]]
         residues = None if found.residues is None else direction.sign * found.residues
-        table = sequence_table(
+        table = make_sequence_table(
             direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading
         )
     genes = [find_common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
@@ -221,7 +221,9 @@ def _direction_page(
         [pictures.make_logo_figure(motif, i, direction.name, top=logo_height) for i, motif in logos],
         make_motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
         describe_first_motif(motifs[0], genes[0], direction) if motifs else "",
-        pictures.kernel_pictures(found.attributions.kernels, members, direction, place) if found.attributions else [],
+        pictures.draw_kernel_pictures(found.attributions.kernels, members, direction, place)
+        if found.attributions
+        else [],
         place,
     )
 

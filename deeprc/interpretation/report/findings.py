@@ -35,7 +35,7 @@ __all__ = [
     "list_flagged_groups",
     "load_or_run_checks",
     "make_check_cautions",
-    "shortcut_table",
+    "make_shortcut_table",
 ]
 
 _LOOKED_AT = 10  # number of top sequences of a direction that the warning uses
@@ -181,7 +181,7 @@ def group_table(
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
 
-def shortcut_table(checks: RunChecks) -> Table | None:
+def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None

@@ -15,7 +15,7 @@ from deeprc.interpretation.report.page import Cell
 if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif
 
-__all__ = ["CommonGene", "find_common_genes", "gene_cell", "gene_sentence"]
+__all__ = ["CommonGene", "find_common_genes", "make_gene_cell", "make_gene_sentence"]
 
 _FIELDS = ("v_call", "j_call")
 _MOST, _TIMES = 0.5, 3  # share of the carriers, and ratio to all sequences, from which a gene stands out
@@ -75,7 +75,7 @@ def find_common_genes(motif: AttendedMotif, top: pd.DataFrame, genes: pd.DataFra
     return found
 
 
-def gene_cell(genes: Sequence[CommonGene]) -> Cell:
+def make_gene_cell(genes: Sequence[CommonGene]) -> Cell:
     """Return the genes as a cell of a table: TRBJ2-6 in 98% (2% of all)."""
     parts = [
         (f"{gene.name} in {_format_share(gene.share)}", f"({_format_share(gene.of_all)} of all)") for gene in genes
@@ -85,7 +85,7 @@ def gene_cell(genes: Sequence[CommonGene]) -> Cell:
     return Cell(shown, ", ".join(" ".join(part) for part in parts))
 
 
-def gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
+def make_gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
     """Return a text about the genes that stand out among n carriers, to put after a sentence; "" if none does."""
     return "".join(
         f" {_format_share(gene.share)} of the {n:,} use {gene.name}, "

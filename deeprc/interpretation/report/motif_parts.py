@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from deeprc.evaluation.trust import p_in_words, p_text
-from deeprc.interpretation.report.motif_genes import CommonGene, gene_cell, gene_sentence
+from deeprc.evaluation.trust import format_p_value, p_in_words
+from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -39,7 +39,7 @@ def describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], dire
         f"{direction.name} ({chosen}), and in {motif.n_background_with:,} of {motif.n_background:,} others ({others})."
     )
     tested = _describe_donor_test(motif, direction)
-    return f"{motif.pattern}:{tested}{enrichment}{gene_sentence(genes, motif.n_attended_with)}"
+    return f"{motif.pattern}:{tested}{enrichment}{make_gene_sentence(genes, motif.n_attended_with)}"
 
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
@@ -55,7 +55,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
         + f" ({row['n_donors']:,} donors)"
         for row in rates
     )
-    test = f"{p_in_words(motif.p_donors)}, false discovery rate {p_text(motif.q_donors)}"
+    test = f"{p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"
     verdict = f"it is {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to be {what}"
     but = "" if motif.q_donors <= _LEVEL else ", although the network uses it"
     return (
@@ -124,7 +124,7 @@ def make_motif_table(
     ]
     caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"
     rows = [
-        _motif_row(motif, [gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1)
+        _motif_row(motif, [make_gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1)
         for motif, own in zip(motifs, genes, strict=True)
     ]
     return Table(f"motifs-{index}", caption, columns, rows, sortable=True)

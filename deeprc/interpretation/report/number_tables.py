@@ -9,7 +9,7 @@ import pandas as pd
 
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.evaluation.strata import StratifiedAuc
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.page import (
     DASH,
     Cell,
@@ -25,7 +25,14 @@ from deeprc.runs.controls import LABELS, Controls
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
 from deeprc.tasks import Task
 
-__all__ = ["MEASURES", "MEASURE_NOTES", "control_table", "metrics_table", "within_table", "witness_table"]
+__all__ = [
+    "MEASURES",
+    "MEASURE_NOTES",
+    "make_control_table",
+    "make_metrics_table",
+    "make_within_table",
+    "make_witness_table",
+]
 
 _ORDER = ("test", NEW, "validation", "train")
 _SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
@@ -60,7 +67,7 @@ MEASURE_NOTES = _NOTES | _PROBABILITY_NOTES
 """Explanations of these measures."""
 
 
-def metrics_table(performance: Performance, task: Task, place: int) -> Table:
+def make_metrics_table(performance: Performance, task: Task, place: int) -> Table:
     """Return the table of the metrics of a target, with a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
         return _make_regression_table(performance, task, place)
@@ -113,7 +120,7 @@ def _make_interval_cells(found: Mapping[str, Any], name: str, form: str) -> list
     return [make_number_cell(found.get(name), form), make_interval_cell(found.get(f"{name}_ci"), form)]
 
 
-def within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
+def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | None:
     """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
     columns = [Column("Column of the sheet", False)] + [Column("Target", False)] * (len(within) > 1)
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
@@ -143,7 +150,7 @@ def _list_splits(performance: Performance, task: Task) -> list[tuple[str, Mappin
     return [(split, metrics) for split, metrics in found if metrics.get("n")]
 
 
-def control_table(controls: Controls, place: int) -> Table:
+def make_control_table(controls: Controls, place: int) -> Table:
     """Return the table of the AUC, or r2, of the network and the controls, and whether they differ."""
     contrast, scoring = controls.contrast, controls.scoring
     by = (
@@ -170,7 +177,7 @@ def control_table(controls: Controls, place: int) -> Table:
                 make_number_cell(None)
                 if own
                 else make_number_cell(row["difference"] or 0.0, "+.3f" if row["difference"] else ".3f"),
-                make_number_cell(None) if own else Cell(p_text(row["p_value"]), float(row["p_value"])),
+                make_number_cell(None) if own else Cell(format_p_value(row["p_value"]), float(row["p_value"])),
                 make_text_cell("" if own else row["test"]),
             ]
         )
@@ -185,7 +192,7 @@ def control_table(controls: Controls, place: int) -> Table:
     return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
 
 
-def witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
+def make_witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
     """Return the table of how well each score finds witnesses, for each direction; see `witness_ranking`.
 
     Attention has no direction, so only its first row is shown.

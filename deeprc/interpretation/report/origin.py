@@ -27,13 +27,13 @@ from deeprc.tasks import Task
 
 __all__ = [
     "adjust_words",
-    "cohort_facts",
+    "list_cohort_facts",
+    "make_settings_table",
+    "make_versions_table",
     "read_environment",
     "reproduce",
-    "settings_table",
     "split_table",
     "train_command",
-    "versions_table",
 ]
 
 
@@ -54,14 +54,14 @@ def reproduce(
         "settings": [
             table
             for place, member in enumerate(members, start=1)
-            if (table := settings_table(member.config, place, member.name if several else ""))
+            if (table := make_settings_table(member.config, place, member.name if several else ""))
         ],
         "train_commands": [train_command(run.settings, str(_choose_folder(run))) for run in runs],
         "report_command": _report_command(runs, dataset, output, top) + _format_database_options(databases, host)
         if runs
         else "",
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
-        "versions": versions_table({run.model.name: read_environment(run) for run in runs}, now),
+        "versions": make_versions_table({run.model.name: read_environment(run) for run in runs}, now),
         "configs": [
             ("config.yaml" + f" of {run.source}" * several, read_text(run.path / "config.yaml", limit=MAX_YAML_BYTES))
             for run in runs
@@ -112,7 +112,7 @@ def train_command(settings: RunSettings, output: str) -> str:
     return shlex.join(words)
 
 
-def settings_table(config: Config, place: int = 1, name: str = "") -> Table | None:
+def make_settings_table(config: Config, place: int = 1, name: str = "") -> Table | None:
     """Return the table of the settings that differ from the default preset; None if none differs.
 
     Parameters
@@ -139,7 +139,7 @@ def settings_table(config: Config, place: int = 1, name: str = "") -> Table | No
     return Table(table_id, caption, columns, rows) if rows else None
 
 
-def cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
+def list_cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return facts about the container, as pairs of a term and a text."""
     container, n = dataset.container, dataset.n_sequences
     genes = [name[0].upper() for name in container.gene_names]
@@ -219,7 +219,7 @@ class _Environment:
     threads: int
 
 
-def versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
+def make_versions_table(trained: Mapping[str, dict[str, Any]], now: dict[str, Any]) -> Table:
     """Return the table of versions and machine, for the training of each run, by its name, and for the report."""
     flat = [
         {**{k: v for k, v in each.items() if k != "packages"}, **each.get("packages", {})}

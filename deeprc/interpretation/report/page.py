@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError, show_parameters
-from deeprc.evaluation.trust import p_text
+from deeprc.evaluation.trust import format_p_value
 from deeprc.files import check_output_path, write_text
 from deeprc.versions import package_version
 
@@ -139,7 +139,7 @@ def make_p_cell(p_value: float) -> Cell:
     """Return a cell of a p-value; small ones show the power of ten, because they differ by many. NaN gives a dash."""
     if math.isnan(p_value):
         return make_number_cell(None)
-    return Cell(f"{p_value:.0e}" if 0 < p_value < 0.001 else p_text(p_value), p_value)
+    return Cell(f"{p_value:.0e}" if 0 < p_value < 0.001 else format_p_value(p_value), p_value)
 
 
 def make_percent_cell(value: Any, digits: int = 1) -> Cell:

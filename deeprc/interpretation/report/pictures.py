@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif
 
 __all__ = [
-    "attention_pictures",
-    "contrast_pictures",
-    "curves_picture",
-    "gene_pictures",
-    "history_picture",
-    "kernel_pictures",
+    "draw_attention_pictures",
+    "draw_contrast_pictures",
+    "draw_curves_picture",
+    "draw_gene_pictures",
+    "draw_history_picture",
+    "draw_kernel_pictures",
+    "draw_reliability_picture",
     "make_logo_figure",
     "number_picture",
-    "reliability_picture",
     "render_figure",
 ]
 
@@ -43,12 +43,12 @@ def render_figure(drawn: Drawn, name: str, description: str, caption: str) -> Fi
     return Figure(render_svg(drawn, name=name, description=description), caption)
 
 
-def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
+def draw_contrast_pictures(performance: Performance, contrast: Contrast, places: Mapping[str, int]) -> list[Figure]:
     """Return the figures of ROC, precision-recall and calibration of a contrast, as far as they exist.
 
     `places` has the index of each class of its target, see `index_classes`.
     """
-    from deeprc.interpretation.figures import calibration_figure, precision_recall_figure, roc_figure
+    from deeprc.interpretation.figures import draw_calibration_figure, draw_precision_recall_figure, draw_roc_figure
 
     table = performance.predictions
     splits = {split: contrast.auc(performance.rows(split)) for split in SPLIT_NAMES}
@@ -61,14 +61,14 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
             f"ROC curve{contrast.named}: how many {contrast.positive} repertoires are found (upwards) at the price of "
             "how many false alarms (to the right). The bold curve counts; the training curve is always too good."
         )
-        drawn = roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
+        drawn = draw_roc_figure(table, target=contrast.key, donors=performance.donors_by_id)
         figures.append(render_figure(drawn, f"ROC curve, {what}", says, caption))
         says = f"Precision against recall for {what}."
         caption = (
             f"Precision and recall{contrast.named}: of the repertoires called {contrast.positive}, how many are "
             "(upwards), against how many of all are found (to the right)."
         )
-        drawn = precision_recall_figure(table, target=contrast.key)
+        drawn = draw_precision_recall_figure(table, target=contrast.key)
         figures.append(render_figure(drawn, f"Precision and recall, {what}", says, caption))
     judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
     if judging.any():
@@ -82,7 +82,7 @@ def contrast_pictures(performance: Performance, contrast: Contrast, places: Mapp
             f"at their word. {_describe_probabilities(contrast, judging)} Below: the probabilities of both classes."
         )
         classes = [(name, places.get(name)) for name in (contrast.negative, contrast.positive)]
-        drawn = calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
+        drawn = draw_calibration_figure(table, target=contrast.key, split=performance.held_out, classes=classes)
         figures.append(render_figure(drawn, f"Calibration, {what}", says, caption))
     return figures
 
@@ -97,17 +97,17 @@ def _describe_probabilities(contrast: Contrast, judging: NDArray[np.bool_]) -> s
 
 def number_picture(performance: Performance, numbers: Numbers) -> list[Figure]:
     """Return the figure of predicted against true values; empty if no value is known."""
-    from deeprc.interpretation.figures import regression_figure
+    from deeprc.interpretation.figures import draw_regression_figure
 
     if np.isnan(numbers.label).all():
         return []
     says = f"Predicted against true {numbers.target}, a point for each repertoire."
     caption = f"Each point is a repertoire; on the dashed line, the predicted {numbers.target} is the true one."
-    drawn = regression_figure(performance.predictions, target=numbers.target)
+    drawn = draw_regression_figure(performance.predictions, target=numbers.target)
     return [render_figure(drawn, f"Prediction of {numbers.target}", says, caption)]
 
 
-def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
+def draw_history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
     """Return the figure of loss and AUC during training; empty if there is no history.
 
     Parameters
@@ -117,7 +117,7 @@ def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
     name
         Name of the run, if there are several.
     """
-    from deeprc.interpretation.figures import history_figure
+    from deeprc.interpretation.figures import draw_history_figure
 
     if history.empty:
         return []
@@ -132,11 +132,11 @@ def history_picture(history: pd.DataFrame, name: str = "") -> list[Figure]:
             " Squares are losses and AUCs of whole validation repertoires, which decided which network was kept. Lines "
             "are of samples."
         )
-    drawn = history_figure(history)
+    drawn = draw_history_figure(history)
     return [render_figure(drawn, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]
 
 
-def attention_pictures(
+def draw_attention_pictures(
     heads: pd.DataFrame,
     curves: pd.DataFrame,
     classes: Mapping[str, str],
@@ -159,7 +159,7 @@ def attention_pictures(
     by
         Text that says how the repertoires are divided.
     """
-    from deeprc.interpretation.figures import attention_figure, metastable_figure
+    from deeprc.interpretation.figures import draw_attention_figure, draw_metastable_figure
 
     known = heads[heads["repertoire_id"].isin(list(classes)) & (heads["n_sequences"] > 0)]
     if known.empty:
@@ -172,20 +172,24 @@ def attention_pictures(
         "looks for particular sequences. Most of the repertoire: it averages."
     )
     figures = [
-        render_figure(metastable_figure(heads, classes, places), f"Size of the attended part{named}", says, caption)
+        render_figure(
+            draw_metastable_figure(heads, classes, places), f"Size of the attended part{named}", says, caption
+        )
     ]
     says = f"Share of the attention that the most attended sequences hold, {by}: median and quartiles."
     caption = (
         f"How attention gathers, {by}: the most attended 1% of the sequences hold so much of it (line: median, band: "
         "middle half of the repertoires). The dotted line is attention that makes no difference between sequences."
     )
-    figures.append(render_figure(attention_figure(curves, classes, places), f"Attention curves{named}", says, caption))
+    figures.append(
+        render_figure(draw_attention_figure(curves, classes, places), f"Attention curves{named}", says, caption)
+    )
     return figures
 
 
-def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
+def draw_gene_pictures(genes: pd.DataFrame) -> list[Figure]:
     """Return the figures of the usage of V and J genes by attended and by all sequences, as far as genes are known."""
-    from deeprc.interpretation.figures import gene_figure
+    from deeprc.interpretation.figures import draw_gene_figure
 
     figures = []
     for field, name in (("v_call", "V"), ("j_call", "J")):
@@ -200,21 +204,21 @@ def gene_pictures(genes: pd.DataFrame) -> list[Figure]:
                 f"{name} genes of the attended sequences (diamonds) and of all (rings), in the mean over repertoires; "
                 "those that differ most."
             )
-            figures.append(render_figure(gene_figure(genes, field), f"Usage of {name} genes", says, caption))
+            figures.append(render_figure(draw_gene_figure(genes, field), f"Usage of {name} genes", says, caption))
     return figures
 
 
 def make_logo_figure(motif: AttendedMotif, index: int, direction: str, *, top: float) -> Figure:
     """Return the figure of a motif's logo, on an axis up to `top` bits."""
-    from deeprc.interpretation.figures import logo_figure
+    from deeprc.interpretation.figures import draw_logo_figure
 
     says = f"Sequence logo of the motif {motif.pattern}."
     return render_figure(
-        logo_figure(motif, top=top), f"Logo {index} for {direction}", says, f"{index}. {motif.pattern}"
+        draw_logo_figure(motif, top=top), f"Logo {index} for {direction}", says, f"{index}. {motif.pattern}"
     )
 
 
-def kernel_pictures(
+def draw_kernel_pictures(
     kernels: NDArray[np.float64], members: Sequence[tuple[str, int]], direction: Direction, place: int
 ) -> list[Figure]:
     """Return figures of the mean contribution of each kernel to a direction; empty without sequences.
@@ -230,7 +234,7 @@ def kernel_pictures(
     place
         Index of the direction's class, see `index_classes`.
     """
-    from deeprc.interpretation.figures import kernels_figure
+    from deeprc.interpretation.figures import draw_kernels_figure
 
     if kernels.size == 0:
         return []
@@ -246,20 +250,20 @@ def kernel_pictures(
             f"What each kernel{of_model} (a detector of short patterns that the network learned) adds for "
             f"{direction.name}, in the mean over the sequences that contribute most to it."
         )
-        drawn = kernels_figure(direction.sign * own, output=direction.name, place=place)
+        drawn = draw_kernels_figure(direction.sign * own, output=direction.name, place=place)
         figures.append(render_figure(drawn, f"Kernels{of_model} for {direction.name}", says, caption))
     return figures
 
 
-def reliability_picture(
+def draw_reliability_picture(
     predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
 ) -> list[Figure]:
     """Return the figure of the reliability curves of all methods; empty if no classes are predicted."""
-    from deeprc.evaluation.reliability_figure import reliability_figure
+    from deeprc.evaluation.reliability_figure import draw_reliability_figure
 
     if scoring.kind == "regression" or predictions.empty:
         return []
-    drawn = reliability_figure(predictions, methods, scoring)
+    drawn = draw_reliability_figure(predictions, methods, scoring)
     says = "How often what each method predicted came true, a panel for each, the lowest log loss first."
     caption = (
         "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of test "
@@ -269,13 +273,15 @@ def reliability_picture(
     return [render_figure(drawn, "Reliability of all methods", says, caption)]
 
 
-def curves_picture(predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY) -> list[Figure]:
+def draw_curves_picture(
+    predictions: pd.DataFrame, methods: Sequence[MethodInfo], scoring: Scoring = BINARY
+) -> list[Figure]:
     """Return the figure of the curves of all methods, or of predicted against true numbers; empty if there is none."""
-    from deeprc.evaluation.curves import curves_figure
+    from deeprc.evaluation.curves import draw_curves_figure
     from deeprc.evaluation.scatter import NoCurveError
 
     try:
-        drawn = curves_figure(predictions, methods, scoring)
+        drawn = draw_curves_figure(predictions, methods, scoring)
     except NoCurveError:
         return []
     if scoring.kind == "regression":

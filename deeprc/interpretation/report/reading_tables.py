@@ -22,12 +22,18 @@ from deeprc.interpretation.report.page import (
 from deeprc.nn.contributions import ATTENTION
 from deeprc.outputs import output_names
 from deeprc.readings.clones import CloneReading
-from deeprc.runs.clones_table import clones_table
+from deeprc.runs.clones_table import make_clones_table
 from deeprc.runs.variation import Variation
 from deeprc.tasks import Task
 from deeprc.training.model import Model
 
-__all__ = ["clone_tables", "find_main_source", "is_memory_alone", "variation_sentence", "variation_table"]
+__all__ = [
+    "find_main_source",
+    "is_memory_alone",
+    "make_clone_tables",
+    "make_variation_sentence",
+    "make_variation_table",
+]
 
 _SHOWN = 20  # number of clones in a table; all are in the file that can be saved
 
@@ -40,7 +46,7 @@ _READS = {
 }
 
 
-def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
+def make_variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> Table:
     """Return the table of the share of the outputs' variance that comes through each part.
 
     Parameters
@@ -63,7 +69,7 @@ def variation_table(variation: Sequence[Variation], sources: Sequence[str]) -> T
     return Table("variation", "What the outputs of held-out repertoires vary by", columns, rows)
 
 
-def variation_sentence(varied: Variation, split: str) -> str:
+def make_variation_sentence(varied: Variation, split: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{_round_percent(share):.0%} through {source}" for source, share in ordered)
@@ -95,19 +101,19 @@ def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float
     return source, parts[source] / sum(part for part in parts.values() if part > 0)
 
 
-def clone_tables(model: Model) -> list[Table]:
+def make_clone_tables(model: Model) -> list[Table]:
     """Return a table of the clones that each model stores; a model without stored clones has no table."""
     several = len(model.members) > 1
     tables = []
     for place, member in enumerate(model.members, start=1):
-        remembered = clones_table(member)
+        remembered = make_clones_table(member)
         if len(remembered):
             ordered = remembered.sort_values("p_value", kind="stable")
-            tables.append(_clone_table(ordered, member.tasks, place, f" of {member.name}" * several))
+            tables.append(_make_clone_table(ordered, member.tasks, place, f" of {member.name}" * several))
     return tables
 
 
-def _clone_table(remembered: pd.DataFrame, tasks: Sequence[Task], place: int, whose: str) -> Table:
+def _make_clone_table(remembered: pd.DataFrame, tasks: Sequence[Task], place: int, whose: str) -> Table:
     directions = _name_directions(tasks)
     positive, negative = _name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}

@@ -40,11 +40,16 @@ from deeprc.interpretation.report.findings import (
     list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
-    shortcut_table,
+    make_shortcut_table,
 )
-from deeprc.interpretation.report.number_tables import control_table, metrics_table, within_table, witness_table
+from deeprc.interpretation.report.number_tables import (
+    make_control_table,
+    make_metrics_table,
+    make_within_table,
+    make_witness_table,
+)
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, format_today, write_page
-from deeprc.interpretation.report.reading_tables import clone_tables, is_memory_alone, variation_table
+from deeprc.interpretation.report.reading_tables import is_memory_alone, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey
@@ -239,16 +244,16 @@ def _make_content(found: _Findings) -> dict[str, Any]:
         ],
         "cautions": found.cautions,
         "summary": summarise_report(found.tasks, dataset, found.assessment, found.directions),
-        "facts": origin.cohort_facts(dataset),
+        "facts": origin.list_cohort_facts(dataset),
         "split": origin.split_table(performance, found.tasks, dataset.n_sequences, index_classes(found.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
         "groups": group_table(found.groups, dataset, performance, checks.subject_column),
-        "shortcuts": shortcut_table(checks),
+        "shortcuts": make_shortcut_table(checks),
         **_make_performance_sections(found),
         "readings": _make_readings_section(found) if has_readings else None,
         "attention": _make_attention_figures(found.tasks, performance, found.survey),
-        "genes": pictures.gene_pictures(found.survey.genes),
+        "genes": pictures.draw_gene_pictures(found.survey.genes),
         "directions": found.directions,
         "antigens": found.antigens,
         "legend": make_legend(),
@@ -260,10 +265,10 @@ def _make_readings_section(found: _Findings) -> dict[str, Any]:
     """Return the content of the section about readings."""
     names = found.predictor.model.reading_names
     return {
-        "variation": variation_table(found.assessment.variation, [ATTENTION, *names]),
+        "variation": make_variation_table(found.assessment.variation, [ATTENTION, *names]),
         "remembers": CloneReading.name in names,
         "is_memory_alone": is_memory_alone(found.assessment.variation),
-        "clones": clone_tables(found.predictor.model),
+        "clones": make_clone_tables(found.predictor.model),
     }
 
 
@@ -274,7 +279,7 @@ def _make_performance_sections(found: _Findings) -> dict[str, Any]:
         *(
             picture
             for contrast in performance.contrasts
-            for picture in pictures.contrast_pictures(performance, contrast, places[contrast.target])
+            for picture in pictures.draw_contrast_pictures(performance, contrast, places[contrast.target])
         ),
         *(picture for numbers in performance.numbers for picture in pictures.number_picture(performance, numbers)),
     ]
@@ -285,15 +290,15 @@ def _make_performance_sections(found: _Findings) -> dict[str, Any]:
         "has_numbers": bool(performance.numbers),
         "auc_of": _describe_auc(performance),
         "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
-        "metrics": [metrics_table(performance, task, place) for place, task in enumerate(found.tasks, start=1)],
+        "metrics": [make_metrics_table(performance, task, place) for place, task in enumerate(found.tasks, start=1)],
         "curves": curves,
         "history": [
             picture
             for name, history in histories.items()
-            for picture in pictures.history_picture(history, name if len(histories) > 1 else "")
+            for picture in pictures.draw_history_picture(history, name if len(histories) > 1 else "")
         ],
-        "controls": [(each, _control_table(each, place)) for place, each in controls],
-        "within": within_table(found.assessment.within),
+        "controls": [(each, _make_control_table(each, place)) for place, each in controls],
+        "within": make_within_table(found.assessment.within),
     }
 
 
@@ -315,12 +320,12 @@ def _make_attention_figures(tasks: Sequence[Task], performance: Performance, fou
         named = task.name if len(tasks) > 1 else ""
         places = index_drawn_classes(tasks, task, performance.labels[:, i])
         by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
-        figures += pictures.attention_pictures(found.heads, found.curves, classes, places, named, by)
+        figures += pictures.draw_attention_pictures(found.heads, found.curves, classes, places, named, by)
     return figures
 
 
-def _control_table(controls: Controls, place: int) -> Table | None:
-    return None if controls.comparison.empty else control_table(controls, place)
+def _make_control_table(controls: Controls, place: int) -> Table | None:
+    return None if controls.comparison.empty else make_control_table(controls, place)
 
 
 def _select_witness_repertoires(
@@ -337,4 +342,4 @@ def _select_witness_repertoires(
 
 def _make_witness_table(found: Survey) -> Table | None:
     """Return the table of how well witnesses are found; None if they are not known."""
-    return witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None
+    return make_witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None

@@ -24,7 +24,7 @@ from deeprc.interpretation.report.reading_tables import find_main_source
 from deeprc.interpretation.survey import Direction
 from deeprc.readings.clones import CloneReading
 
-__all__ = ["SHOWN", "make_legend", "sequence_table", "shade_residues"]
+__all__ = ["SHOWN", "make_legend", "make_sequence_table", "shade_residues"]
 
 SHOWN = 200
 """Number of sequences of a direction in the table; all are in the file that can be saved."""
@@ -82,7 +82,7 @@ def shade_residues(junction_aa: str, residues: NDArray[np.float64] | None) -> Ma
     return Markup('<span class="residues">{}</span>').format(Markup("".join(letters)))
 
 
-def sequence_table(
+def make_sequence_table(
     direction: Direction,
     index: int,
     top: pd.DataFrame,
@@ -140,8 +140,8 @@ def sequence_table(
     rows = []
     for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
         own = None if residues is None else residues[row]
-        carriers = _shared_cells(shared[row], has_groups)
-        rows.append(_make_row(one, direction.sign, digits, own, _class_cell(label, places), list(genes), carriers))
+        carriers = _make_shared_cells(shared[row], has_groups)
+        rows.append(_make_row(one, direction.sign, digits, own, _make_class_cell(label, places), list(genes), carriers))
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
         f"sequences-{index}",
@@ -155,7 +155,7 @@ def sequence_table(
     )
 
 
-def _class_cell(label: str, places: Mapping[str, int]) -> Cell:
+def _make_class_cell(label: str, places: Mapping[str, int]) -> Cell:
     """Return a cell of a class with its colour; a number has no colour."""
     return Cell(make_swatch(places[label]) + label, label) if label in places else make_text_cell(label or None)
 
@@ -183,10 +183,10 @@ def _make_row(
         Cell(shade_residues(junction, residues), junction),
         make_number_cell(sign * float(str(one["contribution"])), f",.{digits}f"),
         *([] if source is None else [make_text_cell(source[0] + f" ({source[1]:.0%})" * (source[1] < 0.995))]),
-        *([_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
+        *([_make_q_cell(float(str(one["q_value"])))] if "q_value" in one else []),
         make_number_cell(sign * float(str(one["response"])), ",.2f"),
         *(make_text_cell(one[name] or None) for name in genes),
-        *([_antigen_cell(one)] if "specificity_match" in one else []),
+        *([_make_antigen_cell(one)] if "specificity_match" in one else []),
         make_text_cell(one["repertoire_id"]),
         label,
         make_text_cell(one["split"]),
@@ -199,12 +199,12 @@ def _make_row(
     return cells
 
 
-def _q_cell(q_value: float) -> Cell:
+def _make_q_cell(q_value: float) -> Cell:
     """Return a cell of a false discovery rate; a dash if it is not known."""
     return make_text_cell(None) if np.isnan(q_value) else make_number_cell(q_value, ".2f")
 
 
-def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
+def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     """Return a cell of the most frequent organism and epitope, and the agreement of entries; empty without a match."""
     match = str(row["specificity_match"])
     every = (str(row["antigen_organism"]), str(row["epitope"] or row["antigen"]))
@@ -212,7 +212,7 @@ def _antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     return make_text_cell(f"{named} ({match})" if match else None)
 
 
-def _shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
+def _make_shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
     """Return cells of the carriers of a sequence, 5 (2 donors), and of the group that has most of them."""
     donors = (
         "" if shared.n_donors is None else f" ({shared.n_donors:,} {'donor' if shared.n_donors == 1 else 'donors'})"

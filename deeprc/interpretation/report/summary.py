@@ -9,7 +9,7 @@ import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.report.directions import DirectionPage
-from deeprc.interpretation.report.reading_tables import variation_sentence
+from deeprc.interpretation.report.reading_tables import make_variation_sentence
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
 from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
@@ -42,7 +42,8 @@ def summarise_report(
     split = SPLIT_NAMES[performance.held_out or "new"]
     several = len(assessment.variation) > 1
     lines += [
-        (f"Evidence{f' for {each.output}' * several}", variation_sentence(each, split)) for each in assessment.variation
+        (f"Evidence{f' for {each.output}' * several}", make_variation_sentence(each, split))
+        for each in assessment.variation
     ]
     for page in directions:
         lines.append((f"First motif for {page.direction.name}", page.first or _explain_no_motif(page)))

@@ -19,7 +19,7 @@ from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import Attributions
-from deeprc.interpretation.motifs import AttendedMotif, find, find_all_motifs, find_motifs, motif_table, write_meme
+from deeprc.interpretation.motifs import AttendedMotif, find, find_all_motifs, find_motifs, tabulate_motifs, write_meme
 from deeprc.interpretation.motifs.attended_motif import Source
 from deeprc.interpretation.motifs.kernels import find_best_windows, propose_kernel_pattern
 from deeprc.interpretation.motifs.matrices import Windows, background_composition
@@ -232,7 +232,7 @@ def test_the_order_of_the_rows_does_not_matter(found_in: Callable[..., list[Atte
     shuffled = Attributions(attributions.index.take(order), 0, *parts)
     one = found_in("LDRW", "PEK")
     other = find_motifs(a_model(), dataset, shuffled, background=4000)
-    pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
+    pd.testing.assert_frame_equal(tabulate_motifs(one), tabulate_motifs(other))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a.counts, b.counts)
 
@@ -242,7 +242,7 @@ def test_attributions_count_in_the_direction_of_the_change(tmp_path: Path) -> No
     dataset, attributions = planted(["LDRW"], tmp_path)
     turned = Attributions(attributions.index, 0, -attributions.residues, -attributions.kernels, -attributions.change)
     one, other = (find_motifs(a_model(), dataset, some, background=1000) for some in (attributions, turned))
-    pd.testing.assert_frame_equal(motif_table(one), motif_table(other))
+    pd.testing.assert_frame_equal(tabulate_motifs(one), tabulate_motifs(other))
 
 
 def test_kernels_alone_find_the_motif(tmp_path: Path) -> None:
@@ -303,13 +303,13 @@ def test_an_lstm_has_no_kernels(tmp_path: Path) -> None:
 
 
 def test_the_table(found_in: Callable[..., list[AttendedMotif]]) -> None:
-    table = motif_table(found_in("LDRW"))
+    table = tabulate_motifs(found_in("LDRW"))
     assert table["rank"].tolist() == [1]
     assert table["pattern"].tolist() == ["LDRW"]
     assert {"n_repertoires:case", "n_sequences_with:healthy", "mean_share:case"} <= set(table)
     assert table["mean_share:case"][0] > 0.09 > table["mean_share:healthy"][0]
-    assert motif_table([]).columns[:5].tolist() == ["rank", "pattern", "p_donors", "q_donors", "source"]
-    assert len(motif_table([])) == 0
+    assert tabulate_motifs([]).columns[:5].tolist() == ["rank", "pattern", "p_donors", "q_donors", "source"]
+    assert len(tabulate_motifs([])) == 0
 
 
 def test_a_meme_file_says_what_the_motifs_are(found_in: Callable[..., list[AttendedMotif]], tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_all_directions_together_are_each_alone(tmp_path: Path) -> None:
     together = find_all_motifs(a_model(), dataset, [attributions, some], background=1000)
     for own, found in zip((attributions, some), together, strict=True):
         alone = find_motifs(a_model(), dataset, own, background=1000)
-        pd.testing.assert_frame_equal(motif_table(found), motif_table(alone))
+        pd.testing.assert_frame_equal(tabulate_motifs(found), tabulate_motifs(alone))
 
 
 @pytest.mark.slow
