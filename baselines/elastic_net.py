@@ -37,7 +37,7 @@ from deeprc.threads import limit_blas_threads
 
 __all__ = ["Solution", "fit_elastic_net_path"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -169,7 +169,7 @@ class _State:
 
 def _make_solution(columns: Columns, state: _State, C: float, tolerance: float) -> Solution:
     if state.gap > tolerance:
-        logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
+        _logger.warning("logistic regression, C = %g: not converged, the relative duality gap is %.1e", C, state.gap)
     order = np.argsort(state.chosen)
     order = order[state.weights[order] != 0]
     chosen = state.chosen[order]

@@ -28,7 +28,7 @@ _MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only cont
 
 Floats = NDArray[np.float64]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class SVM(KernelClassifier):
@@ -254,4 +254,4 @@ def _run(machine: SVC | SVR, kernel: Floats, labels: NDArray[Any], cost: float) 
         warnings.simplefilter("ignore", ConvergenceWarning)
         machine.fit(kernel, labels)
     if np.max(machine.n_iter_) >= _MAX_ITERATIONS:
-        logger.warning("SVM: C=%g: stopped after %d iterations", cost, _MAX_ITERATIONS)
+        _logger.warning("SVM: C=%g: stopped after %d iterations", cost, _MAX_ITERATIONS)

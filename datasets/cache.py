@@ -38,7 +38,7 @@ _IN_MEMORY: WeakKeyDictionary[Any, dict[str, Arrays]] = WeakKeyDictionary()
 _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _PIECE = 1 << 24  # number of bytes that are hashed at a time
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def load_or_compute(
@@ -88,7 +88,7 @@ def _load_or_compute_on_disk(
         _write(container.path, entry, arrays, text)
     except OSError as error:
         folder = cache_folder(container.path)
-        logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
+        _logger.warning("%s: cannot keep what was computed there (%s); it will be computed again", folder, error)
         return arrays
     return _read(container.path, entry) or arrays
 
@@ -190,4 +190,4 @@ def _remember(path: Path, known: Mapping[str, Any]) -> None:
     try:
         write_text(make_cache_folder(path) / "content.json", json.dumps(known), durable=False)
     except (OSError, InputError) as error:
-        logger.debug("%s: its digest cannot be kept: %s", path, error)
+        _logger.debug("%s: its digest cannot be kept: %s", path, error)

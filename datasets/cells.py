@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CellChains", "from_anndata", "read_cells", "set_chain_option"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _KEY = "airr"
 _CELL, _DONOR = "cell_id", "donor of the cell"
@@ -153,7 +153,7 @@ def read_cells(adata: Any, donor: str) -> CellChains:
         raise InputError(f"`donor`: {number} {donor!r} in obs; its columns are {found}")
     has_donor = obs[donor].notna().to_numpy() & (obs[donor].astype(str).str.strip() != "").to_numpy()
     if not has_donor.all():
-        _LOGGER.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)
+        _logger.warning("%d of %d cells have no donor (obs[%r]): left out", (~has_donor).sum(), len(obs), donor)
     if not has_donor.any():
         raise InputError(f"`donor`: obs[{donor!r}] is empty")
     known = to_arrow(obs[has_donor].reset_index(drop=True))

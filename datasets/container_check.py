@@ -42,7 +42,7 @@ _MAX_NOTE_BYTES = 1 << 20
 
 _CHECKED: set[tuple[Path, FileStamp]] = set()
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def check_contents(container: Container) -> dict[str, BlockCheck]:
@@ -191,7 +191,7 @@ def remember_checked(path: Path, stamp: FileStamp) -> None:
     try:
         write_text(make_cache_folder(path) / _NOTE, json.dumps(_note(stamp)) + "\n", durable=False)
     except (OSError, InputError) as error:
-        logger.debug("%s: will be checked again, since no note can be kept beside it: %s", path, error)
+        _logger.debug("%s: will be checked again, since no note can be kept beside it: %s", path, error)
 
 
 def _note(stamp: FileStamp) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _NAME = "table"
 
 
@@ -261,4 +261,4 @@ def _report_unmatched(sheet: Metadata, missing: Sequence[str], unknown: Sequence
     if parts and not allow_missing:
         raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
     for part in parts:
-        _LOGGER.warning("%s: left out", part)
+        _logger.warning("%s: left out", part)

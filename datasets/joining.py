@@ -25,7 +25,7 @@ from deeprc.files import FileStamp, name_write_errors
 
 __all__ = ["Joining", "join"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _OPTIONS = tuple(each.name for each in fields(Cleaning))
 
 
@@ -164,7 +164,7 @@ def _join_metadata(parts: Sequence[Container]) -> pd.DataFrame:
     for part in parts:
         for name in names:
             if name not in part.metadata:
-                _LOGGER.warning("%s: has no metadata column %r: its values are missing", part.path, name)
+                _logger.warning("%s: has no metadata column %r: its values are missing", part.path, name)
     return pd.DataFrame({name: _join_column(name, parts) for name in names})
 
 
@@ -211,7 +211,7 @@ def _warn_of_unknown_genes(parts: Sequence[Container]) -> None:
         if any(field in part.sequences.genes for part in parts):
             for part in parts:
                 if field not in part.sequences.genes:
-                    _LOGGER.warning("%s: has no %s: its genes are unknown", part.path, field)
+                    _logger.warning("%s: has no %s: its genes are unknown", part.path, field)
 
 
 def _join_reports(parts: Sequence[Container]) -> dict[str, Any]:

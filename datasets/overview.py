@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 __all__ = ["add_tag_columns", "is_sample_overview", "normalise_column_name"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _TAG_COLUMNS = ("sampletags", "samplecatalogtags")
 _FIRST = ("cohort", "cmv", "age", "sex", "race", "ethnicity", "species", "hla")  # columns that come before the others
@@ -111,7 +111,7 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     if added:
         shown = [name for name in added if name not in alleles]
         shown += [f"hla_ALLELE ({len(alleles)} alleles)"] if alleles else []
-        _LOGGER.info("%s: an immunoSEQ sample overview; columns from its tags: %s", path, ", ".join(shown))
+        _logger.info("%s: an immunoSEQ sample overview; columns from its tags: %s", path, ", ".join(shown))
     return {**columns, **added}
 
 
@@ -233,7 +233,7 @@ def _warn_of_contradictions(path: Path, rows: Sequence[Sequence[_Tag]], numbers:
     ]
     if found:
         more = f" and {len(found) - 10} more" if len(found) > 10 else ""
-        _LOGGER.warning("%s: tags that contradict each other count as missing: %s%s", path, "; ".join(found[:10]), more)
+        _logger.warning("%s: tags that contradict each other count as missing: %s%s", path, "; ".join(found[:10]), more)
 
 
 def _make_allele_columns(typed: Sequence[Sequence[str]]) -> dict[str, list[str]]:

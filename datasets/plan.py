@@ -20,7 +20,7 @@ from deeprc.errors import InputError, group_errors
 
 __all__ = ["NEVER", "Plan", "describe_missing", "list_names", "plan_readings"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 NEVER = "none"
 """The value of `split_by` that makes each file one repertoire, whatever its columns say."""
@@ -108,7 +108,7 @@ def plan_readings(
     for file in original:
         planner.add_original(file)
     for remark in group_errors(planner.remarks):
-        _LOGGER.warning("%s", remark)
+        _logger.warning("%s", remark)
     errors = planner.errors
     if errors and not skip_bad_files:
         raise InputError(_join_messages([*group_errors({str(file): text for file, text in errors.items()})]))

@@ -24,7 +24,7 @@ from deeprc.progress import open_step
 
 __all__ = ["check_container_output", "check_loci", "preprocess", "report_empty"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -111,7 +111,7 @@ def _log_kept_files(writer: ContainerWriter) -> Generator[None, None, None]:
     except BaseException:
         if writer.checkpoints and writer.kept_in.exists():
             message = "%s: not written; %s keeps what was read, for a call that reads the same; it may be deleted"
-            _LOGGER.warning(message, writer.path, writer.kept_in)
+            _logger.warning(message, writer.path, writer.kept_in)
         raise
 
 
@@ -145,9 +145,9 @@ def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
     if parts and not allow_missing:
         raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
     for part in parts:
-        _LOGGER.warning("%s: left out", part)
+        _logger.warning("%s: left out", part)
     for message in group_errors(plan.skipped):
-        _LOGGER.warning("%s: skipped", message)
+        _logger.warning("%s: skipped", message)
 
 
 class _Writing:
@@ -205,7 +205,7 @@ class _Writing:
         self._writer.rewind(start)
         if start:
             message = "%s: goes on after %d of %d readings, done before"
-            _LOGGER.warning(message, self._writer.path, start, len(self._readings))
+            _logger.warning(message, self._writer.path, start, len(self._readings))
         return start
 
     def _write(self, reading: Reading, result: ReadResult) -> None:
@@ -229,7 +229,7 @@ class _Writing:
 
     def _skip(self, reading: Reading, error: str) -> None:
         if note_failure(self.skipped, reading, error):
-            _LOGGER.warning("%s: skipped", error)
+            _logger.warning("%s: skipped", error)
 
 
 def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
@@ -253,4 +253,4 @@ def report_empty(path: Path | str, report: RepertoireReport, allow_missing: bool
         message += "; are the sequences in another column? Name it with `sequence_column`"
     if not allow_missing:
         raise InputError(f"{message}. `allow_missing` leaves such repertoires out")
-    _LOGGER.warning("%s: left out", message)
+    _logger.warning("%s: left out", message)

@@ -28,7 +28,7 @@ from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
 
-_LOGGER = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _WORDS = "; relabelled with the metadata sheet "
 
 
@@ -171,7 +171,7 @@ def _report_unmatched(
         text = "; ".join(part for part, _ in parts)
         raise InputError(f"{text}. Give what is missing, or go on without with `allow_missing`")
     for part, consequence in parts:
-        _LOGGER.warning("%s: %s", part, consequence)
+        _logger.warning("%s: %s", part, consequence)
 
 
 def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:

@@ -29,7 +29,7 @@ FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 
 _MIN_PARTS = 16  # smallest number of parts of `run_in_parts`
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -49,7 +49,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         try:
             loaded = super().load_overload(sig, target_context)
         except Exception as error:  # a damaged pickle may raise any exception
-            logger.debug("%s: not read: %s", self.cache_path, error)
+            _logger.debug("%s: not read: %s", self.cache_path, error)
             with contextlib.suppress(OSError):
                 self.flush()  # otherwise the damaged file is never replaced
             loaded = None
@@ -61,7 +61,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
         try:
             super().save_overload(sig, data)
         except OSError as error:  # for example, the disk is full
-            logger.debug("%s: not written: %s", self.cache_path, error)
+            _logger.debug("%s: not written: %s", self.cache_path, error)
 
 
 @functools.cache
@@ -80,7 +80,7 @@ def _hash_compiled_sources() -> str:
 @functools.cache
 def _announce() -> None:
     """Say once in a process that functions are being compiled."""
-    logger.info("compiling functions for this processor, up to a minute in all; later runs find them compiled")
+    _logger.info("compiling functions for this processor, up to a minute in all; later runs find them compiled")
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

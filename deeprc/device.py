@@ -16,7 +16,7 @@ from deeprc.ranks import find_local_index
 
 __all__ = ["has_triton", "resolve_device", "resolve_precision"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -62,5 +62,5 @@ def has_triton() -> bool:
     elif not (os.environ.get("CC") or any(shutil.which(name) for name in ("gcc", "clang", "cc"))):
         missing = "triton needs a C compiler (gcc or clang) and finds none"
     if missing:
-        logger.warning("%s: CUDA takes slower, dense forms of the motif convolution and attention", missing)
+        _logger.warning("%s: CUDA takes slower, dense forms of the motif convolution and attention", missing)
     return missing is None

@@ -18,7 +18,7 @@ from deeprc.errors import InputError
 
 __all__ = [
     "canonical_order",
-    "encode_labels",
+    "encode_classes",
     "encode_two_classes",
     "validate_dataset",
     "validate_numbers",
@@ -41,7 +41,7 @@ def validate_sequences(dataset: RepertoireDataset) -> None:
         )
 
 
-def encode_labels(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def encode_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the classes in sorted order, (C,), and the index of the class of each repertoire, (B,).
 
     Raises
@@ -71,9 +71,9 @@ def encode_two_classes(X: object, y: ArrayLike) -> tuple[NDArray[Any], NDArray[n
     Raises
     ------
     TypeError, ValueError
-        As in `encode_labels`; or if there are more than two classes.
+        As in `encode_classes`; or if there are more than two classes.
     """
-    classes, index = encode_labels(X, y)
+    classes, index = encode_classes(X, y)
     if len(classes) > 2:
         raise ValueError(f"y: expected two classes, found {len(classes)}: {classes.tolist()[:8]}")
     return classes, np.asarray(index == 1)

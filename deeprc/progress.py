@@ -28,7 +28,7 @@ __all__ = [
     "use_reporter",
 ]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _MIN_SHARE = 0.01  # smallest share of a step that must be done before its speed is known
 
@@ -150,7 +150,7 @@ class LogLines(TimedReporter):
 
     def show_all(self, steps: Sequence[Step], now: float) -> None:
         """Log a line."""
-        logger.info("%s", "; ".join(self._describe(step, now) for step in steps))
+        _logger.info("%s", "; ".join(self._describe(step, now) for step in steps))
 
     def _describe(self, step: Step, now: float) -> str:
         share = f"{step.name}: {100 * step.done / step.total:.0f}%" if step.total else step.name

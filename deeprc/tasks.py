@@ -33,7 +33,7 @@ __all__ = [
 LARGEST_NUMBER = 1e30
 """Largest number that can be predicted, and largest mean, scale and weight of a target."""
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _NEGATIVE = {"0", "-", "false", "f", "no", "n", "neg", "negative", "control", "healthy"}
 _POSITIVE = {"1", "+", "true", "t", "yes", "y", "pos", "positive"}
@@ -310,7 +310,7 @@ def _encode_class_labels(task: Task, text: list[str | None]) -> NDArray[np.float
         index = {value: float(i >= first_positive) for i, value in enumerate(task.classes)}
     unknown = {value for value in text if value is not None} - index.keys()
     if unknown and not task.drops_others:
-        logger.warning(
+        _logger.warning(
             "target %r: the class %r is none of %s; repertoires of such classes have no label",
             task.name,
             min(unknown),
@@ -323,7 +323,7 @@ def _encode_number_labels(task: Task, values: pd.Series[Any]) -> NDArray[np.floa
     numbers = pd.to_numeric(values, errors="coerce")
     unusable = values[numbers.isna() & values.notna()]
     if len(unusable):
-        logger.warning("target %r: %r is no number; such repertoires have no label", task.name, unusable.iloc[0])
+        _logger.warning("target %r: %r is no number; such repertoires have no label", task.name, unusable.iloc[0])
     return numbers.to_numpy(np.float64, na_value=np.nan)
 
 

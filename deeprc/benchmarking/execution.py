@@ -28,7 +28,7 @@ __all__ = ["Execution", "Progress"]
 Progress = Callable[[int, int, float | None], None]
 """Function of the number of jobs that have ended, the number of all jobs, and an estimate of the seconds left."""
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Execution:
@@ -101,7 +101,7 @@ class Execution:
                 del waiting[job.key]
                 if "error" in outcome and job.method not in failed:
                     failed.add(job.method)
-                    logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
+                    _logger.warning("%s failed: fold %d: %s", job.method, job.fold, outcome["error"])
                 self._tell(waiting)
         for job in jobs:  # in the order of the jobs, not in that in which they ended
             if "error" in self.done[job.key][1]:
@@ -125,7 +125,7 @@ class Execution:
                 try:
                     apply_setting(job.estimator, rest).prepare(self.plan.dataset)
                 except Exception as error:  # the job will raise and report it again
-                    logger.debug("%s: cannot be prepared: %s", job.method, error)
+                    _logger.debug("%s: cannot be prepared: %s", job.method, error)
 
     def _tell(self, waiting: Mapping[str, Job]) -> None:
         if self.progress is not None:

@@ -45,7 +45,7 @@ from deeprc.versions import package_version
 
 __all__ = ["benchmark"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def benchmark(
@@ -116,11 +116,11 @@ def benchmark(
         *find_left_out_cautions(skipped),
     ]
     for caution in cautions:
-        logger.warning("%s", caution.text)
+        _logger.warning("%s", caution.text)
     if folder is not None:
         _write_folds(folder, plan)
     if task.kind == "binary":
-        logger.info("%s", describe_classes(task, dataset.metadata))
+        _logger.info("%s", describe_classes(task, dataset.metadata))
     title = f"{task.title} of {Path(dataset.container.path).name}, {plan.n_folds} folds, settings: {Path(preset).name}"
     result = Execution(plan, store, options, progress).collect_result(
         title, cautions, index_donors_by_id(dataset.repertoire_ids, dataset.metadata, options.group_by)

@@ -60,7 +60,7 @@ Outcome = dict[str, Any]
 
 _PEAK, _NOW = "VmHWM:", "VmRSS:"
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def run_job(job: Job) -> Outcome:
     except Terminated:
         raise
     except (Exception, SystemExit) as error:  # code of others may raise anything; other jobs continue
-        logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
+        _logger.debug("%s, fold %d: %s", job.method, job.fold, traceback.format_exc())
         return {"error": _format_error(error)}
     cost = {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
     return {**outcome, **cost, "peak_memory_mb": _read_status_mb(_PEAK) - memory}

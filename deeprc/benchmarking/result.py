@@ -34,7 +34,7 @@ __all__ = ["MEMBER_COLUMNS", "BenchmarkResult"]
 _OF_REPERTOIRE = ("repertoire_id", "contribution")
 MEMBER_COLUMNS = ("method", "fold", "member", "auc", "weight", "share", "intercept", *_OF_REPERTOIRE)
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,7 +190,7 @@ class BenchmarkResult:
         else:
             table = make_curves_table(self.predictions, self.methods, self.scoring)
             write_text(folder / "curves" / "curves.tsv", _format_tsv(table))
-            logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
+            _logger.warning("the curves are written as numbers only; their pictures need matplotlib: deeprc[plots]")
 
     def _draw_reliability(self, folder: Path) -> None:
         if len(self.probabilities):

@@ -55,7 +55,7 @@ _SUBJECT_COLUMNS = {"subject", "subjectid", "patient", "patientid", "donor", "do
 _REGRESSION_BINS = 4
 _MIN_KEPT = 5  # training repertoires of each class that an adjustment must leave
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def make_split(
     rest = np.flatnonzero(~is_test & is_known)
     if n_unknown := int((~is_known).sum()):
         column = str(options.test).partition("=")[0]
-        logger.info(
+        _logger.info(
             "%d repertoires have no value of %r (`test=%s`): they are on no side", n_unknown, column, options.test
         )
     every = np.full(len(metadata), -1)
@@ -173,17 +173,17 @@ def make_split(
     elsewhere = np.setdiff1d(rest, np.concatenate([test, validation]))
     train = np.array([i for i in elsewhere if strata[i] >= 0 or groups[i] not in held_out], np.int64)
     if len(train) < len(elsewhere):
-        logger.warning(
+        _logger.warning(
             "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
         )
     for side, rows in (("test", test), ("validation", validation), ("training", train)):
         n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
         if n_classes == 0 and side == "test":
-            logger.warning("no repertoire of the test side has a label of %r", tasks[0].name)
+            _logger.warning("no repertoire of the test side has a label of %r", tasks[0].name)
         elif tasks[0].kind != "regression" and n_classes < 2:
             named = side == "test" and options.test is not None
             advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
-            logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
+            _logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
     split = Split(train, validation, test)
     return adjust_split(
         split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source
@@ -225,7 +225,7 @@ def adjust_split(
     check_columns(columns, metadata, tasks, source)
     for column in columns:
         if n_missing := int(metadata[column].isna().sum()):
-            logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)
+            _logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)
     kept = choose_comparable(
         {"training": split.train, "validation": split.validation},
         metadata,

@@ -39,10 +39,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.composition_residues import attribute_composition
 from deeprc.interpretation.explained_network import (
+    AttributionArrays,
     ExplainedNetwork,
+    ExplainedQuantity,
     Of,
-    Question,
-    Shares,
     Surroundings,
     join_surroundings,
 )
@@ -162,10 +162,10 @@ def attribute(
         for member, scale, shift in zip(
             model.members, *(units[:, output].tolist() for units in model.units), strict=True
         ):
-            question = Question(output, of, steps, scale, shift)
-            explained = ExplainedNetwork(member.inference(dataset), torch.from_numpy(frequencies), question)
+            quantity = ExplainedQuantity(output, of, steps, scale, shift)
+            explained = ExplainedNetwork(member.inference(dataset), torch.from_numpy(frequencies), quantity)
             parts.append(_attribute_with(explained, different, step.advance))
-    shares = Shares(*(each[place] for each in _average_models(parts)))
+    shares = AttributionArrays(*(each[place] for each in _average_models(parts)))
     if CompositionReading.name not in model.reading_names:
         return Attributions(index, output, *shares)
     added = attribute_composition(model, dataset, index, output=output, background=frequencies)
@@ -183,18 +183,20 @@ def _validate_background(background: NDArray[np.float64]) -> NDArray[np.float64]
     return frequencies
 
 
-def _average_models(parts: Sequence[Shares]) -> Shares:
+def _average_models(parts: Sequence[AttributionArrays]) -> AttributionArrays:
     """Return the mean over models of the attributions of the same sequences; kernels are joined, not averaged."""
     if len(parts) == 1:
         return parts[0]
-    return Shares(
+    return AttributionArrays(
         np.mean([part.residues for part in parts], axis=0),
         np.concatenate([part.kernels for part in parts], axis=1) / len(parts),
         np.mean([part.change for part in parts], axis=0),
     )
 
 
-def _attribute_with(explained: ExplainedNetwork, index: SequenceIndex, advance: Callable[[int], None]) -> Shares:
+def _attribute_with(
+    explained: ExplainedNetwork, index: SequenceIndex, advance: Callable[[int], None]
+) -> AttributionArrays:
     """Return the attributions of n different sequences by one network; 0 for those that the top fraction leaves out."""
     inference = explained.inference
     repertoires = list(index.group_by_repertoire())
@@ -203,8 +205,8 @@ def _attribute_with(explained: ExplainedNetwork, index: SequenceIndex, advance: 
     inside = np.zeros((len(index), lengths.max(initial=0)), np.bool_)
     inside[order] = np.arange(inside.shape[1]) < lengths[:, None]  # (n, L)
     D = inference.network.embedding.out_features
-    whole = Shares(np.where(inside, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
-    size = max(1, _AT_A_TIME // max(1, explained.question.steps * inside.shape[1] * D))
+    whole = AttributionArrays(np.where(inside, 0.0, np.nan), np.zeros((len(index), D)), np.zeros(len(index)))
+    size = max(1, _AT_A_TIME // max(1, explained.quantity.steps * inside.shape[1] * D))
     for group in _group_by_size(_find_surroundings(explained, index, repertoires, advance), size):
         at = np.concatenate([each.at for each in group])
         batch = _make_batch(inference, index, [(each.position, each.at) for each in group])

@@ -24,14 +24,14 @@ from deeprc.nn.features import N_AMINO_ACIDS
 from deeprc.nn.inference import Inference
 from deeprc.nn.motif_convolution.reference import dense_features
 
-__all__ = ["ExplainedNetwork", "Of", "Question", "Shares", "Surroundings", "join_surroundings"]
+__all__ = ["AttributionArrays", "ExplainedNetwork", "ExplainedQuantity", "Of", "Surroundings", "join_surroundings"]
 
 Of = Literal["contribution", "output"]
 
 _LOGITS_AT_A_TIME = 2**20  # sequences whose logits are converted to float64 at a time
 
 
-class Question(NamedTuple):
+class ExplainedQuantity(NamedTuple):
     """The quantity that is divided: an output of a network, see `attribute`, times `scale` plus `shift`."""
 
     output: int
@@ -41,7 +41,7 @@ class Question(NamedTuple):
     shift: float
 
 
-class Shares(NamedTuple):
+class AttributionArrays(NamedTuple):
     """Attributions of n sequences: residues (n, L), kernels (n, D) and change (n,), see `Attributions`."""
 
     residues: NDArray[np.float64]
@@ -91,12 +91,12 @@ class ExplainedNetwork:
         The network and the dataset.
     frequencies
         Frequencies of the amino acids in an average residue, (20,).
-    question
+    quantity
         The quantity that is divided.
     """
 
-    def __init__(self, inference: Inference, frequencies: Tensor, question: Question) -> None:
-        self.inference, self.question = inference, question
+    def __init__(self, inference: Inference, frequencies: Tensor, quantity: ExplainedQuantity) -> None:
+        self.inference, self.quantity = inference, quantity
         self.frequencies = frequencies.to(inference.device)  # (20,)
         self._exact = deepcopy(inference.network).double().requires_grad_(False).eval()
         for module in self._exact.embedding.modules():
@@ -121,10 +121,10 @@ class ExplainedNetwork:
         rest[chosen] = False
         own = logits[torch.from_numpy(chosen)].double()
         logsumexp = _logsumexp_of_others(logits[torch.from_numpy(rest)], own).to(self.inference.device)
-        if self.question.of == "output":
+        if self.quantity.of == "output":
             average = self._average_others(position, chosen, np.flatnonzero(rest), own.to(logsumexp), logsumexp)
             return Surroundings(logsumexp, average, logsumexp.new_zeros(len(chosen)))
-        output, _, _, scale, shift = self.question
+        output, _, _, scale, shift = self.quantity
         gradient, offset, _ = linearise_outputs(self.inference.network, pooled)  # (T, H, S), (T,)
         vectors = (scale * gradient[output]).to(logsumexp).expand(len(chosen), -1, -1)
         return Surroundings(
@@ -159,7 +159,7 @@ class ExplainedNetwork:
                 averages[top, head] = share_of_rest * average[head] + weights @ values
         return averages
 
-    def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> Shares:
+    def __call__(self, batch: RepertoireBatch, surroundings: Surroundings) -> AttributionArrays:
         """Return the attributions of the n sequences of a batch, which may be of several repertoires."""
         lengths = batch.sequences.lengths
         features = dense_features(batch.sequences).double().requires_grad_()  # (n, L, 23)
@@ -177,15 +177,15 @@ class ExplainedNetwork:
             baseline_windows.detach(),
             windows.detach(),
             (lengths, *fixed),
-            steps=self.question.steps,
+            steps=self.quantity.steps,
         )
         (gradient,) = torch.autograd.grad(windows, features, gradient)  # (n, L, 23)
         residues = (gradient * (features.detach() - baseline)).sum(dim=2)
         mean = average_gradient(
-            self._explain_sequences, baseline_values, values, fixed, steps=self.question.steps
+            self._explain_sequences, baseline_values, values, fixed, steps=self.quantity.steps
         )  # (n, D)
         kernels = mean * (values - baseline_values)
-        return Shares(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
+        return AttributionArrays(*(result.detach().cpu().numpy() for result in (residues, kernels, change)))
 
     def _make_baseline(self, features: Tensor) -> Tensor:
         """Return the features of the baseline, (n, L, 23), with an average residue at every position."""
@@ -199,12 +199,12 @@ class ExplainedNetwork:
         values = torch.cat([values, genes], dim=1)  # (n, D), (n, 2 G) -> (n, S)
         logits = self._exact.key_network(values) @ self._exact.pooling.scaled_queries()[:, 0].T  # (n, d_k) @ (d_k, H)
         attention = torch.sigmoid(logits - logsumexp)  # (n, H)
-        if self.question.of == "contribution":
+        if self.quantity.of == "contribution":
             responses = (vectors @ values[:, :, None])[:, :, 0] + offset[:, None]  # (n, H, S) @ (n, S, 1)
             return (attention * responses).sum(dim=1)
         pooled = vectors + attention[:, :, None] * (values[:, None] - vectors)  # (n, H, S)
         outputs: Tensor = self._exact.output_network(pooled.flatten(1))  # (n, H * S) -> (n, T)
-        return self.question.scale * outputs[:, self.question.output]
+        return self.quantity.scale * outputs[:, self.quantity.output]
 
 
 def _logsumexp_of_others(rest: Tensor, chosen: Tensor) -> Tensor:

@@ -33,12 +33,12 @@ from deeprc.datasets.clone_neighbours import NeighbourSearch, find_neighbours
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.readings.clones_questions import Question
+from deeprc.readings.clones_searches import CloneSearch
 
 __all__ = ["Centres", "Chosen", "choose_centres", "compute_content_order", "count_centres", "find_centres"]
 
 _LOOSE = (0.02, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)  # levels of candidates; the first with few clones is used
-_MAX_CENTRES = 20_000  # largest number of centres of all questions together, in each selection
+_MAX_CENTRES = 20_000  # largest number of centres of all searches together, in each selection
 _BALL_FACTOR = 3.0  # factor of the p-value of a ball, because a candidate with its ball is tested once more
 _NONE, _EXACT, _BALL = -1, 0, 1
 
@@ -48,14 +48,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Centres:
-    """The centres of all questions, ordered by content, and their carriers.
+    """The centres of all searches, ordered by content, and their carriers.
 
     Attributes
     ----------
     clones
         The J centres.
     levels
-        Level of each question: the p-value that a centre must have with its exact carriers, by selection, (S + 1,). The
+        Level of each search: the p-value that a centre must have with its exact carriers, by selection, (S + 1,). The
         last selection leaves no fold out.
     rows
         Rows of the different repertoires in the container, ascending, (D,).
@@ -96,9 +96,9 @@ class Chosen(NamedTuple):
 
 
 def find_centres(
-    dataset: RepertoireDataset, clones: Clones, questions: Sequence[Question], fields: Sequence[str]
+    dataset: RepertoireDataset, clones: Clones, searches: Sequence[CloneSearch], fields: Sequence[str]
 ) -> Centres:
-    """Return the centres of all questions, after one pass over the repertoires.
+    """Return the centres of all searches, after one pass over the repertoires.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def find_centres(
         Training repertoires.
     clones
         Clones that repertoires of the container share.
-    questions
-        Questions for which centres are searched.
+    searches
+        Searches of which centres are found.
     fields
         Gene fields that are part of a clone.
     """
-    limit = max(1, _MAX_CENTRES // max(1, len(questions)))
-    found = [_find_candidates(clones, question, limit) for question in questions]
+    limit = max(1, _MAX_CENTRES // max(1, len(searches)))
+    found = [_find_candidates(clones, search, limit) for search in searches]
     indices = np.unique(np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)]))
     centres = CloneSet(take_sequences(dataset, clones.representative[indices], fields))
     centres = centres.take(compute_content_order(centres))
@@ -132,16 +132,16 @@ def find_centres(
     return Centres(centres, levels, rows, compute_offsets(sizes), *joined, near_offsets, near)
 
 
-def _mark_left_out(question: Question) -> NDArray[np.bool_]:
+def _mark_left_out(search: CloneSearch) -> NDArray[np.bool_]:
     """Return whether each selection leaves out each fold, (S + 1, F); the last one leaves out none."""
-    return np.concatenate([Selections.of(question.n_folds).left_out, np.zeros((1, question.n_folds), bool)])
+    return np.concatenate([Selections.of(search.n_folds).left_out, np.zeros((1, search.n_folds), bool)])
 
 
-def _find_candidates(clones: Clones, question: Question, limit: int) -> tuple[Integers, Floats]:
+def _find_candidates(clones: Clones, search: CloneSearch, limit: int) -> tuple[Integers, Floats]:
     """Return the indices of the candidates among all clones, and the level of each selection, (S + 1,)."""
-    left_out = _mark_left_out(question)
-    repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
-    needed = find_critical_sums(left_out, repertoires, _LOOSE, question.test)
+    left_out = _mark_left_out(search)
+    repertoires = FoldedRepertoires.of(search.X, search.carriers, search.folds)
+    needed = find_critical_sums(left_out, repertoires, _LOOSE, search.test)
     indices, passed = find_passing_clones(clones, repertoires, left_out, needed)
     n_passing = np.stack([(passed > level).sum(axis=0) for level in range(len(_LOOSE))])  # (levels, S + 1)
     level = np.minimum((n_passing > limit).sum(axis=0), len(_LOOSE) - 1)
@@ -166,14 +166,14 @@ def _adjacency(clones: CloneSet) -> tuple[Integers, Integers]:
 
 
 def choose_centres(
-    centres: Centres, question: Question, repertoires: FoldedRepertoires, sums: Integers, index: int, level: float
+    centres: Centres, search: CloneSearch, repertoires: FoldedRepertoires, sums: Integers, index: int, level: float
 ) -> Chosen:
     """Return the centres that are retrieved in one selection.
 
     Parameters
     ----------
-    centres, question, repertoires
-        Centres, one of their questions, and its repertoires.
+    centres, search, repertoires
+        Centres, one of their searches, and its repertoires.
     sums
         Sums from `_sum_by_fold`, (2, 3, J, F).
     index
@@ -181,10 +181,10 @@ def choose_centres(
     level
         Level of the selection, see `Centres.levels`.
     """
-    left_out = _mark_left_out(question)[index]
+    left_out = _mark_left_out(search)[index]
     kept = repertoires.labels[~left_out[repertoires.folds_of_labels]]
     total = sums[..., ~left_out].sum(axis=3)  # (2, 3, J)
-    exact, ball = (question.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
+    exact, ball = (search.test.p_values(total[mode, 0], total[mode, 1], kept) for mode in (_EXACT, _BALL))
     is_candidate = (exact < level) & (total[_EXACT, 2] >= MIN_CARRIERS)
     items = np.where(is_candidate, [exact, np.minimum(_BALL_FACTOR * ball, 1.0)], 1.0)  # (2, J)
     order = np.argsort(items, axis=None, kind="stable")  # among equal p-values, exact ones are first
@@ -196,7 +196,7 @@ def choose_centres(
 
 
 def count_centres(
-    centres: Centres, question: Question, levels: Floats, thresholds: Sequence[float]
+    centres: Centres, search: CloneSearch, levels: Floats, thresholds: Sequence[float]
 ) -> tuple[Integers, Chosen]:
     """Return the number of retrieved centres in each repertoire, (T, B, F + 1), and the centres without held-out folds.
 
@@ -204,29 +204,29 @@ def count_centres(
 
     Parameters
     ----------
-    centres, question
-        Centres, and one of their questions.
+    centres, search
+        Centres, and one of their searches.
     levels
-        Levels of the question, see `Centres.levels`.
+        Levels of the search, see `Centres.levels`.
     thresholds
         Largest p-values of a centre, descending, (T,).
     """
-    repertoires = FoldedRepertoires.of(question.X, question.carriers, question.folds)
-    places = np.searchsorted(centres.rows, np.unique(question.X.rows))  # rows of the D different repertoires
-    sums = np.zeros((2, 3, len(centres.clones), question.n_folds), np.int64)
+    repertoires = FoldedRepertoires.of(search.X, search.carriers, search.folds)
+    places = np.searchsorted(centres.rows, np.unique(search.X.rows))  # rows of the D different repertoires
+    sums = np.zeros((2, 3, len(centres.clones), search.n_folds), np.int64)
     order = np.argsort(repertoires.carrier, kind="stable")
     _sum_by_fold(centres.offsets, centres.carried, centres.is_exact, places, order, repertoires, sums)
-    selections = Selections.of(question.n_folds)
-    counts = np.zeros((len(places), question.n_folds + 1, len(thresholds)), np.int64)
+    selections = Selections.of(search.n_folds)
+    counts = np.zeros((len(places), search.n_folds + 1, len(thresholds)), np.int64)
     for selection in range(len(selections.left_out)):
-        chosen = choose_centres(centres, question, repertoires, sums, selection, float(levels[selection]))
+        chosen = choose_centres(centres, search, repertoires, sums, selection, float(levels[selection]))
         passed = (chosen.p_values[:, None] < np.asarray(thresholds)).sum(axis=1)
         for held_out, fold in np.argwhere(selections.of_fold == selection).tolist():
             some = np.flatnonzero(repertoires.fold == fold)
             arrays = centres.offsets, centres.carried, centres.is_exact
             _count(*arrays, places, some, chosen.modes, passed, counts[:, held_out])
-    final = choose_centres(centres, question, repertoires, sums, len(selections.left_out), float(levels[-1]))
-    return count_by_threshold(counts, repertoires, question.X), final
+    final = choose_centres(centres, search, repertoires, sums, len(selections.left_out), float(levels[-1]))
+    return count_by_threshold(counts, repertoires, search.X), final
 
 
 @njit(nogil=True)

@@ -1,6 +1,6 @@
 """Fit of the reading `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
-Each question is one direction of one output, see `clones_questions`. An alternative for it is a threshold of the
+Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the
 p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out repertoires
 is chosen; clones and their evidence are then determined without the held-out fold. For the scores and the gain of each
 fold, the alternative is chosen on the other folds.
@@ -28,7 +28,7 @@ from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, li
 from deeprc.readings.clones import CloneReading, Memory
 from deeprc.readings.clones_centres import Centres, Chosen, compute_content_order, count_centres, find_centres
 from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
-from deeprc.readings.clones_questions import Question, list_questions
+from deeprc.readings.clones_searches import CloneSearch, list_searches
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.donors import association_z
 
@@ -49,13 +49,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """The answer to a question: the number of associated clones and the evidence for it, by alternative.
+class _SearchResult:
+    """The result of a search: the number of associated clones and the evidence for it, by alternative.
 
     Attributes
     ----------
-    question
-        Question that is answered.
+    search
+        The search.
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
         The alternatives with exact matches come first; both kinds go from the strictest threshold to the loosest.
@@ -69,7 +69,7 @@ class _Answer:
         Score of each repertoire by the alternative that is chosen on the other folds, (n,).
     """
 
-    question: Question
+    search: CloneSearch
     counts: Integers
     centres: Chosen
     held_out: HeldOut
@@ -82,43 +82,41 @@ class _Answer:
 
         Repertoires of one donor are not independent, see `association_z`.
         """
-        scores, values = rankdata(self.scores), rankdata(self.question.values)
-        return association_z(scores, values, self.question.groups) > _MIN_Z
+        scores, values = rankdata(self.scores), rankdata(self.search.values)
+        return association_z(scores, values, self.search.groups) > _MIN_Z
 
 
 def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     """Fit the reading `clones`; return None if it does not predict held-out repertoires."""
-    questions = list_questions(cohort)
-    if not questions:
+    searches = list_searches(cohort)
+    if not searches:
         return None
     fields = list_gene_fields(cohort.dataset)
     clones, n_clones = find_shared_clones(cohort.dataset, fields), count_distinct_clones(cohort.dataset, fields)
-    centres = find_centres(cohort.dataset, clones, questions, fields)
-    pairs = zip(questions, centres.levels, strict=True)
-    answers = [
-        _answer_question(question, clones, centres, levels, n_clones[question.rows]) for question, levels in pairs
-    ]
-    kept = _select_answers(answers)
-    memories = [_make_memory(answer, clones, centres, n_clones, fields) for answer in kept]
-    known = [(memory, answer) for memory, answer in zip(memories, kept, strict=True) if memory is not None]
+    centres = find_centres(cohort.dataset, clones, searches, fields)
+    pairs = zip(searches, centres.levels, strict=True)
+    results = [_run_search(search, clones, centres, levels, n_clones[search.rows]) for search, levels in pairs]
+    kept = _select_results(results)
+    memories = [_make_memory(result, clones, centres, n_clones, fields) for result in kept]
+    known = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
     if not known:
         return None
     reading = CloneReading.of([memory for memory, _ in known], sum(task.n_outputs for task in cohort.tasks))
-    return FittedReading(reading, *_score_cohort(cohort, reading, [answer for _, answer in known]))
+    return FittedReading(reading, *_score_cohort(cohort, reading, [result for _, result in known]))
 
 
-def _answer_question(question: Question, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _Answer:
+def _run_search(search: CloneSearch, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _SearchResult:
     thresholds = np.array(THRESHOLDS)
-    exact = count_held_out_clones(clones, question.X, question.carriers, question.folds, thresholds, test=question.test)
-    near, final = count_centres(centres, question, levels, THRESHOLDS)
+    exact = count_held_out_clones(clones, search.X, search.carriers, search.folds, thresholds, test=search.test)
+    near, final = count_centres(centres, search, levels, THRESHOLDS)
     counts = np.concatenate([exact[::-1], near[::-1]])
-    held_out = hold_out(question.kind, counts, n, question.values, question.folds)
-    losses = compute_loss(question.kind, held_out.offsets + held_out.scores, question.values)  # (A, n)
+    held_out = hold_out(search.kind, counts, n, search.values, search.folds)
+    losses = compute_loss(search.kind, held_out.offsets + held_out.scores, search.values)  # (A, n)
     scores = np.zeros(len(n))
-    for fold in range(question.n_folds):
-        out = question.folds == fold
+    for fold in range(search.n_folds):
+        out = search.folds == fold
         scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
-    return _Answer(question, counts, final, held_out, _find_best_alternative(losses), scores)
+    return _SearchResult(search, counts, final, held_out, _find_best_alternative(losses), scores)
 
 
 def _find_best_alternative(losses: Floats) -> int:
@@ -126,75 +124,77 @@ def _find_best_alternative(losses: Floats) -> int:
     return int(np.argmin(losses.mean(axis=1)))
 
 
-def _select_answers(answers: Sequence[_Answer]) -> list[_Answer]:
-    """Return the answers that predict held-out repertoires; per output, both directions only if better than one."""
-    kept: list[_Answer] = []
-    for _, group in groupby(answers, key=lambda answer: answer.question.output):
-        useful = [answer for answer in group if answer.is_useful and _joint_gain([answer]) > 0]
+def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
+    """Return the results that predict held-out repertoires; per output, both directions only if better than one."""
+    kept: list[_SearchResult] = []
+    for _, group in groupby(results, key=lambda result: result.search.output):
+        useful = [result for result in group if result.is_useful and _joint_gain([result]) > 0]
         if len(useful) > 1:
             useful = max(([useful[0]], [useful[1]], useful), key=_joint_gain)
         kept += useful
     return kept
 
 
-def _joint_gain(answers: Sequence[_Answer]) -> float:
+def _joint_gain(results: Sequence[_SearchResult]) -> float:
     """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
-    question, offsets = answers[0].question, answers[0].held_out.offsets
-    total = _joint_scores(answers) * question.sign
+    search, offsets = results[0].search, results[0].held_out.offsets
+    total = _joint_scores(results) * search.sign
     outputs = offsets + np.array([0.0, *_SCALES])[:, None] * total
-    losses = compute_loss(question.kind, outputs, question.values).mean(axis=1)
+    losses = compute_loss(search.kind, outputs, search.values).mean(axis=1)
     return float(losses[0] - losses.min())
 
 
-def _joint_scores(answers: Sequence[_Answer]) -> Floats:
+def _joint_scores(results: Sequence[_SearchResult]) -> Floats:
     """Return the scores of one output, summed over its directions, (n,)."""
-    return np.asarray(sum(answer.question.sign * answer.scores for answer in answers))
+    return np.asarray(sum(result.search.sign * result.scores for result in results))
 
 
 def _make_memory(
-    answer: _Answer, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
+    result: _SearchResult, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
-    question, final = answer.question, answer.centres
-    threshold = THRESHOLDS[::-1][answer.best % len(THRESHOLDS)]
-    found = find_associated_clones(clones, question.carriers, threshold, question.test)
-    if answer.best < len(THRESHOLDS):
-        chosen = CloneSet(take_sequences(question.X, clones.representative[found.indices], fields))
+    search, final = result.search, result.centres
+    threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
+    found = find_associated_clones(clones, search.carriers, threshold, search.test)
+    if result.best < len(THRESHOLDS):
+        chosen = CloneSet(take_sequences(search.X, clones.representative[found.indices], fields))
         is_ball, p_values = np.zeros(len(chosen), bool), found.p_values
         sums = found.label_sums, found.n_carriers
     else:
         some = np.flatnonzero(final.p_values < threshold)
         chosen, is_ball, p_values = centres.clones.take(some), final.modes[some] == 1, final.p_values[some]
         sums = final.label_sums[some], final.n_carriers[some]
-    counts = answer.counts[answer.best, :, -1]
-    parameters = fit_evidence(question.kind, counts, n_clones[question.rows], question.values)
+    counts = result.counts[result.best, :, -1]
+    parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
     if len(chosen) == 0 or not parameters.any():
         return None
     order = compute_content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
-    columns = is_ball[order], _count_carriers_by_class(question, *sums)[order], tests[order]
-    return Memory(question.output, question.direction, question.kind, parameters, chosen.take(order), *columns)
+    columns = is_ball[order], _count_carriers_by_class(search, *sums)[order], tests[order]
+    return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
 
 
-def _count_carriers_by_class(question: Question, label_sums: Integers, n_carriers: Integers) -> Integers:
+def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carriers: Integers) -> Integers:
     """Return the numbers of positive and negative carriers; for numbers, all carriers and 0, (J, 2)."""
-    if question.kind == "rate":
+    if search.kind == "rate":
         return np.stack([n_carriers, np.zeros_like(n_carriers)], axis=1)
-    positive = label_sums if question.direction == "up" else n_carriers - label_sums
+    positive = label_sums if search.direction == "up" else n_carriers - label_sums
     return np.stack([positive, n_carriers - positive], axis=1)
 
 
-def _score_cohort(cohort: TrainingCohort, reading: CloneReading, answers: Sequence[_Answer]) -> tuple[Floats, Floats]:
+def _score_cohort(
+    cohort: TrainingCohort, reading: CloneReading, results: Sequence[_SearchResult]
+) -> tuple[Floats, Floats]:
     """Return the cross-fitted scores, (B, T), and the gain of each output, (T,).
 
     The reading has not learned from repertoires without a label, so these get the scores of the reading itself.
     """
     shape = len(cohort.dataset), reading.n_outputs
     scores, is_known, gains = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])
-    for output, group in groupby(answers, key=lambda answer: answer.question.output):
+    for output, group in groupby(results, key=lambda result: result.search.output):
         directions = list(group)
-        rows = directions[0].question.rows
+        rows = directions[0].search.rows
         is_known[:, output] = False
         is_known[rows, output] = True
         scores[rows, output] = _joint_scores(directions)

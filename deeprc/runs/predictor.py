@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Predictor", "evaluate", "metrics_by_split", "predict"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Predictor(Protocol):
@@ -85,7 +85,7 @@ def predict(
     model, splits = predictor.model, predictor.split_of(dataset)
     shift = measure_shift(predictor.summaries(), dataset, splits)
     for caution in shift.cautions():
-        logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
+        _logger.log(logging.WARNING if caution.level == "warning" else logging.INFO, "%s", caution.text)
     found, known = model.outputs(dataset) if outputs is None else outputs, model.labels(dataset)
     table = make_predictions_table(dataset.repertoire_ids, splits, found, known, model.tasks)
     return add_shift_columns(table, shift, abstain=abstain)

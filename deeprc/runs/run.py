@@ -51,7 +51,7 @@ __all__ = [
     "write_splits",
 ]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +144,7 @@ class Run:
                     known, strangers = NEW, strangers + 1
             found.append(known)
         if strangers:
-            logger.warning(
+            _logger.warning(
                 "%d repertoires have the id, but not the content, of one that %s was trained with: they are new",
                 strangers,
                 self.path,

@@ -29,7 +29,7 @@ from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def _find_confirmed(
     refused = [motif for motif in motifs if motif not in confirmed]
     if refused:
         names = ", ".join(motif.pattern for motif in refused)
-        logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
+        _logger.info("not used, since doubtful and not confirmed by the validation repertoires: %s", names)
     return weigh_gaps(confirmed, train, tasks)
 
 

@@ -22,7 +22,7 @@ from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
 from deeprc.groups import shuffle_groups, validate_groups
-from deeprc.labels import encode_labels, validate_dataset, validate_numbers
+from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import attention_weights
 from deeprc.outputs import activate
 from deeprc.tasks import Task
@@ -217,7 +217,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             donors of one class are all needed for early stopping, or a parameter is out of range.
         """
         share = self._validate_share()
-        self.classes_, index = encode_labels(X, y)
+        self.classes_, index = encode_classes(X, y)
         train = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
         if X_validation is None:
             n_held_out = max(len(self.classes_), round(share * len(index)))

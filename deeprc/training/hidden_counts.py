@@ -14,7 +14,7 @@ from deeprc.nn.features import AbundanceMode
 
 __all__ = ["find_hidden_repertoires", "make_residues_visible", "warn_of_hidden"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def find_hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
@@ -43,7 +43,7 @@ def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) ->
             f"{list_names(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "
             "abundance=none"
         )
-    logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
+    _logger.warning("no sequence has a count above 1: abundance=none in the place of log, which hides those")
     return replace(config, network=replace(config.network, abundance="none"))
 
 
@@ -51,7 +51,7 @@ def warn_of_hidden(dataset: RepertoireDataset, abundance: AbundanceMode) -> None
     """Warn of repertoires whose prediction cannot depend on their receptors, because `log` hides them."""
     hidden = find_hidden_repertoires(dataset) if abundance == "log" else []
     if hidden:
-        logger.warning(
+        _logger.warning(
             "the counts are all 1 and abundance=log hides the residues: the prediction says nothing of %s",
             list_names(hidden, "repertoire", "repertoires"),
         )

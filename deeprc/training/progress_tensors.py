@@ -10,14 +10,14 @@ from torch import Tensor
 
 from deeprc.nn.network import DeepRC
 from deeprc.training.checkpoint import LOSSES
-from deeprc.training.step import Step
+from deeprc.training.step import TrainingStep
 
 __all__ = ["collect_tensors", "make_expected_tensors", "restore_tensors"]
 
 
 def collect_tensors(
     network: DeepRC,
-    step: Step,
+    step: TrainingStep,
     best: Mapping[str, Tensor],
     start: Mapping[str, Tensor],
     losses: Sequence[Tensor],
@@ -38,7 +38,7 @@ def collect_tensors(
     return tensors | {f"optimizer.{name}": tensor for name, tensor in _optimizer_tensors(step.optimizer).items()}
 
 
-def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -> dict[str, Tensor]:
+def make_expected_tensors(network: DeepRC, step: TrainingStep, names: Collection[str]) -> dict[str, Tensor]:
     """Return tensors with the shapes and types that a checkpoint with these names must have.
 
     An optimiser has no state before its first update.
@@ -55,7 +55,7 @@ def make_expected_tensors(network: DeepRC, step: Step, names: Collection[str]) -
 
 
 def restore_tensors(
-    tensors: Mapping[str, Tensor], network: DeepRC, step: Step, device: torch.device
+    tensors: Mapping[str, Tensor], network: DeepRC, step: TrainingStep, device: torch.device
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[Tensor]]:
     """Give network, averages and optimiser the tensors of a checkpoint; return best weights, start and losses."""
     names = ("network", "average", "best", "start", "losses", "optimizer")
@@ -70,7 +70,7 @@ def restore_tensors(
     return parts["best"], parts["start"], [*tensors[LOSSES].to(device)]
 
 
-def _of_networks(network: DeepRC, step: Step, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _of_networks(network: DeepRC, step: TrainingStep, best: Mapping[str, Tensor]) -> dict[str, Tensor]:
     parts = {"network": network.state_dict(), "average": step.average.tensors(), "best": best}
     return {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 

@@ -22,7 +22,7 @@ from deeprc.training.fold import Fold
 
 __all__ = ["learn_readings"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task], folds: Sequence[Fold]) -> None:
@@ -46,7 +46,7 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
     training = TrainingCohort(**vars(ordered), tasks=tasks)
     fitted = ranks.compute_once(lambda: fit_readings(config, training), shared=[training.dataset.container])
-    logger.info("%s", describe_fits(fitted, config, tasks))
+    _logger.info("%s", describe_fits(fitted, config, tasks))
     if not fitted:
         return
     identities = sorted(set(identify_repertoires(ordered.dataset)))

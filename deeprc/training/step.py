@@ -1,9 +1,9 @@
 """One update of the network, with prefetched batches or as a CUDA graph.
 
-`Step` is the update: forward, backward, optimiser. If the sequences are on a CUDA device, `CapturedStep` records
-sampling and update once in a CUDA graph and replays it. If they are not, `Prefetcher` makes the next batch while the
-CUDA device computes this update. Several ranks (`deeprc.ranks`) make an update together: each draws its share of the
-repertoires, and their gradients are summed. Letters: B repertoires of an update.
+`TrainingStep` is the update: forward, backward, optimiser. If the sequences are on a CUDA device, `CapturedStep`
+records sampling and update once in a CUDA graph and replays it. If they are not, `Prefetcher` makes the next batch
+while the CUDA device computes this update. Several ranks (`deeprc.ranks`) make an update together: each draws its share
+of the repertoires, and their gradients are summed. Letters: B repertoires of an update.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from deeprc.outputs import count_known, multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.averaging import AveragedNetwork
 
-__all__ = ["CapturedStep", "Prefetcher", "Step"]
+__all__ = ["CapturedStep", "Prefetcher", "TrainingStep"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _EAGER_UPDATES = 3  # first updates, which a graph must not contain, because CUDA libraries initialise themselves
 
 
-class Step:
+class TrainingStep:
     """A function that makes one update of a network from a batch.
 
     Parameters
@@ -115,7 +115,7 @@ class CapturedStep:
         Number of repertoires of an update, B.
     """
 
-    def __init__(self, step: Step, collator: Collator, labels: NDArray[np.float64], batch_size: int) -> None:
+    def __init__(self, step: TrainingStep, collator: Collator, labels: NDArray[np.float64], batch_size: int) -> None:
         self._step, self._collator = step, collator
         self._labels = torch.from_numpy(labels).to(collator.device)
         self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=collator.device)  # positions and keys
@@ -171,7 +171,7 @@ class CapturedStep:
             raise
         except RuntimeError as error:
             cause = error.__context__ or error  # to leave the recording fails, too
-            logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
+            _logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
             torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()
             self._eager_updates = -1

@@ -48,12 +48,12 @@ from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.reading_start import learn_readings
 from deeprc.training.state import TrainingState, parse_state
-from deeprc.training.step import CapturedStep, Prefetcher, Step
+from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 SAVE_SECONDS = 60.0
 """Time after which a checkpoint is written between evaluations, in seconds; each evaluation writes one, too."""
@@ -105,7 +105,7 @@ class Trainer:
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
         goes_on = checkpoint is not None and ranks.compute_once(checkpoint.exists)
         self.network = self._build(load_weights=not goes_on)
-        self.step = Step(self.network, tasks, config.training)
+        self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = copy_state(self.network)
         self._start_weights: Weights = {}
@@ -227,7 +227,7 @@ class Trainer:
         motifs: list[EnrichedMotif] = []
         if self.config.training.seeded_start > 0 and may_start:
             motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
-            logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
+            _logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         self._start_from(motifs)
         self._best = copy_state(self.network)
@@ -260,7 +260,7 @@ class Trainer:
         if self.network.readings is None:
             return
         self.state.readings = describe_readings(self.network.readings)
-        self.step = Step(self.network, self.tasks, self.config.training)
+        self.step = TrainingStep(self.network, self.tasks, self.config.training)
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
         self._evaluator.attach_readings(self.network.readings)
 
@@ -365,7 +365,7 @@ class Trainer:
         self._best, self._start_weights, self._losses = restore_tensors(tensors, self.network, self.step, self.device)
         if self.network.readings is not None:
             self.network.readings.check(str(path))
-        logger.info("continuing after update %d", self.state.update)
+        _logger.info("continuing after update %d", self.state.update)
 
     def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
         """Attach to the network the readings that a checkpoint describes."""

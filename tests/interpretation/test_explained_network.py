@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deeprc.interpretation.explained_network import ExplainedNetwork, Question, _logsumexp_of_others
+from deeprc.interpretation.explained_network import ExplainedNetwork, ExplainedQuantity, _logsumexp_of_others
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.nn import DeepRC, SequenceEncoder
 
@@ -30,7 +30,7 @@ def test_dropout_and_batch_normalisation_of_an_encoder_are_those_of_predictions(
     network = DeepRC(n_kernels=8, key_units=8)
     network.embedding = Noisy()
     inference: Any = SimpleNamespace(network=network.eval(), device=torch.device("cpu"))
-    explained = ExplainedNetwork(inference, torch.full((20,), 0.05), Question(0, "output", 4, 1.0, 0.0))
+    explained = ExplainedNetwork(inference, torch.full((20,), 0.05), ExplainedQuantity(0, "output", 4, 1.0, 0.0))
     features, lengths = torch.randn(5, 7, 23), torch.full((5,), 7)
     found = explained._exact.embedding.encode(features.double(), lengths)
     torch.testing.assert_close(found.float(), network.embedding.encode(features, lengths))

@@ -19,7 +19,7 @@ from deeprc.datasets.clones import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
-from deeprc.readings import clones_centres, clones_fit, clones_questions
+from deeprc.readings import clones_centres, clones_fit, clones_searches
 from deeprc.readings.clones import CloneReading
 from deeprc.readings.clones_evidence import compute_evidence
 from deeprc.readings.clones_fit import fit_clones
@@ -154,7 +154,7 @@ def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
     def folds(X: RepertoireDataset, *_: object) -> np.ndarray:
         return np.unique([fold_of[repertoire.digest()] for repertoire in X], return_inverse=True)[1]
 
-    monkeypatch.setattr(clones_questions, "assign_inner_folds", folds)
+    monkeypatch.setattr(clones_searches, "assign_inner_folds", folds)
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -236,12 +236,12 @@ def test_repertoires_without_a_label(varied: RepertoireDataset) -> None:
 
 def test_repertoires_of_one_donor_are_in_one_fold(exact: RepertoireDataset) -> None:
     groups = np.arange(B) // 3
-    up, _ = clones_questions.list_questions(replace(make_cohort(exact, Y), groups=groups))
+    up, _ = clones_searches.list_searches(replace(make_cohort(exact, Y), groups=groups))
     assert all(len(set(up.folds[groups == group].tolist())) == 1 for group in range(B // 3))
     assert up.n_folds == 10
     assert up.groups is not None
     np.testing.assert_array_equal(up.groups, groups)
-    alone, _ = clones_questions.list_questions(make_cohort(exact, Y))
+    alone, _ = clones_searches.list_searches(make_cohort(exact, Y))
     np.testing.assert_array_equal(alone.folds, assign_inner_folds(exact, Y == 1, 10))
 
 
@@ -252,12 +252,12 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
     doubled = replace(make_cohort(twice, np.repeat(Y, 2)), groups=np.repeat(np.arange(B), 2))
     found = []
     for cohort in (make_cohort(varied, Y), doubled):
-        questions = clones_questions.list_questions(cohort)
+        searches = clones_searches.list_searches(cohort)
         fields = ["v_call", "j_call"]
         centres = clones_centres.find_centres(
-            cohort.dataset, find_shared_clones(cohort.dataset, fields), questions, fields
+            cohort.dataset, find_shared_clones(cohort.dataset, fields), searches, fields
         )
-        _, chosen = clones_centres.count_centres(centres, questions[0], centres.levels[0], [0.1])
+        _, chosen = clones_centres.count_centres(centres, searches[0], centres.levels[0], [0.1])
         frame = centres.clones.to_frame().assign(**chosen._asdict())
         found.append(frame[frame["modes"] >= 0].reset_index(drop=True))
     assert set(found[0]["modes"]) == {0, 1}
@@ -381,14 +381,14 @@ def test_a_donor_carries_a_clone_once_whatever_the_numbers_of_its_repertoires(tm
     ages = 30.0 + 2 * donors + np.tile([0.0, 0.5, 1.0, 1.5], 40)
     task = Task("age", "age", "regression", mean=float(ages.mean()), scale=float(ages.std()))
     cohort = make_cohort(write_repertoires(tmp_path / "c.h5", repertoires), ages, task)
-    up, down = clones_questions.list_questions(replace(cohort, groups=donors))
+    up, down = clones_searches.list_searches(replace(cohort, groups=donors))
     clones = find_shared_clones(cohort.dataset, ["v_call", "j_call"])
-    for question, direction in ((up, 1), (down, -1)):
-        labels = question.carriers.labels()
+    for search, direction in ((up, 1), (down, -1)):
+        labels = search.carriers.labels()
         assert len(labels) == 40
-        assert (direction * np.diff(labels[question.carriers.index_of[::4]]) > 0).all()  # in the order of the means
-        assert find_associated_clones(clones, question.carriers, 0.5, question.test).n_tested == 0
-    alone, _ = clones_questions.list_questions(cohort)
+        assert (direction * np.diff(labels[search.carriers.index_of[::4]]) > 0).all()  # in the order of the means
+        assert find_associated_clones(clones, search.carriers, 0.5, search.test).n_tested == 0
+    alone, _ = clones_searches.list_searches(cohort)
     assert find_associated_clones(clones, alone.carriers, 0.5, alone.test).n_tested == 400
 
 

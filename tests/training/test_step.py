@@ -19,7 +19,7 @@ from deeprc.outputs import multitask_loss
 from deeprc.tasks import Task
 from deeprc.training.building import build_network
 from deeprc.training.fold import Fold
-from deeprc.training.step import CapturedStep, Prefetcher, Step
+from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.trainer import Trainer
 from tests.nn.share_reading import ShareReading
 
@@ -43,18 +43,18 @@ def labels(dataset: RepertoireDataset) -> np.ndarray:
     return np.stack([(metadata["status"] == "case").to_numpy(float), metadata["age"].to_numpy(float) / 50], axis=1)
 
 
-def make_step() -> Step:
+def make_step() -> TrainingStep:
     network = build_network(CONFIG, TASKS, seed=3, device=CPU)
     network.attach_readings([ShareReading("W", [0.1, 0.2, 0.3, 0.4][: network.n_outputs])])
-    return Step(network.train(), TASKS, TRAINING)
+    return TrainingStep(network.train(), TASKS, TRAINING)
 
 
-def make_collator(step: Step, cohort: RepertoireDataset) -> Collator:
+def make_collator(step: TrainingStep, cohort: RepertoireDataset) -> Collator:
     assert step.network.readings is not None
     return Collator(cohort, "log1p", readings=ReadingScores(step.network.readings, cohort))
 
 
-def weights(step: Step) -> dict[str, Tensor]:
+def weights(step: TrainingStep) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in step.network.state_dict().items()}
 
 

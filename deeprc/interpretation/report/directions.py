@@ -35,7 +35,7 @@ __all__ = ["DirectionPage", "make_direction_pages"]
 _MOTIFS = 10  # largest number in the table; the first of them also as logos
 _LOGOS = 6
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _explain_directions(
         explain = partial(attribute, model, dataset, output=direction.output, background=survey.residue_frequencies)
         top, by_residues = survey.top[direction.name], survey.by_residues[direction.name]
         if len(by_residues):
-            logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
+            _logger.info("%s: attributions and motifs of %d sequences", direction.name, len(by_residues))
             attributions[direction.name] = explain(by_residues.index)
         if top.index is by_residues.index and len(top):  # columns of databases may make another table
             residues[direction.name] = attributions[direction.name].residues[:SHOWN]

@@ -89,7 +89,7 @@ _CONTENTS = [
 _FOR_NUMBERS = {"sequences": "Which sequences contribute most to which direction?"}
 """Headings of a run that predicts only numbers."""
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def write_report(
@@ -200,11 +200,11 @@ def _find(
 ) -> _Findings:
     """Compute all results of the report; `read` passes the sequences of the cohort through the network once."""
     model = predictor.model
-    logger.info("reading %d repertoires", len(dataset))
+    _logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
     witnesses_among = _select_witness_repertoires(dataset, splits, model.labels(dataset))
     found = read(top=top, splits=splits, witnesses_among=witnesses_among)
-    logger.info("comparing with controls")
+    _logger.info("comparing with controls")
     assessment = assess_outputs(predictor, dataset, found.outputs)
     performance = assessment.performance
     classes = {

@@ -1,4 +1,4 @@
-"""Questions of the reading `clones`: which clones are more frequent in repertoires with a higher, or lower, label.
+"""Searches of the reading `clones`: which clones are more frequent in repertoires with a higher, or lower, label.
 
 Letters: B repertoires of a cohort, n of them with a label.
 """
@@ -20,7 +20,7 @@ from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.donors import count_cases, index_donors
 from deeprc.tasks import Task
 
-__all__ = ["Question", "list_questions"]
+__all__ = ["CloneSearch", "list_searches"]
 
 _FOLDS, _MIN_FOLDS = 10, 3
 _MIN_CASES = 40
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Question:
+class CloneSearch:
     """The search for clones in one direction of one output, with the n training repertoires that have a label.
 
     Attributes
@@ -83,21 +83,21 @@ class Question:
         return int(self.folds.max()) + 1
 
 
-def list_questions(cohort: TrainingCohort) -> list[Question]:
-    """Return the questions of both directions for each output with enough repertoires to hold some out."""
-    questions = []
+def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
+    """Return the searches of both directions for each output with enough repertoires to hold some out."""
+    searches = []
     for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
         for each, output in enumerate(range(outputs.start, outputs.stop)):
-            questions += _make_both_questions(cohort, task, each, output, rows, labels[rows])
-    return questions
+            searches += _make_both_searches(cohort, task, each, output, rows, labels[rows])
+    return searches
 
 
-def _make_both_questions(
+def _make_both_searches(
     cohort: TrainingCohort, task: Task, label: int, output: int, rows: NDArray[np.int64], known: Floats
-) -> list[Question]:
-    """Return both questions of one output; if the task has several classes, the output is that of class `label`."""
+) -> list[CloneSearch]:
+    """Return both searches of one output; if the task has several classes, the output is that of class `label`."""
     X, regression = cohort.dataset[rows], task.kind == "regression"
     positive = known > np.median(known) if regression and len(known) else known == (label if task.n_outputs > 1 else 1)
     if len(rows) == 0 or positive.all() or not positive.any():
@@ -108,7 +108,7 @@ def _make_both_questions(
     folds = assign_inner_folds(X, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []
-    questions: list[Question] = []
+    searches: list[CloneSearch] = []
     directions: tuple[Direction, ...] = ("up", "down")
     for direction in directions:
         is_up = direction == "up"
@@ -116,14 +116,14 @@ def _make_both_questions(
             of_donor = _average_by_donor(known, groups)
             ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
             carriers = Carriers.of(X, ranks, groups)
-            questions.append(Question(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
+            searches.append(CloneSearch(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
         else:
             expected = (positive == is_up).astype(np.int64)
             carriers = Carriers.of(X, expected, groups)
-            questions.append(
-                Question(output, direction, "odds", FISHER, rows, X, carriers, expected * 1.0, folds, groups)
+            searches.append(
+                CloneSearch(output, direction, "odds", FISHER, rows, X, carriers, expected * 1.0, folds, groups)
             )
-    return questions
+    return searches
 
 
 def _average_by_donor(values: Floats, groups: NDArray[np.int64] | None) -> Floats:
