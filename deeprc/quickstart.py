@@ -116,5 +116,5 @@ def _best_sequences(run: Run, container: Path, table: Path) -> pd.DataFrame:
     """Write the top sequences of every repertoire; return the `TOP` test sequences with the largest contribution."""
     dataset = open_dataset(container)
     write_attention(table, iterate_attention(run.model, dataset, top=TOP))
-    test = [i for i, side in enumerate(run.split_of(dataset)) if side == "test"]
+    test = [i for i, part in enumerate(run.split_of(dataset)) if part == "test"]
     return best_sequences(iterate_attention(run.model, dataset[test]), TOP, Ranking("contribution"))

@@ -12,7 +12,7 @@ from deeprc.evaluation.caution import Caution
 __all__ = ["find_duplicate_cautions", "find_shortcut_cautions", "format_finding"]
 
 _SHORTCUTS = ("label-from-column", "label-from-processing", "label-from-name")  # controls show sizes and genes
-_WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
+_WHERE = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
 _SHOWN = 3
 
 
@@ -31,7 +31,7 @@ def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
 
 
 def find_duplicate_cautions(
-    findings: Sequence[Finding], part_of: Mapping[str, object], *, apart: Literal["folds", "sides"]
+    findings: Sequence[Finding], part_of: Mapping[str, object], *, apart: Literal["folds", "parts"]
 ) -> Iterator[Caution]:
     """Yield a warning if repertoires that share far more than chance are in different folds or parts of the split.
 

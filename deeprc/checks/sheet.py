@@ -188,7 +188,7 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
             "repeated-subject",
             f"several repertoires are of one subject, by column {subjects.column!r}: "
             f"{name_few(repeated, 'subject', 'subjects')}",
-            f"train with `group_by={subjects.column}`, so that no subject is on both sides of a split",
+            f"train with `group_by={subjects.column}`, so that no subject is in two parts of a split",
             column=subjects.column,
             repertoires=tuple(names.index[names.map(str).isin(repeated)]),
             figures={"subjects": len(repeated)},

@@ -42,24 +42,24 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
 
     rows = [
         {
-            "split": side,
+            "split": part,
             "target": target,
             "positive": values.get("positive_class", ""),
             **{name: _format_value(values[name]) for name in _COLUMNS if name in values},
         }
-        for side, targets in metrics.items()
+        for part, targets in metrics.items()
         for target, values in targets.items()
     ]
     named = ["positive"] if any(row["positive"] for row in rows) else []
     columns = ["split", "target", *named, *(name for name in _COLUMNS if any(name in row for row in rows))]
     table = pd.DataFrame(rows, columns=columns).fillna("").to_string(index=False)
     controls = [
-        _make_control_row(side, target, each)
-        for side, of in metrics.items()
+        _make_control_row(part, target, each)
+        for part, of in metrics.items()
         for target, values in of.items()
         for each in values.get("controls", [])
     ]
-    seen = " and ".join(text for side, text in _SEEN.items() if side in metrics)
+    seen = " and ".join(text for part, text in _SEEN.items() if part in metrics)
     unseen = [f"Only test and new repertoires measure the model, which was {seen}."] if seen else []
     parts = [table, *unseen, *_format_variation(metrics)]
     parts += _format_within(metrics)
@@ -71,30 +71,30 @@ def format_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> st
 
 def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a line with the shares of the variance of each output between held-out repertoires."""
-    for side, targets in metrics.items():
+    for part, targets in metrics.items():
         for values in targets.values():
             for each in values.get("variation", []):
                 shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in each["shares"].items())
-                yield f"The output {each['output']} varies between the {side} repertoires by: {shares}"
+                yield f"The output {each['output']} varies between the {part} repertoires by: {shares}"
 
 
 def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
     """Yield a line with the AUCs of each target within the values of metadata columns."""
-    for side, targets in metrics.items():
+    for part, targets in metrics.items():
         for target, values in targets.items():
             told = [
                 f"{each['column']} {each['auc']:.3f} ({_format_value(each['auc_ci'])})"
                 for each in values.get("within", [])
             ]
             if told:
-                yield f"AUC of {target} among {side} repertoires with the same value of a column: {', '.join(told)}"
+                yield f"AUC of {target} among {part} repertoires with the same value of a column: {', '.join(told)}"
 
 
-def _make_control_row(side: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
+def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:
     from deeprc.evaluation.trust import format_p_value  # imported here, because it needs numpy
 
     measure = "r2" if "r2" in values else "auc"
-    row = {"split": side, "target": values.get("contrast", target), "control": values["control"]}
+    row = {"split": part, "target": values.get("contrast", target), "control": values["control"]}
     numbers = {name: _format_value(values[name]) for name in (measure, f"{measure}_ci", "difference")}
     p_value = values["p_value"]
     return {**row, **numbers, "p_value": "undefined" if p_value is None else format_p_value(p_value)}

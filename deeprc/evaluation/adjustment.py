@@ -71,7 +71,7 @@ def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequenc
 
 
 def choose_comparable(
-    sides: Mapping[str, NDArray[np.int64]],
+    parts: Mapping[str, NDArray[np.int64]],
     metadata: pd.DataFrame,
     strata: NDArray[np.int64],
     donors: NDArray[np.int64],
@@ -87,7 +87,7 @@ def choose_comparable(
 
     Parameters
     ----------
-    sides
+    parts
         Row indices of the repertoires in each part of the split, by its name. Repertoires without a label are left out,
         too.
     metadata
@@ -113,23 +113,23 @@ def choose_comparable(
     InputError
         If the columns are so strongly associated with the label that too few repertoires of a class are left.
     """
-    sides = {name: rows[strata[rows] >= 0] for name, rows in sides.items()}
-    learned = np.concatenate([*sides.values()])
+    parts = {name: rows[strata[rows] >= 0] for name, rows in parts.items()}
+    learned = np.concatenate([*parts.values()])
     features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata[strata >= 0], columns))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
     found, start = {}, 0
-    for name, rows in sides.items():
-        part = slice(start, start + len(rows))
+    for name, rows in parts.items():
+        own = slice(start, start + len(rows))
         for _ in range(_DRAWS):
-            kept = rows[_sample_units(unit_of[part], share[part], strata[rows], rng)]
+            kept = rows[_sample_units(unit_of[own], share[own], strata[rows], rng)]
             missing = _find_missing(kept, rows, strata, min_kept[name])
             if missing is None:
                 break
         if missing is not None:
             n_kept, n_required = missing
             raise InputError(
-                f"{source}: {name}: about {share[part].sum():,.0f} of {len(rows):,} repertoires can be compared with "
+                f"{source}: {name}: about {share[own].sum():,.0f} of {len(rows):,} repertoires can be compared with "
                 f"others of equal {', '.join(columns)}. In each class {n_required} must be left, but the last of "
                 f"{_DRAWS} random choices left {n_kept} in one. Give fewer columns, or leave out whole values instead "
                 "(`folds=leave-one-out:COLUMN`). If each value has one class only, a column cannot be told from the "
@@ -151,7 +151,7 @@ def _find_missing(
 
 
 def make_adjustment_cautions(
-    columns: Sequence[str], kind: str, sides: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
+    columns: Sequence[str], kind: str, training: Sequence[NDArray[Any]], sizes: Sequence[int] | None = None
 ) -> list[Caution]:
     """Return a note that says what was adjusted for, or a warning if few repertoires are left.
 
@@ -161,7 +161,7 @@ def make_adjustment_cautions(
         Names of the columns; if it is empty, there is no note.
     kind
         The kind of the target.
-    sides
+    training
         Labels of the training repertoires that are left, one array for each fold or run; at least one array.
     sizes
         Number of these repertoires in each fold or run, if the labels of some are not known; None: all labels are
@@ -169,13 +169,13 @@ def make_adjustment_cautions(
     """
     if not columns:
         return []
-    n_labels = [len(side) for side in sides]
+    n_labels = [len(part) for part in training]
     n_kept, are_known = min(sizes or n_labels), list(sizes or n_labels) == n_labels
     n_smallest = n_kept if kind == "regression" else n_kept // 2  # at most
     if are_known and kind != "regression":
-        n_smallest = min(int(np.unique(side, return_counts=True)[1].min()) for side in sides)
+        n_smallest = min(int(np.unique(part, return_counts=True)[1].min()) for part in training)
     few = is_few(kind, n_smallest)
-    left = f"{'At least ' * (len(sides) > 1)}{n_kept:,} training repertoires are left"
+    left = f"{'At least ' * (len(training) > 1)}{n_kept:,} training repertoires are left"
     text = (
         f"Adjusted for {', '.join(columns)}: training and validation repertoires were left out until this says nothing "
         f"about the label. {left}{', which is little to learn from' * few}. Test repertoires stay as they are."

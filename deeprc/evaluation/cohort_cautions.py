@@ -19,11 +19,11 @@ from deeprc.tasks import TaskKind
 
 __all__ = ["find_donor_cautions", "find_left_out_cautions", "find_subject_cautions", "index_split_parts"]
 
-_WHERE = {"folds": "in more than one fold", "sides": "on more than one side of the split"}
+_WHERE = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
 
 
 def find_subject_cautions(
-    metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "sides"]
+    metadata: pd.DataFrame, part_of: NDArray[np.int64], *, apart: Literal["folds", "parts"]
 ) -> list[Caution]:
     """Return a warning if repertoires of one subject are both trained on and tested.
 
@@ -47,7 +47,7 @@ def find_subject_cautions(
     return [_make_subjects_caution(column, straddling[column], apart) for column in told]
 
 
-def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "sides"]) -> Caution:
+def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
         f"{_WHERE[apart]}: what was learned may be the donor, not the target, and every figure may be too good. "

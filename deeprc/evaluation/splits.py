@@ -68,7 +68,7 @@ class Split:
 
     def ids(self, repertoire_ids: NDArray[np.object_]) -> dict[str, list[str]]:
         """Return the repertoire ids of each part of the split, by its name."""
-        return {side: [str(i) for i in repertoire_ids[getattr(self, side)]] for side in SPLITS}
+        return {part: [str(i) for i in repertoire_ids[getattr(self, part)]] for part in SPLITS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,10 @@ def make_split(
     if n_unknown := int((~is_known).sum()):
         column = str(options.test).partition("=")[0]
         _logger.info(
-            "%d repertoires have no value of %r (`test=%s`): they are on no side", n_unknown, column, options.test
+            "%d repertoires have no value of %r (`test=%s`): they are in no part of the split",
+            n_unknown,
+            column,
+            options.test,
         )
     every = np.full(len(metadata), -1)
     every[rest] = assign_folds(
@@ -176,14 +179,14 @@ def make_split(
         _logger.warning(
             "%d repertoires without a label are left out: their group is held out", len(elsewhere) - len(train)
         )
-    for side, rows in (("test", test), ("validation", validation), ("training", train)):
+    for part, rows in (("test", test), ("validation", validation), ("training", train)):
         n_classes = len(np.unique(strata[rows][strata[rows] >= 0]))
-        if n_classes == 0 and side == "test":
-            _logger.warning("no repertoire of the test side has a label of %r", tasks[0].name)
+        if n_classes == 0 and part == "test":
+            _logger.warning("no test repertoire has a label of %r", tasks[0].name)
         elif tasks[0].kind != "regression" and n_classes < 2:
-            named = side == "test" and options.test is not None
+            named = part == "test" and options.test is not None
             advice = f"`test={options.test}` says so" if named else "try another `seed` or fewer `folds`"
-            _logger.warning("the %s side has one class of %r only; %s", side, tasks[0].name, advice)
+            _logger.warning("the %s part has one class of %r only; %s", part, tasks[0].name, advice)
     split = Split(train, validation, test)
     return adjust_split(
         split, metadata, tasks, options.adjust_for, groups, seed=(seed, fold, validation_fold), source=source

@@ -99,15 +99,15 @@ def _warn_of_check(predictor: Predictor, dataset: RepertoireDataset, performance
 
     There is none for a cohort without repertoires of the trainings, and no shortcut if the metadata have changed since.
     """
-    side_of = {str(name): str(side) for name, side in zip(performance.ids, performance.splits, strict=True)}
-    part_of = {name: side for name, side in side_of.items() if side != NEW}
+    split_of = {str(name): str(part) for name, part in zip(performance.ids, performance.splits, strict=True)}
+    part_of = {name: part for name, part in split_of.items() if part != NEW}
     if not part_of:
         return []
     kept = [checks for checks in (read_checks(run.path) for run in predictor.runs) if checks is not None]
     findings = [finding for checks in kept for finding in checks.findings]
     current = [finding for checks in kept if checks.is_current(dataset) for finding in checks.findings]
     shortcuts = {each.text: each for each in find_shortcut_cautions(current)}  # several runs may have the same finding
-    return [*find_duplicate_cautions(findings, part_of, apart="sides"), *shortcuts.values()]
+    return [*find_duplicate_cautions(findings, part_of, apart="parts"), *shortcuts.values()]
 
 
 def _note_adjustment(predictor: Predictor, performance: Performance) -> list[Caution]:

@@ -254,8 +254,8 @@ def _find_cautions(
             text = f"{task.name}: {smallest:,} repertoires {what}: the figures say little."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
     if header.adjust_for:
-        sides = [read_splits(folder / _RUNS / name)[0]["train"] for name in name_runs(header)]
-        kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in sides]
+        training = [read_splits(folder / _RUNS / name)[0]["train"] for name in name_runs(header)]
+        kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in training]
         cautions += make_adjustment_cautions(header.adjust_for, tasks[0].kind, kept)
     if header.repeats == 1:
         text = (

@@ -80,7 +80,9 @@ class RunEnsemble:
         of_runs = [run.split_of(dataset) for run in self.runs]
         found = [next(split for split in (*SPLITS, NEW) if split in splits) for splits in zip(*of_runs, strict=True)]
         if "test" not in found and all("test" in splits for splits in of_runs):
-            _logger.warning("no repertoire is on the test side of all runs; train them with the same `fold` and `seed`")
+            _logger.warning(
+                "no repertoire is a test repertoire of all runs; train them with the same `fold` and `seed`"
+            )
         return found
 
     def summaries(self) -> list[TrainingSummary]:

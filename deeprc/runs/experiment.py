@@ -112,7 +112,7 @@ def train_run(
     options = split or SplitOptions()
     made = make_split(dataset.metadata, tasks, options, seed=seed, source=str(cohort))
     part_of = index_split_parts(made, len(dataset))
-    for caution in find_subject_cautions(dataset.metadata, part_of, apart="sides"):
+    for caution in find_subject_cautions(dataset.metadata, part_of, apart="parts"):
         _logger.warning("%s", caution.text)
     for task in tasks:
         if task.kind == "binary":

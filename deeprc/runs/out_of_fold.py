@@ -92,11 +92,11 @@ def predict_fold(of: FoldRuns) -> FoldPrediction:
             raise InputError(f"{run.path}: expected the test repertoires of {first.path}, found others")
     position = {str(repertoire_id): row for row, repertoire_id in enumerate(dataset.repertoire_ids)}
     rows = np.sort(np.array([position[each] for each in first.splits["test"]], np.int64))
-    sides = {
-        tuple(sorted(position[each] for side in ("train", "validation") for each in run.splits[side])): None
+    parts = {
+        tuple(sorted(position[each] for part in ("train", "validation") for each in run.splits[part])): None
         for run in ensemble.runs
     }
-    learned = tuple(np.array(rows, np.int64) for rows in sides)
+    learned = tuple(np.array(rows, np.int64) for rows in parts)
     tested = dataset[rows]
     outputs = calibrate(ensemble.model.outputs(tested), ensemble.tasks).numpy()
     for task, part in zip(ensemble.tasks, output_slices(ensemble.tasks), strict=True):

@@ -136,7 +136,7 @@ def _warn_of_chance(performance: Performance) -> Iterator[Caution]:
 def _warn_of_shared_subjects(metadata: pd.DataFrame, performance: Performance) -> list[Caution]:
     labelled = ~np.isnan(performance.labels).all(axis=1)
     rows = Split(**{split: np.flatnonzero(performance.rows(split) & labelled) for split in SPLITS})
-    found = find_subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="sides")
+    found = find_subject_cautions(metadata, index_split_parts(rows, len(metadata)), apart="parts")
     if (
         performance.donors is None
         or performance.held_out is None

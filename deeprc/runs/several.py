@@ -266,7 +266,7 @@ def _check_split(training: _Training, dataset: RepertoireDataset, tasks: list[Ta
     known = encode_labels(tasks[:1], dataset.metadata)[made.train, 0]
     if tasks[0].kind != "regression" and len(np.unique(known[~np.isnan(known)])) < 2:
         tested = "" if options.test is None else f" with `test={options.test}`"
-        raise InputError(f"{training.name}: the training side has one class of {tasks[0].name!r} only{tested}")
+        raise InputError(f"{training.name}: the training part has one class of {tasks[0].name!r} only{tested}")
     if (training.folder / "config.yaml").exists():
         ids, now = read_splits(training.folder)[0], made.ids(dataset.repertoire_ids)
         if ids != now:

@@ -22,7 +22,7 @@ def find_hidden_repertoires(dataset: RepertoireDataset) -> list[str]:
     return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
 
 
-def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) -> Config:
+def make_residues_visible(config: Config, datasets: Sequence[RepertoireDataset]) -> Config:
     """Return the configuration with an abundance scale that does not hide training and validation repertoires.
 
     If no sequence has a count above 1, `abundance=none` replaces `log`, with a warning.
@@ -34,10 +34,10 @@ def make_residues_visible(config: Config, sides: Sequence[RepertoireDataset]) ->
     """
     if config.network.abundance != "log":
         return config
-    hidden = [name for side in sides for name in find_hidden_repertoires(side)]
+    hidden = [name for dataset in datasets for name in find_hidden_repertoires(dataset)]
     if not hidden:
         return config
-    if len(hidden) < sum(int((side.n_sequences > 0).sum()) for side in sides):
+    if len(hidden) < sum(int((dataset.n_sequences > 0).sum()) for dataset in datasets):
         raise InputError(
             "abundance=log hides every residue of repertoires whose counts are all 1: "
             f"{list_names(hidden, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "

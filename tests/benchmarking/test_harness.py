@@ -77,7 +77,7 @@ def run(data: RepertoireDataset, toys: ModuleType, tmp_path: Path) -> Callable[.
 
 @pytest.fixture(scope="module")
 def splits(data: RepertoireDataset) -> list[dict[str, list[str]]]:
-    """The ids of the three sides of each fold, without those that have no label."""
+    """The ids of the three parts of each split, without those that have no label."""
     tasks = parse_tasks(["status=sick"], data.metadata)
     sides = [
         make_split(data.metadata, tasks, SplitOptions(folds=N_FOLDS, fold=fold)).ids(data.repertoire_ids)
@@ -230,7 +230,7 @@ def test_the_labels_of_the_test_fold_change_nothing_of_its_predictions(
         assert before[1] != after[1]  # there it chooses the settings
         first, second = (scores(result, method) for result in results)
         same = {int(name[4:]) % 4 for name in first if first[name] == second[name]}
-        assert same == {2}  # for the others it was in the training side, or chose
+        assert same == {2}  # for the others it was in the training part, or chose
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_estimators_get_the_seed(run: Callable[..., BenchmarkResult], toys: Modu
         for fold, part in result.predictions[result.predictions["method"] == method].groupby("fold"):
             ids = part["repertoire_id"].tolist()
             differences = np.array([found[i] for i in ids]) - toys.noise(ids, salt)
-            assert np.ptp(differences) < 1e-9, fold  # the rest is the share of the training side
+            assert np.ptp(differences) < 1e-9, fold  # the rest is the share of the training part
     assert methods["a"].seed == 99
 
 
@@ -779,7 +779,7 @@ def test_methods_that_a_cohort_cannot_serve_are_left_out_of_all(
 def test_how_much_each_member_of_a_stack_counts(
     run: Callable[..., BenchmarkResult], data: RepertoireDataset, tmp_path: Path
 ) -> None:
-    """Both tables agree with the stack that is fitted to the training side of each fold."""
+    """Both tables agree with the stack that is fitted to the training part of each fold."""
     folder = tmp_path / "out"
     result = run(["stack", "diversity"], {"stack": {"fixed": {"members": ["logistic", "diversity"]}}}, output=folder)
     assert result.failures == {}

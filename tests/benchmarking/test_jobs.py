@@ -59,7 +59,7 @@ def make(data: RepertoireDataset) -> Callable[..., Job]:
 
 
 class Sure(BaseEstimator):
-    """Is sure of one class of each repertoire: of the right one on the test side, else mostly of a wrong one."""
+    """Is sure of one class of each repertoire: of the right one in the test part, else mostly of a wrong one."""
 
     def fit(self, X: RepertoireDataset, y: Any) -> "Sure":
         return self

@@ -63,7 +63,7 @@ def test_a_part_of_the_cohort_may_be_for_testing(caplog: pytest.LogCaptureFixtur
         assert 1 in split.train  # a missing label is never held out
         validated += split.validation.tolist()
     assert sorted(validated) == list(range(2, 45))
-    assert "1 repertoires have no value of 'part' (`test=part=b`): they are on no side" in caplog.messages
+    assert "1 repertoires have no value of 'part' (`test=part=b`): they are in no part of the split" in caplog.messages
 
 
 def test_a_test_part_without_labels_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -71,7 +71,7 @@ def test_a_test_part_without_labels_is_said(caplog: pytest.LogCaptureFixture) ->
     metadata.loc[45:, "status"] = None
     split = make_split(metadata, parse_tasks(["status=pos"], metadata), SplitOptions(test="part=b"))
     assert len(split.test) == 0
-    assert caplog.messages == ["no repertoire of the test side has a label of 'status=pos'"]
+    assert caplog.messages == ["no test repertoire has a label of 'status=pos'"]
 
 
 def test_the_part_for_testing_is_named_by_a_whole_number_where_values_are_missing() -> None:

@@ -126,7 +126,7 @@ def test_subjects_on_several_splits(trained: Run) -> None:
     performance = _splits(20)
     metadata = pd.DataFrame({"donor": ["same"] * 120})
     (text,) = _texts(trained, performance, metadata=metadata)
-    assert text.startswith("1 value of 'donor' has repertoires on more than one side of the split")
+    assert text.startswith("1 value of 'donor' has repertoires in more than one part of the split")
     unlabelled = replace(performance, labels=np.where(np.arange(120)[:, None] < 80, np.nan, performance.labels))
     assert _texts(trained, unlabelled, metadata=metadata) == []  # the others have no label that could be learned
 

@@ -133,7 +133,7 @@ def test_runs_without_a_common_test_side_are_told(
         assert "test" in RunEnsemble(tuple(runs)).split_of(cohort)
         assert caplog.text == ""
         assert set(RunEnsemble((runs[1], another)).split_of(cohort)) == {"train", "validation"}
-    assert "no repertoire is on the test side of all runs; train them with the same `fold` and `seed`" in caplog.text
+    assert "no repertoire is a test repertoire of all runs; train them with the same `fold` and `seed`" in caplog.text
 
 
 def test_one_run_is_itself(runs: list[Run], cohort: RepertoireDataset) -> None:

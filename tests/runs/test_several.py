@@ -236,7 +236,7 @@ def test_a_value_without_which_one_class_is_left_is_told_first(cohort: Repertoir
     with pytest.raises(InputError, match=r"^fold-1: .*the smallest class has 2 repertoires; expected at least 5"):
         train_runs(path, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")
     alone = with_column(cohort, tmp_path / "other.h5", kit=cohort.metadata["status"])
-    message = r"^fold-0: the training side has one class of 'status=case' only with `test=kit=case`$"
+    message = r"^fold-0: the training part has one class of 'status=case' only with `test=kit=case`$"
     plans = plan_left_out(alone, "kit")
     with pytest.raises(InputError, match=message):
         train_runs(alone, tmp_path / "runs", plans, targets="status=case", config=SMALL, device="cpu")

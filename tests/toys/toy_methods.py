@@ -117,7 +117,7 @@ class Seeded(Noise):
 
 
 class Broken(Noise):
-    """Fails while a file `<log>.broken` names repertoires of which none is in the training side."""
+    """Fails while a file `<log>.broken` names repertoires of which none is in the training part."""
 
     def fit(self, X, y):
         broken = Path(f"{self.log}.broken")

@@ -160,7 +160,7 @@ def group_table(
     split = dict(zip(map(str, performance.ids), performance.splits, strict=True))
     columns = [Column("Repertoire", False), Column("Group", False), Column("Of repertoires"), Column("What", False)]
     columns += [Column(str(column), False)] if column is not None else []
-    columns.append(Column("Split", False, "the side on which it was: train, validation, test or new"))
+    columns.append(Column("Split", False, "the part of the split in which it was: train, validation, test or new"))
     what = {"same-content": "the same content", "similar-content": "similar content"}
     rows = []
     for group in groups:

@@ -194,7 +194,7 @@ def split_table(
                     *counts,
                 ]
             )
-    return Table("sizes", "Repertoires on each side of the split", columns, rows)
+    return Table("sizes", "Repertoires in each part of the split", columns, rows)
 
 
 def read_environment(run: Run) -> dict[str, Any]:

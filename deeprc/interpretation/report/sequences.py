@@ -126,7 +126,7 @@ def make_sequence_table(
         *([Column("Known antigen", False, _ANTIGEN_NOTE)] if "specificity_match" in top else []),
         Column("Repertoire", False),
         Column(heading, False, "of the repertoire it was found in"),
-        Column("Split", False, "the side on which that repertoire was: train, validation, test or new"),
+        Column("Split", False, "the part of the split in which that repertoire was: train, validation, test or new"),
         Column("Attention", note="the sequence's share of all attention on its repertoire"),
         Column("Count", note="how often it was read (duplicate_count)"),
         Column("Carried by", note="repertoires of the cohort that have it, with these genes, and donors"),
