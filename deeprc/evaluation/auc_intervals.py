@@ -163,6 +163,7 @@ def measure_variance_factor(
     repeats: Sequence[int] | None,
     *,
     n_folds: float | None = None,
+    weights: Floats | None = None,
 ) -> float:
     """Return the factor by which donors and the overlap of training sets increase the variance of a mean AUC.
 
@@ -172,8 +173,8 @@ def measure_variance_factor(
     if donors is None:
         return overlap_factor(len(labels) if n_folds is None else n_folds)
     repeats = [0] * len(labels) if repeats is None else repeats
-    overlap = measure_overlap(labels, scores, donors, repeats, n_folds=n_folds)
-    return overlap * measure_design_effect(labels, scores, donors)
+    overlap = measure_overlap(labels, scores, donors, repeats, n_folds=n_folds, weights=weights)
+    return overlap * measure_design_effect(labels, scores, donors, weights)
 
 
 def measure_overlap(
@@ -183,6 +184,7 @@ def measure_overlap(
     repeats: Sequence[int],
     *,
     n_folds: float | None = None,
+    weights: Floats | None = None,
 ) -> float:
     """Return the factor by which the overlap of training sets increases the variance of a mean AUC.
 
@@ -197,12 +199,14 @@ def measure_overlap(
         The same as in `fold_aucs_interval`. A fold may also be a part of a test fold, such as one of its batches.
     n_folds
         Number of test folds in each repeat; None: `labels` has one array for each.
+    weights
+        The weight of each array in the mean, see `auc_influences`.
     """
     repeat, n_repeats = np.asarray(repeats), len(set(repeats))
     factor = overlap_factor(len(labels) / n_repeats if n_folds is None else n_folds)
     if n_repeats == 1:
         return factor
-    aucs, influence = auc_influences(labels, scores)
+    aucs, influence = auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     owner = np.repeat(repeat, [len(label) for label in labels])
     own = [owner == each for each in set(repeats)]
@@ -241,7 +245,9 @@ def overlap_factor(n_folds: float) -> float:
     return 1.0 if n_folds < 2 else 1 + n_folds / (n_folds - 1)
 
 
-def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers]) -> float:
+def measure_design_effect(
+    labels: Sequence[Integers], scores: Sequence[Floats], donors: Sequence[Integers], weights: Floats | None = None
+) -> float:
     """Return the factor, at least 1, by which donors with several repertoires increase the variance of an AUC.
 
     This is Obuchowski's variance for clustered data (Biometrics 1997, 53:567-578) divided by DeLong's, both from the
@@ -255,8 +261,10 @@ def measure_design_effect(labels: Sequence[Integers], scores: Sequence[Floats], 
     ----------
     labels, scores, donors
         The same as in `fold_aucs_interval`.
+    weights
+        The weight of each array in the mean, see `auc_influences`.
     """
-    _, influence = auc_influences(labels, scores)
+    _, influence = auc_influences(labels, scores, weights)
     positive, (_, donor) = np.concatenate(labels) == 1, np.unique(np.concatenate(donors), return_inverse=True)
     largest = int(np.bincount(2 * donor + positive).max())
     alone = donors_variance(influence, positive, np.arange(len(donor)))
@@ -272,11 +280,14 @@ def count_freedom(positive: NDArray[np.bool_], donor: Integers) -> int:
     return min(len(np.unique(donor[own])) for own in (positive, ~positive)) - 1
 
 
-def auc_influences(labels: Sequence[Integers], scores: Sequence[Floats]) -> tuple[Floats, Floats]:
+def auc_influences(
+    labels: Sequence[Integers], scores: Sequence[Floats], weights: Floats | None = None
+) -> tuple[Floats, Floats]:
     """Return the AUC of each fold, (F,), and the amount that each repertoire of all folds adds to their sum, (all B,).
 
     A repertoire adds the share of the other class of its fold that is ordered correctly against it, minus the mean AUC,
-    divided by the size of its class in the fold.
+    divided by the size of its class in the fold. If folds have weights, (F,) with the sum 1, the sum is F times the
+    weighted mean.
     """
     shares, sizes = [], []
     for label, score in zip(labels, scores, strict=True):
@@ -287,7 +298,11 @@ def auc_influences(labels: Sequence[Integers], scores: Sequence[Floats]) -> tupl
         shares.append(share)
         sizes.append(np.where(positive, positive.sum(), (~positive).sum()))
     aucs = np.array([share[label == 1].mean() for label, share in zip(labels, shares, strict=True)])
-    return aucs, (np.concatenate(shares) - aucs.mean()) / np.concatenate(sizes)
+    mean = aucs.mean() if weights is None else weights @ aucs
+    influences = (np.concatenate(shares) - mean) / np.concatenate(sizes)
+    if weights is not None:
+        influences *= len(aucs) * np.repeat(weights, [len(label) for label in labels])
+    return aucs, influences
 
 
 def donors_variance(influence: Floats, positive: NDArray[np.bool_], donor: Integers) -> float:

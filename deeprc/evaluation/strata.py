@@ -128,7 +128,7 @@ def auc_within(
     owners = None if donors is None else [donors[each] for each in rows]
     repeat_of = [int(repeat[each[0]]) for each in rows]
     n_folds = len(np.unique(fold_of)) / len(np.unique(repeat))
-    factor = measure_variance_factor(labels, scores, owners, repeat_of, n_folds=n_folds)
+    factor = measure_variance_factor(labels, scores, owners, repeat_of, n_folds=n_folds, weights=weights)
     low, high = auc_interval(auc, sizes[:, 0], sizes[:, 1], variance_factor=factor, weights=weights)
     compared = np.concatenate(rows)
     n = len(compared if repertoires is None else np.unique(repertoires[compared]))

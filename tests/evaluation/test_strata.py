@@ -65,6 +65,22 @@ def test_intervals_cover() -> None:
     assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
 
 
+def test_small_strata_do_not_hide_that_donors_of_a_large_one_are_few() -> None:
+    """A value of 40 donors with ten repertoires each has nearly all pairs; six values have one pair each."""
+    rng = np.random.default_rng(0)
+    donors = np.repeat(np.arange(40), 10)
+    label = (donors < 20).astype(float)
+    score = 0.7 * label + rng.normal(size=40)[donors] + 0.1 * rng.normal(size=400)
+    alone = auc_within("batch", ["large"] * 400, label, score, donors)
+    values = ["large"] * 400 + [f"small {i // 2}" for i in range(12)]
+    more = np.r_[label, [1.0, 0.0] * 6], np.r_[score, rng.normal(size=12)], np.r_[donors, 40 + np.arange(12)]
+    beside = auc_within("batch", values, *more)
+    assert alone is not None
+    assert beside is not None
+    assert (beside.auc, beside.low, beside.high) == pytest.approx((alone.auc, alone.low, alone.high), abs=0.01)
+    assert beside.low < 0.55
+
+
 def test_strata_are_categories_that_are_neither_ids_nor_the_target() -> None:
     n = 40
     sheet = pd.DataFrame(
