@@ -57,7 +57,7 @@ class _SheetFeatures(RepertoireEstimator):
     ----------
     known_
         What the training repertoires have in each column: the mean of the finite numbers of a measurement, or the list
-        of the categories, which are texts or numbers.
+        of the categories, which are texts or numbers. The column of the whole cohort says which of both it has.
     """
 
     known_: Known
@@ -72,10 +72,10 @@ class _SheetFeatures(RepertoireEstimator):
             raise InputError(f"the sheet has no column {missing[0]!r}" if missing else "the sheet has no other column")
         self.known_ = {}
         for name in self.columns:
-            values = X.metadata[name].dropna()
+            values, whole = X.metadata[name].dropna(), X.container.metadata[name]
             if not pd.api.types.is_numeric_dtype(values):
                 self.known_[name] = {"categories": sorted(set(values.astype(str)))}
-            elif is_category(values):
+            elif is_category(whole):
                 self.known_[name] = {"categories": sorted(set(_to_numbers(values).tolist()))}
             else:
                 numbers = _to_numbers(values)

@@ -61,3 +61,8 @@ def test_nodes_that_are_connected_through_others_are_one_group() -> None:
     found = index_connected(np.array([[0, 4, 1], [4, 2, 1]]), 5)
     np.testing.assert_array_equal(found, [0, 1, 0, 2, 0])
     np.testing.assert_array_equal(index_connected(np.zeros((2, 0), np.int64), 2), [0, 1])
+
+
+def test_missing_values_in_a_list_are_missing() -> None:
+    """numpy would make them the text "nan"."""
+    assert index_groups(["d1", "d1", float("nan"), float("nan"), "d2"]).tolist() == [0, 0, 7, 8, 1]

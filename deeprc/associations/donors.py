@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import group_codes, index_known_donors
+from deeprc.labels import canonical_order
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -105,7 +106,7 @@ def find_donors(
     if task.kind == "regression":
         raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
     of_each = encode_labels([task], metadata)[:, 0]
-    groups = group_codes(metadata, group_by, source)
+    groups = _sort_by_content(group_codes(metadata, group_by, source), dataset, of_each)
     kept, notes = _keep_repertoires(dataset, of_each, groups)
     labelled = np.stack([groups[kept], of_each[kept].astype(np.int64)])
     (subjects, codes), donor = np.unique(labelled, axis=1, return_inverse=True)
@@ -120,6 +121,14 @@ def find_donors(
         notes += _note_repeated_donors(metadata.iloc[kept])
     notes += _note_uninformative_donors(strata, codes) if stratify else []
     return Donors(donor_of, task.class_names, codes, subjects, sizes, strata, tuple(notes))
+
+
+def _sort_by_content(groups: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
+    """Return the groups with other indices, which do not depend on the order of the repertoires; both are (B,)."""
+    order = canonical_order(dataset, labels)
+    sorted_groups = np.empty_like(groups)
+    sorted_groups[order] = pd.factorize(groups[order])[0]
+    return sorted_groups
 
 
 def _keep_repertoires(

@@ -18,7 +18,7 @@ from deeprc.benchmarking.jobs import Job, make_job_key
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.benchmarking.search import Setting, remove_path_parameter
-from deeprc.datasets.cache import digest_container
+from deeprc.datasets.cache import digest_container, digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.linked_container import StoredContainer
 from deeprc.errors import InputError
@@ -48,13 +48,14 @@ def assign_labelled_folds(
         raise InputError(f"`target={target!r}`: a benchmark has one target, whose weight means nothing; leave out '@'")
     label = encode_labels([task], dataset.metadata)[:, 0]
     folds, group_by, seed = options.folds, options.group_by, options.seed
-    validation_of = None
+    validation_of, left_out = None, None
     if isinstance(folds, int | np.integer):
         n_folds = int(folds)
         fold_of = assign_folds(dataset.metadata, [task], n_folds=n_folds, group_by=group_by, seed=seed, source=source)
     elif (column := parse_left_out_column(folds)) is not None:
         fold_of = assign_left_out(dataset.metadata, [task], column, group_by=group_by, source=source)
-        n_folds = len(list_left_out_values(dataset.metadata, column, source))
+        left_out = column, list_left_out_values(dataset.metadata, column, source)
+        n_folds = len(left_out[1])
         validation_of = _assign_validation_folds(dataset, task, fold_of, n_folds, options)
     elif group_by is not None:
         raise InputError("`group_by`: the file of folds decides already which repertoires are together")
@@ -64,17 +65,17 @@ def assign_labelled_folds(
         fold_of = np.where(np.isnan(label), -1, fold_of_all)
     for fold in range(n_folds):
         n_different = len(np.unique(label[fold_of == fold]))
+        where, advice = f"fold {fold}", _OTHER_FOLDS
+        if left_out is not None:
+            where = f"fold {fold} ({left_out[0]}={left_out[1][fold]})"
+            advice = "join this value with another one, or remove its label to leave it out"
         if task.kind == "binary" and n_different < 2:
-            raise InputError(f"{source}: fold {fold} has one class of {task.name!r} only; {_OTHER_FOLDS}")
+            raise InputError(f"{source}: {where} has one class of {task.name!r} only; {advice}")
         if task.kind == "multiclass" and n_different < len(task.classes):
             absent = next(c for c in range(len(task.classes)) if not (label[fold_of == fold] == c).any())
-            raise InputError(
-                f"{source}: fold {fold} lacks the class {task.classes[absent]!r} of {task.name!r}; {_OTHER_FOLDS}"
-            )
+            raise InputError(f"{source}: {where} lacks the class {task.classes[absent]!r} of {task.name!r}; {advice}")
         if task.kind == "regression" and n_different < 2:
-            raise InputError(
-                f"{source}: fold {fold} has fewer than 2 different values of {task.name!r}; {_OTHER_FOLDS}"
-            )
+            raise InputError(f"{source}: {where} has fewer than 2 different values of {task.name!r}; {advice}")
     if task.kind == "regression":
         return fold_of, validation_of, np.where(fold_of < 0, np.nan, label), task
     return fold_of, validation_of, np.where(fold_of < 0, -1, np.nan_to_num(label, nan=-1)).astype(np.int64), task
@@ -121,8 +122,9 @@ def digest_cohort(dataset: RepertoireDataset) -> str:
     from deeprc.datasets.simulation import SimulatedDataset
     from deeprc.datasets.simulation.recipe import cohort_to_mapping
 
-    assert isinstance(dataset, SimulatedDataset)
-    return make_job_key(cohort_to_mapping(dataset.cohort), rows)
+    if isinstance(dataset, SimulatedDataset):
+        return make_job_key(cohort_to_mapping(dataset.cohort), rows)
+    return make_job_key(digest_repertoires(dataset))  # a table in memory
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,11 @@ def choose_comparable(
     """
     parts = {name: rows[strata[rows] >= 0] for name, rows in parts.items()}
     learned = np.concatenate([*parts.values()])
+    if columns and len(np.unique(strata[learned])) == 1:
+        raise InputError(
+            f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
+            "which at most three quarters are equal; found one class"
+        )
     features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata[strata >= 0], columns))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]

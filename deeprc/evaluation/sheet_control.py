@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.sheet import list_control_columns
 from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.intervals import rank_correlation
 from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors
-from deeprc.tasks import Task, encode_labels
+from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = ["ControlColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
 
 _SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
 _ID = re.compile(r"(?<![a-z])(id|code|number|no|nr|index|barcode)(?![a-z])", re.IGNORECASE)
-_MIN_REPERTOIRES_PER_VALUE = 4  # on average; values of fewer repertoires may be families, which have one label each
+_MIN_DONORS_PER_VALUE = 4  # on average; values of fewer donors may be families, which have one label each
+_ROUNDING = 1e-9
 _OWN_VALUE = 0.9  # a column with at least so many different values per repertoire, or per donor, identifies them
 
 
@@ -50,13 +52,13 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
     eligible = list_control_columns(
         metadata, left_out={*(task.column for task in tasks), *_NAMES, *find_subject_columns(metadata)}
     )
-    known = [encode_labels([task], metadata)[:, 0] for task in tasks if task.column in metadata]
+    known = [(task.kind, encode_labels([task], metadata)[:, 0]) for task in tasks if task.column in metadata]
     donors = index_donors(metadata, choose_subject_column(metadata, None))
     found = ControlColumns([], [], [])
     for name in eligible:
         if _identifies_each(metadata[name], donors):
             found.identifying.append(name)
-        elif any(_determines(metadata[name], label) for label in known):
+        elif any(_determines(metadata[name], label, kind, donors) for kind, label in known):
             found.target_like.append(name)
         else:
             found.read.append(name)
@@ -81,16 +83,27 @@ def format_column_names(columns: Sequence[str]) -> str:
     return ", ".join(columns[:_SHOWN]) + more
 
 
-def _determines(values: pd.Series[Any], label: NDArray[np.float64]) -> bool:
-    """Return whether a column determines the labels, (B,): by its values, or by a threshold for two classes."""
-    pairs = pd.DataFrame({"value": values.to_numpy(), "label": label}).dropna()
+def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]) -> bool:
+    """Return whether a column determines the labels, (B,).
+
+    It does if each of its values has one label, and these values are as few as the classes or each that of several
+    donors; or by a threshold for two classes; or by its order for numbers. Repertoires of one donor, (B,), with the
+    same value and label count once.
+    """
+    pairs = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
     n_labels = len(np.unique(label[~np.isnan(label)]))
     if n_labels < 2 or pairs["label"].nunique() < n_labels:
         return False
-    n_values = pairs["value"].nunique()
-    if len(pairs.drop_duplicates()) == n_values and n_values <= max(n_labels, len(pairs) / _MIN_REPERTOIRES_PER_VALUE):
+    different, most = pairs[["value", "label"]].drop_duplicates(), len(pairs) / _MIN_DONORS_PER_VALUE
+    n_values = different["value"].nunique()
+    if len(different) == n_values and n_values <= (most if kind == "regression" else max(n_labels, most)):
         return True
-    if n_labels > 2 or not pd.api.types.is_numeric_dtype(values):
+    if not pd.api.types.is_numeric_dtype(values):
+        return False
+    if kind == "regression":
+        correlation = rank_correlation(*different.to_numpy(np.float64).T)
+        return len(different) == n_values == n_labels and abs(correlation) > 1 - _ROUNDING
+    if n_labels > 2:
         return False
     first, second = (part for _, part in pairs.groupby("label")["value"])
     return bool(first.max() < second.min() or second.max() < first.min())

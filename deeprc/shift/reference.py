@@ -43,6 +43,7 @@ _MIN_FOR_QUANTILE = 39  # number of donors; with fewer, the level is a limit of 
 _USUAL = (2.5, 97.5)  # percentiles that are called usual
 _MIN_LIMIT = 1.0  # smallest limit of a statistic, in standard deviations
 _LARGEST = 1e9  # largest number in a file
+_UNKNOWN_SPREAD = 1e9  # variance of a feature that no training repertoire has, so that it does not count
 _SMALLEST = 1e-3  # smallest distance whose logarithm is taken
 
 Floats = NDArray[np.float64]
@@ -191,7 +192,7 @@ class _Sums:
         mean = self.values / n
         total = np.maximum(self.squares / n - mean**2, 0) * n / np.maximum(n - 1, 1)
         noise = self.noise / n
-        spread = np.maximum(total - noise, 0)
+        spread = np.where(self.n > 0, np.maximum(total - noise, 0), _UNKNOWN_SPREAD)
         return self.origin + mean, spread, (spread + noise) / n
 
 

@@ -90,7 +90,11 @@ class Fitted:
 
 
 def fit_combination(
-    scores: Floats, positive: NDArray[np.bool_], fold_of: NDArray[np.int64], slopes: Floats | None = None
+    scores: Floats,
+    positive: NDArray[np.bool_],
+    fold_of: NDArray[np.int64],
+    slopes: Floats | None = None,
+    donors: NDArray[np.int64] | None = None,
 ) -> Fitted:
     """Return the weights with which cross-fitted scores of members predict the labels.
 
@@ -112,33 +116,43 @@ def fit_combination(
     slopes
         Expected change of the log-odds per unit of each member's score, (M,): 1 for scores that are log-odds, 0 where
         nothing is expected. By default 0 for all.
+    donors
+        Index of the donor of each repertoire, (B,), for the test and for the standard error; None: each repertoire has
+        its own donor.
     """
+    donors = np.arange(len(positive)) if donors is None else np.unique(donors, return_inverse=True)[1]
     slopes = np.zeros(scores.shape[1]) if slopes is None else slopes
     held_out = np.zeros((len(STRENGTHS), len(positive)))
     for fold in range(1 + int(fold_of.max())):
         outside = fold_of == fold
         for row, strength in enumerate(STRENGTHS):
-            found = _solve(scores[~outside], positive[~outside], slopes, strength)
+            found = _solve(scores[~outside], positive[~outside], slopes, strength, donors[~outside])
             held_out[row, outside] = found.log_odds(scores[outside])
-    best = _choose_strength(np.logaddexp(0, held_out) - positive * held_out)
-    return Fitted(_solve(scores, positive, slopes, STRENGTHS[best]), STRENGTHS[best], held_out[best])
+    best = _choose_strength(np.logaddexp(0, held_out) - positive * held_out, donors)
+    return Fitted(_solve(scores, positive, slopes, STRENGTHS[best], donors), STRENGTHS[best], held_out[best])
 
 
-def _choose_strength(entropies: Floats) -> int:
+def _choose_strength(entropies: Floats, donors: NDArray[np.int64]) -> int:
     """Return the row of the strongest penalty that cannot be told from the best one, from cross-entropies (S, B).
 
     This is the rule of one standard error (Breiman et al. 1984), with the error of the mean of the paired differences.
+    Repertoires of one donor, (B,), are not independent, so their differences are summed.
     """
     best = int(np.argmin(entropies.mean(axis=1)))
     excess = entropies - entropies[best]
-    error = excess.std(axis=1, ddof=1) / np.sqrt(excess.shape[1])
+    centred = excess - excess.mean(axis=1, keepdims=True)
+    of_donor = np.array([np.bincount(donors, each) for each in centred])  # (S, U)
+    n_donors = of_donor.shape[1]
+    error = np.sqrt((of_donor**2).sum(axis=1) * n_donors / max(n_donors - 1, 1)) / excess.shape[1]
     return int(np.flatnonzero(excess.mean(axis=1) <= error)[-1])
 
 
-def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float) -> Combination:
+def _solve(
+    scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength: float, donors: NDArray[np.int64]
+) -> Combination:
     centres, scales = (each[:, 0] for each in measure_units(scores.T))
     features = _standardise(scores, centres, scales)
-    informative = np.flatnonzero(_takes_part(features, positive, slopes))
+    informative = np.flatnonzero(_takes_part(features, positive, slopes, donors))
     features = features[:, informative]
     expected = (slopes * np.where(np.isinf(scales), 0.0, scales))[informative]
 
@@ -157,12 +171,18 @@ def _solve(scores: Floats, positive: NDArray[np.bool_], slopes: Floats, strength
     return Combination(centres, scales, weights, float(found[0]))
 
 
-def _takes_part(scores: Floats, positive: NDArray[np.bool_], slopes: Floats) -> NDArray[np.bool_]:
+def _takes_part(
+    scores: Floats, positive: NDArray[np.bool_], slopes: Floats, donors: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Return which members take part, (M,): those with a slope, and those whose AUC is above 0.5 by more than chance.
 
-    Members with a slope need no test: if their log-odds are wrong, a weaker penalty has a lower cross-entropy in
-    held-out repertoires, and their weights fall. If no member takes part otherwise, it is the one with the highest AUC.
+    Members with a slope need no test: if their log-odds are wrong, a weaker penalty has a lower cross-entropy in held-
+    out repertoires, and their weights fall. The test counts each donor once per class. If no member takes part
+    otherwise, it is the one with the highest AUC.
     """
+    units, unit_of, sizes = np.unique(2 * donors + positive, return_inverse=True, return_counts=True)
+    scores = np.stack([np.bincount(unit_of, column) / sizes for column in scores.T], axis=1)  # means of donors
+    positive = units % 2 == 1
     test = mannwhitneyu(scores[positive], scores[~positive], alternative="greater", method="asymptotic")
     informative = np.asarray((slopes > 0) | (test.pvalue <= _MAX_P_VALUE))
     return informative if informative.any() else np.arange(len(slopes)) == np.argmax(test.statistic)

@@ -199,7 +199,7 @@ class Stack(BinaryClassifier):
     def _combine(self, scores: Floats, training: Training) -> None:
         """Learn the weights of the members from their cross-fitted scores, (B, M)."""
         slopes = np.array([float(member.scores_are_log_odds) for member in self._members])
-        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes)
+        fitted = fit_combination(scores, training.y == 1, training.fold_of, slopes, training.groups)
         self.combination_ = fitted.combination
         self.member_names_ = np.array([member.name for member in self._members])
         self.member_aucs_ = compute_fold_aucs(training.y, scores.T, training.fold_of)

@@ -30,3 +30,12 @@ def test_batches_may_have_numbers() -> None:
     features = model._compute_features(dataset)
     np.testing.assert_array_equal(features[:5], [[0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     np.testing.assert_array_equal(features[5:7], [[0, 0, 0, 1], [0, 1, 0, 0]])
+
+
+def test_the_whole_cohort_says_what_a_category_is() -> None:
+    """Nine batches of four repertoires; a fold with less than three of each still has batches."""
+    dataset = SimulatedDataset(PlannedStudy(n_repertoires=36, depth=20, witness_rate=0.5).to_cohort(0))
+    dataset.container.metadata["batch"] = 1 + np.arange(36) // 4
+    model = SheetColumns(columns=["batch"])
+    model._learn_columns(dataset[np.arange(0, 36, 2)])
+    assert model.known_ == {"batch": {"categories": [float(batch) for batch in range(1, 10)]}}

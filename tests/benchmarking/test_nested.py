@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from deeprc.benchmarking.nested import assign_labelled_folds
+from deeprc.benchmarking.nested import assign_labelled_folds, digest_cohort
 from deeprc.benchmarking.options import BenchmarkOptions
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.in_memory import from_frame
 from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import assign_folds
@@ -51,3 +53,17 @@ def test_a_site_whose_others_have_one_positive_donor_is_refused() -> None:
     """The donor would be either in training or in validation."""
     with pytest.raises(InputError, match=r"without fold 0, no validation fold leaves every class of 'status=\+'"):
         assign_labelled_folds(draw_donors([6], [3] * 12), "status=+", FOLDS)
+
+
+def test_a_left_out_site_of_one_class_is_named() -> None:
+    dataset = draw_donors([3] * 8, [3] * 8)
+    dataset.container.metadata.loc[dataset.container.metadata["donor"] == 0, "site"] = 2
+    with pytest.raises(InputError, match=r"fold 2 \(site=2\) has one class of 'status=\+' only; join this value with"):
+        assign_labelled_folds(dataset, "status=+", FOLDS)
+
+
+def test_a_table_in_memory_has_a_digest_of_its_content() -> None:
+    table = pd.DataFrame({"repertoire_id": ["a", "a", "b"], "junction_aa": ["CASSF", "CASWF", "CASSF"]})
+    dataset = from_frame(table)
+    assert digest_cohort(dataset) == digest_cohort(from_frame(table.copy()))
+    assert digest_cohort(dataset) != digest_cohort(dataset[[1]])

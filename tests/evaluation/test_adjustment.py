@@ -181,3 +181,9 @@ def test_few_repertoires_are_a_warning() -> None:
     )  # of a part of the cohort
     assert (part.level, part.details["n_kept"], part.details["n_smallest"]) == ("warning", 29, None)
     assert "At least 29 training repertoires are left" in part.text
+
+
+def test_numbers_of_which_nearly_all_are_equal_cannot_be_adjusted() -> None:
+    table = pd.DataFrame({"load": np.r_[np.zeros(160), np.arange(1.0, 41)], "batch": ["a", "b"] * 100})
+    with pytest.raises(InputError, match=r"`adjust_for=batch`: expected training repertoires of two classes"):
+        make_split(table, parse_tasks(["load:regression"], table), SplitOptions(adjust_for=("batch",)))

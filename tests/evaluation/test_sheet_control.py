@@ -47,12 +47,30 @@ def test_one_exception_is_enough_to_be_a_control(row: int, value: str) -> None:
 def test_several_values_of_one_class_say_the_target_unless_they_may_be_families() -> None:
     site = [f"{'ab'[i // 4 % 2]}{i % 2}" for i in range(N)]  # a0 and b0 have cases only, a1 and b1 healthy ones
     family = [f"f{i // 4}{i % 2}" for i in range(N)]  # ten families of two
-    table = TABLE.assign(site=site, family=family)
+    table = TABLE.drop(columns=["donor", "donor_code"]).assign(site=site, family=family)
     columns = select_control_columns(table, parse_tasks(["status"], table))
     assert columns.target_like == ["score", "ward", "site"]
     assert "family" in columns.read
     table.loc[0, "site"] = "a1"
     assert "site" in select_control_columns(table, parse_tasks(["status"], table)).read
+
+
+def test_numbers_without_a_relation_are_controls() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"titre": rng.normal(size=60), "bmi": rng.normal(size=60), "crp": rng.normal(size=60)})
+    table["log"] = np.exp(table["titre"])
+    columns = select_control_columns(table, parse_tasks(["titre:regression"], table))
+    assert columns.read == ["bmi", "crp"]
+    assert columns.target_like == ["log"]
+
+
+def test_a_trait_of_donors_with_many_repertoires_is_a_control() -> None:
+    rng = np.random.default_rng(0)
+    donor = np.repeat(np.arange(20), 8)
+    status = rng.permutation(np.repeat(["sick", "healthy"], 10))
+    table = pd.DataFrame({"subject_id": [f"d{i}" for i in donor], "status": status[donor]})
+    table["age"] = (1.5 * rng.permutation(np.arange(20, 40)))[donor]
+    assert select_control_columns(table, parse_tasks(["status=sick"], table)).read == ["age"]
 
 
 def test_a_number_in_other_words() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,19 @@ def test_a_damaged_reference_is_refused(reference: Reference, tmp_path: Path, ch
     (tmp_path / "shift.json").write_text(json.dumps({**reference.to_dict(), **change}))
     with pytest.raises(InputError, match=message):
         read_reference(tmp_path)
+
+
+def test_what_no_training_repertoire_has_does_not_count(training: RepertoireDataset) -> None:
+    """Repertoires that were never read from files have no share of dropped rows; new ones may have it."""
+    vocabulary = learn_vocabulary(training)
+    known = describe(training, vocabulary)
+    column = [each.aspect for each in known.features].index("dropped rows")
+    values, noise = known.values.copy(), known.noise.copy()
+    values[:, column] = np.nan
+    reference = Reference.of(replace(known, values=values, noise=noise), vocabulary)
+    assert reference is not None
+    expected = reference.deviations(replace(known, values=values.copy(), noise=noise))
+    values[:, column] = to_scale("share", np.array(0.05))
+    noise[:, column] = 1 / 5000
+    found = reference.deviations(replace(known, values=values, noise=noise))
+    np.testing.assert_allclose(found.distance, expected.distance, rtol=1e-3)

@@ -99,10 +99,10 @@ def test_other_members_that_only_repeat_the_first_leave_it_alone(n_cohorts: int)
 def test_the_penalty_is_the_strongest_within_one_standard_error() -> None:
     """The second of three rows is the best one; differences of 0.2 and 0 have the mean and the standard error 0.1."""
     best, near, far = np.array([0.4, 0.4]), np.array([0.6, 0.4]), np.array([0.6, 0.5])  # far: 0.15 above, error 0.05
-    assert combination._choose_strength(np.stack([best + 1, best, near - 1e-9])) == 2
-    assert combination._choose_strength(np.stack([best + 1, best, far])) == 1
-    assert combination._choose_strength(np.stack([best, best + 1, best + 1])) == 0
-    assert combination._choose_strength(np.stack([best, best, best])) == 2
+    assert combination._choose_strength(np.stack([best + 1, best, near - 1e-9]), np.arange(len(best))) == 2
+    assert combination._choose_strength(np.stack([best + 1, best, far]), np.arange(len(best))) == 1
+    assert combination._choose_strength(np.stack([best, best + 1, best + 1]), np.arange(len(best))) == 0
+    assert combination._choose_strength(np.stack([best, best, best]), np.arange(len(best))) == 2
 
 
 def test_members_that_guess_or_contradict_have_no_weight(positive: NDArray[np.bool_]) -> None:
@@ -188,3 +188,22 @@ def test_labels_of_a_fold_do_not_reach_its_log_odds(
     before, after = (fit_combination(scores, each, FOLDS).log_odds for each in (positive, changed))
     np.testing.assert_array_equal(before[FOLDS == 2], after[FOLDS == 2])
     assert not np.allclose(before[FOLDS != 2], after[FOLDS != 2])
+
+
+def test_repertoires_of_one_donor_are_no_independent_evidence() -> None:
+    """Scores without meaning, the same in ten repertoires of each of 20 donors, get a weight in one case of twenty."""
+    donors = np.repeat(np.arange(20), 10)
+    positive, taken = donors % 2 == 0, 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        scores = rng.normal(size=(20, 2))[donors] + 0.1 * rng.normal(size=(200, 2))
+        taken += int(combination._takes_part(scores, positive, np.array([1.0, 0.0]), donors)[1])
+    assert taken <= 10
+
+
+def test_a_donor_for_each_repertoire_changes_nothing(positive: NDArray[np.bool_]) -> None:
+    scores = np.stack([noisy(positive, 1.0, 1), noisy(positive, 0.1, 2)], axis=1)
+    alone = fit_combination(scores, positive, FOLDS)
+    same = fit_combination(scores, positive, FOLDS, donors=np.arange(N)[::-1])
+    np.testing.assert_allclose(alone.combination.weights, same.combination.weights)
+    assert alone.strength == same.strength
