@@ -43,7 +43,7 @@ Merge = Literal["genes", "junction", "none"]
 
 _MAX_COUNT = int(np.iinfo(np.uint32).max)
 _MAX_GENES = int(np.iinfo(np.uint16).max)
-_TRYPTOPHAN_J = {"TRAJ33", "TRAJ38", "TRAJ55"}  # J genes that end with W, as all of IGH do (IMGT position 118)
+_LAST_RESIDUES = {"TRAJ33": "W", "TRAJ35": "C", "TRAJ38": "W", "TRAJ55": "W"}  # at IMGT position 118
 _MOSTLY = 0.9
 _MIN_CDR3S = 10
 _C, _F, _W = b"CFW"
@@ -189,7 +189,7 @@ def clean(rows: RawRows, how: Cleaning | None = None, facts: FileFacts | None = 
     """Keep the productive, in-frame rows made of the 20 amino acids; lower-case residues become upper case.
 
     Unless their column holds junctions, CDR3s are completed by the two conserved residues that they lack: C at the
-    start, and at the end W in IGH and in a few J genes of TRA, otherwise F.
+    start, and at the end W in IGH, W or C in a few J genes of TRA, otherwise F.
 
     Parameters
     ----------
@@ -304,11 +304,12 @@ def _complete_junctions(
         return rows, names
     if are_junctions:
         return rows, ["cdr3_aa as junction_aa" if name == "cdr3_aa" else name for name in names]
-    ends_with_w = np.array([locus == "IGH" for locus in loci])[locus_codes]
+    ends = np.array([ord("W" if locus == "IGH" else "F") for locus in loci], np.uint8)[locus_codes]
     if rows.j_call is not None and rows.j_call.vocabulary:
         stored = genes["j_call"].stored
-        tryptophan = np.array([name in _TRYPTOPHAN_J for name in stored.vocabulary])
-        ends_with_w |= tryptophan[stored.codes][rows.j_call.codes]
+        of_gene = np.array([ord(_LAST_RESIDUES.get(name, "\0")) for name in stored.vocabulary], np.uint8)
+        own = of_gene[stored.codes][rows.j_call.codes]
+        ends = np.where(own > 0, own, ends)
     offsets = compute_offsets(lengths + 2 * is_cdr3)
     first, last = offsets[:-1][is_cdr3], offsets[1:][is_cdr3] - 1
     from_file = np.ones(offsets[-1], bool)
@@ -316,7 +317,7 @@ def _complete_junctions(
     letters = np.empty(offsets[-1], np.uint8)
     letters[from_file] = rows.sequences.letters
     letters[first] = _C
-    letters[last] = np.where(ends_with_w[is_cdr3], _W, _F)
+    letters[last] = ends[is_cdr3]
     return replace(rows, sequences=RawTexts(letters, offsets)), names
 
 

@@ -170,9 +170,14 @@ def from_frame(
     assert rows.repertoire is not None
     if metadata is None:
         others = [name for name in frame.column_names if name not in layout.columns]
-        names = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
+        names: dict[str, list[Any]] = {rows.repertoire_column: list(rows.repertoire.vocabulary)}
+        names |= find_constant_columns(frame, others, rows.repertoire)
+        named = [code for code, name in enumerate(rows.repertoire.vocabulary) if name]
+        if not named:
+            raise InputError(f"the table has no row with a repertoire (column {rows.repertoire_column!r})")
         sheet = make_metadata(
-            names | find_constant_columns(frame, others, rows.repertoire), id_column=rows.repertoire_column
+            {column: [values[code] for code in named] for column, values in names.items()},
+            id_column=rows.repertoire_column,
         )
     else:
         sheet = make_sheet(metadata, options.id_column, rows.repertoire.vocabulary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def list_stems(name: str) -> list[str]:
 
     Only known endings are cut: `HD.01.tsv.gz` gives `HD.01.tsv.gz`, `HD.01.tsv`, `HD.01`.
     """
-    stem = _base_name(name)
+    stem = unicodedata.normalize("NFC", _base_name(name))  # macOS writes accents as letters of their own
     names = [stem]
     while stem := next((stem[: -len(end)] for end in _ENDINGS if stem.lower().endswith(end)), ""):
         names.append(stem)

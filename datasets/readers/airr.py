@@ -23,7 +23,7 @@ class AirrReader:
     If the table is of single cells, cells are counted, not the molecules of a contig in its cell. The table is of
     single cells if it has a `cell_id`, and either `is_cell`, which Cell Ranger writes, or `cell_type_experimental`,
     which BD Rhapsody writes, or no `duplicate_count`. A `cell_id` alone is not enough: repositories write the column,
-    empty, into tables of bulk sequencing.
+    empty, into tables of bulk sequencing. So if no row names a cell, the other counts are read.
     """
 
     name = "airr"
@@ -44,7 +44,7 @@ class AirrReader:
             junction_aa,
             cdr3_aa,
             junction,
-            counts=counts if cell is None else (),
+            counts=() if of_cells and cell is not None else counts,
             negative_is_one=header.find("templates") is not None,
             v_call=header.find_all("v_call"),
             j_call=header.find_all("j_call"),

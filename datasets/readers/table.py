@@ -6,7 +6,7 @@ Letters: N rows, R residues.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,7 @@ def make_rows(
     InputError
         If a value cannot be used; the message names the row as `locate` does, and the column.
     """
+    layout = _choose_counted(coded, layout)
     one = {name: getattr(layout, name) for name in ("locus", "cell")}
     columns = {name: (column,) for name, column in one.items() if column is not None}
     columns |= {name: found for name in ("v_call", "j_call") if (found := getattr(layout, name))}
@@ -147,6 +148,15 @@ def make_rows(
         repertoire_column=repertoire_column,
         **names,
     )
+
+
+def _choose_counted(coded: Mapping[str, Categorical], layout: Layout) -> Layout:
+    """Return a layout with counts and cells without its counts if a row names a cell, otherwise without its cells."""
+    if layout.cell is None or not layout.counts:
+        return layout
+    cells = _choose_names([coded[layout.cell]], "cell")
+    is_named = any(cells.vocabulary[code] for code in np.unique(cells.codes).tolist())
+    return replace(layout, counts=()) if is_named else replace(layout, cell=None)
 
 
 def _check_names(names: Categorical, locate: Locate, column: str) -> None:

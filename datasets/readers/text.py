@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import csv
 import gzip
 import io
@@ -152,6 +153,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _find_delimiter(line: str) -> str:
+    line = re.sub('"[^"]*"', "", line)  # a name in quotes may hold other marks
     return max(_DELIMITERS, key=lambda mark: (mark == "\t" and mark in line, line.count(mark)))
 
 
@@ -306,8 +308,8 @@ def _number_rows(header: Header) -> Iterator[tuple[int, list[str]]]:
 
 
 def decode_name(data: bytes | bytearray) -> str:
-    """Return UTF-8 as text, or Latin-1 if it is no UTF-8."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    """Return UTF-8 as text; if it is no UTF-8, Windows-1252, which Excel writes; if it is neither, Latin-1."""
+    for encoding in ("utf-8", "cp1252"):
+        with contextlib.suppress(UnicodeDecodeError):
+            return data.decode(encoding)
+    return data.decode("latin-1")

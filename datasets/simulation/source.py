@@ -60,7 +60,11 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
             f"line; the first line begins with {header.columns[0][:_SHOWN]!r}"
         ) from None
     rows = read_rows(header, layout)
-    found = clean(rows, Cleaning(max_length=longest, merge="none"), examine_file(rows, path)).sequences
+    cleaned = clean(rows, Cleaning(max_length=longest, merge="none"), examine_file(rows, path))
+    chains = sorted(filter(None, cleaned.loci))
+    if len(chains) > 1:
+        raise InputError(f"{path}: expected sequences of one chain as the background, found {', '.join(chains)}")
+    found = cleaned.sequences
     return Sequences.counted_once(found.residues, found.offsets).with_genes(found.genes)
 
 

@@ -142,14 +142,14 @@ def test_the_sources_of_the_kept_counts_are_reported():
 
 def test_cdr3s_become_junctions():
     rows = rows_of(
-        ["ASSL", "AVRD", "ARDY", "ASS", "", "AS*", "AST"],
+        ["ASSL", "AVRD", "ARDY", "ASS", "", "AS*", "AST", "AVLH"],
         kind=SequenceKind.CDR3_AA,
-        j_call=["TRBJ1-1", "TRAJ33*01", "IGHJ4", "", "TRBJ1-1", "TRBJ1-1", "TRBJ1-1"],
+        j_call=["TRBJ1-1", "TRAJ33*01", "IGHJ4", "", "TRBJ1-1", "TRBJ1-1", "TRBJ1-1", "TRAJ35"],
     )
     cleaned = clean(rows)
-    assert kept(cleaned) == ["CASSLF", "CAVRDW", "CARDYW", "CASSF", "CASTF"]
+    assert kept(cleaned) == ["CASSLF", "CAVRDW", "CARDYW", "CASSF", "CASTF", "CAVLHC"]
     assert cleaned.dropped["empty"] == cleaned.dropped["stop_codon"] == 1
-    assert cleaned.sequences_from == {"cdr3_aa": 5}
+    assert cleaned.sequences_from == {"cdr3_aa": 6}
 
 
 def test_a_column_of_cdr3s_that_holds_junctions_is_taken_as_it_is():

@@ -15,6 +15,7 @@ import deeprc
 from deeprc.datasets.cache import digest_container
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.in_memory import MemoryDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import FORMATS, read_repertoire
 from deeprc.errors import InputError
 from tests.conftest import random_sequences
@@ -172,7 +173,7 @@ def test_views_are_written_and_sent_to_processes(cohort: Path, tmp_path: Path) -
         ({"duplicate_count": "many"}, {}, "table: row 0, column 'duplicate_count': expected a number"),
         ({"v_call": "TRAV1", "j_call": ["TRAJ1", *["TRBJ1"] * 6]}, {}, "several chains, TRA .* and TRB"),
         ({"productive": "F"}, {}, "none of the 2 rows of repertoire 'a' is kept"),
-        ({"sample_id": ["a", "a", "b", "b", "", "c", "c"]}, {}, "the repertoire has no id"),
+        ({"sample_id": ["a", "a", "b", "b", "", "c", "c"]}, {}, r"for 1 repertoire: \(no name\)"),
         ({"junction_aa": [["list"]] * 7}, {}, "column 'junction_aa': expected texts or numbers, found list"),
         ({"v_call": "TRBV1\x1b[2J"}, {}, "no control characters"),
     ],
@@ -220,3 +221,11 @@ def test_a_classifier_learns_the_same_from_memory_and_from_a_file(tmp_path: Path
         for dataset in (memory, memory.to_container(tmp_path / "cohort.h5"))
     ]
     np.testing.assert_array_equal(*answers)
+
+
+def test_rows_without_a_repertoire_are_left_out() -> None:
+    table = pd.DataFrame({"repertoire_id": ["a", "b", None], "junction_aa": ["CASSF", "CASWF", "CASSLF"]})
+    found = deeprc.from_frame(table, options=ReadingOptions(allow_missing=True))
+    assert found.repertoire_ids.tolist() == ["a", "b"]
+    with pytest.raises(InputError, match=r"no row with a repertoire \(column 'repertoire_id'\)"):
+        deeprc.from_frame(table[2:])

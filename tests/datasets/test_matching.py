@@ -128,3 +128,9 @@ def test_names_of_files_begin_below_the_folder_of_all(files: list[str], names: l
     if names is None:
         names = [(Path.cwd().parent / "up" / "x.tsv").as_posix().lstrip("/"), "x.tsv"]
     assert list(found.values()) == names
+
+
+def test_accents_of_macos_are_those_of_excel() -> None:
+    decomposed, composed = "Mu\u0308ller", "M\u00fcller"
+    assert match_files([composed], [""], [Path(f"{decomposed}.tsv")]) == ([Path(f"{decomposed}.tsv")], [])
+    assert match_files([decomposed], [""], [Path(f"{composed}.tsv")]) == ([Path(f"{composed}.tsv")], [])

@@ -231,3 +231,47 @@ def test_sheets_that_cannot_be_read(tmp_path, data, message):
 def test_no_sheet(tmp_path):
     with pytest.raises(InputError, match=r"m\.tsv: no such file"):
         read_metadata(tmp_path / "m.tsv")
+
+
+def test_a_stray_quote_joins_no_rows(tmp_path):
+    """Two quotes for inches: the rows between them would become one cell, and a would get the label of c."""
+    rows = [
+        ["sample", "note", "y"],
+        ["a", '"5 nail', "0"],
+        ["b", "x", "0"],
+        ["c", '"6 nail', "1"],
+        ["d", '"x ""y"""', "0"],
+    ]
+    found = read_metadata(write(tmp_path / "s.tsv", rows)).table
+    assert found["sample"].tolist() == ["a", "b", "c", "d"]
+    assert found["note"].tolist() == ['"5 nail', "x", '"6 nail', 'x "y"']
+    assert found["y"].tolist() == [0, 0, 1, 0]
+
+
+def test_cells_in_quotes_may_hold_delimiters_and_lines(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text('sample,note\na,"5, nail"\nb,"x"\n')
+    assert read_metadata(path).table["note"].tolist() == ["5, nail", "x"]
+    path.write_text('sample,note\na,"two\nlines"\nb,x\n')
+    assert read_metadata(path).table["note"].tolist() == ["two lines", "x"]
+
+
+def test_a_quote_that_does_not_end_is_refused(tmp_path):
+    path = tmp_path / "s.tsv"
+    path.write_text('sample\tnote\ty\na\t"5 nail\t0\nb\tx\n')
+    with pytest.raises(InputError, match=r"row 2: cannot be read as a table: .*is there a stray quote\?"):
+        read_metadata(path)
+
+
+def test_a_name_in_quotes_may_hold_other_delimiters(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text('"ID";"Diagnosis (RA, SLE, none)"\na;RA\nb;SLE\n')
+    assert read_metadata(path).table.columns.tolist() == ["ID", "Diagnosis (RA, SLE, none)"]
+
+
+def test_errors_of_formulas_are_missing_and_windows_letters_are_read(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_bytes("sample,age,dx\na,3.5,Sj\u00f6gren\u2019s\nb,#DIV/0!,x\n".encode("cp1252"))
+    found = read_metadata(path).table
+    np.testing.assert_array_equal(found["age"], [3.5, np.nan])
+    assert found["dx"].tolist() == ["Sj\u00f6gren\u2019s", "x"]

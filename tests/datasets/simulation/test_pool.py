@@ -16,6 +16,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.counters import derive_key
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.simulation.pool import SequencePool
+from deeprc.datasets.simulation.source import read_source
 from deeprc.errors import InputError
 
 DISTINCT = ["".join(letters) for letters in product(AMINO_ACIDS, repeat=3)]
@@ -169,3 +170,10 @@ def test_a_pool_is_sent_to_other_processes_as_its_path(tmp_path: Path) -> None:
     assert len(pool) == 1000
     assert len(pickle.dumps(pool)) < 500
     assert pickle.loads(pickle.dumps(pool)) == pool
+
+
+def test_a_background_of_several_chains_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cells.tsv"
+    path.write_text("junction_aa\tv_call\nCASSF\tTRBV9\nCAVF\tTRAV21\n")
+    with pytest.raises(InputError, match="expected sequences of one chain as the background, found TRA, TRB"):
+        read_source(path, longest=30)
