@@ -51,12 +51,17 @@ def predict(
       deeprc predict runs/cmv-1 runs/cmv-2 runs/cmv-3 new_cohort.h5 -o predictions.tsv
     """
     from deeprc.datasets.dataset import open_dataset
+    from deeprc.errors import InputError
     from deeprc.files import check_table_output
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
     from deeprc.runs.run import save_predictions
     from deeprc.runs.shares import compute_outputs
 
+    if Path(output).name == "predictions.tsv" and (Path(output).parent / "metrics.json").exists():
+        raise InputError(
+            f"{output}: the run has its own predictions there, to which its metrics belong; choose another"
+        )
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     if scheduler is not None:
         check_scheduler(scheduler)

@@ -216,7 +216,7 @@ def train(
                 else:
                     plans = plan_validations(seed=seed, **split)
                 runs = train_runs(container, output, plans, scheduler=scheduler, **common)
-            _show_several(runs)
+            _show_several(runs, left_out=folds if isinstance(folds, str) else None)
             return
         if scheduler is not None:
             raise InputError("--scheduler trains several runs at a time: give --validation-fold all, or leave-one-out")
@@ -248,9 +248,22 @@ def _show_results(run: Path) -> None:
     click.echo(f"Wrote {run}")
 
 
-def _show_several(runs: Sequence[Path]) -> None:
-    """Show the metrics of each run on its test repertoires."""
-    from deeprc.documents import read_json
+def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
+    """Show the metrics of each run on its test repertoires, and the warnings of all runs.
 
-    click.echo(format_metrics({run.name: read_json(run / "metrics.json").get("test", {}) for run in runs}))
-    click.echo(f"Wrote {', '.join(map(str, runs))}; `deeprc evaluate` and others take them together")
+    If values of a column were left out, `left_out` is the text of `--folds`.
+    """
+    from deeprc.documents import read_json
+    from deeprc.evaluation.caution import read_cautions
+
+    click.echo(format_metrics({f"test ({run.name})": read_json(run / "metrics.json").get("test", {}) for run in runs}))
+    warned: dict[str, list[str]] = {}
+    for run in runs:
+        for line in format_cautions(read_cautions(run)):
+            warned.setdefault(line, []).append(run.name)
+    for line, names in warned.items():
+        click.echo(line if len(names) == len(runs) else f"{', '.join(names)}: {line}")
+    together = "`deeprc evaluate` and others take them together"
+    if left_out is not None:
+        together = f"each has other test repertoires; `deeprc cv --folds {left_out}` measures them together"
+    click.echo(f"Wrote {', '.join(map(str, runs))}; {together}")

@@ -5,7 +5,7 @@ Letters: B repertoires.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,27 @@ def judge_folds(
         metrics[each.contrast.target]["controls"] = each.to_list()
     left_out = warn_of_left_out_columns(columns) if any(each.measures for each in controls) else []
     return metrics, [
+        *_find_chance_cautions(metrics),
         *find_control_cautions(controls, within),
         *left_out,
         *_find_within_cautions(within, metrics, adjust_for),
     ]
+
+
+def _find_chance_cautions(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[Caution]:
+    """Yield a warning for each target that is not predicted better than by chance, or for numbers, than by the mean."""
+    for target, values in metrics.items():
+        measure, heading, chance = ("r2", "r²", 0.0) if "r2" in values else ("auc", "AUC", 0.5)
+        value, limits = values.get(measure), values.get(f"{measure}_ci")
+        if value is None or (limits[0] if limits else value) > chance:
+            continue
+        interval = f", with a 95% interval from {limits[0]:.3f} to {limits[1]:.3f}" if limits else ""
+        text = (
+            f"{target} is not shown to be predicted better than by chance: the {heading} is {value:.3f}{interval}; "
+            f"{chance:g} is chance. What the networks have found then means nothing."
+        )
+        details = {"target": target, measure: value, "interval": list(limits or ())}
+        yield Caution("warning", text, "performance", "chance", details)
 
 
 def measure_within(

@@ -25,6 +25,7 @@ from deeprc.tasks import Task
 from deeprc.versions import package_version
 
 __all__ = [
+    "RUNS",
     "Header",
     "assign_test_folds",
     "begin_cross_validation",
@@ -35,6 +36,9 @@ __all__ = [
     "plan_cross_validation",
     "read_header",
 ]
+
+RUNS = "runs"
+"""Folder of the runs in the folder of a cross-validation."""
 
 FORMAT, VERSION = "deeprc-cv", 1
 _HEADER = "cv.yaml"

@@ -35,6 +35,7 @@ from deeprc.rich import render_details, render_interval, render_table
 from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import make_folds_table
 from deeprc.runs.cross_plan import (
+    RUNS,
     Header,
     assign_test_folds,
     begin_cross_validation,
@@ -51,7 +52,6 @@ from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["CrossValidation", "cross_validate"]
 
-_RUNS = "runs"
 
 _logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ def cross_validate(
     check_folder(folder, header)
     train_runs(
         cohort,
-        folder / _RUNS,
+        folder / RUNS,
         plans,
         targets=given,
         config=config or load_config(),
@@ -198,7 +198,7 @@ def cross_validate(
         *_find_cautions(dataset, tasks, folder, header, fold_of[0]),
     ]
     runs = name_runs(header).items()
-    motifs = count_motifs({place: read_seeds(folder / _RUNS / name / "seeds.tsv") for name, place in runs})
+    motifs = count_motifs({place: read_seeds(folder / RUNS / name / "seeds.tsv") for name, place in runs})
     return _write(folder, dataset, metrics, tested, motifs, cautions)
 
 
@@ -206,7 +206,7 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
     """Return the prediction of the ensemble of each test fold, by repeat and fold."""
     members: dict[tuple[int, int], list[Path]] = {}
     for name, (repeat, fold, _) in name_runs(header).items():
-        members.setdefault((repeat, fold), []).append(folder.absolute() / _RUNS / name)
+        members.setdefault((repeat, fold), []).append(folder.absolute() / RUNS / name)
     cohort = Path(header.cohort)
     jobs = [FoldRuns(repeat, fold, tuple(runs), cohort, device) for (repeat, fold), runs in members.items()]
     found = []
@@ -224,7 +224,7 @@ def _check_cautions(
     dataset: RepertoireDataset, tasks: list[Task], folder: Path, header: Header, fold_of: Sequence[NDArray[np.int64]]
 ) -> list[Caution]:
     """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
-    checks = read_checks(folder / _RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
+    checks = read_checks(folder / RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
     if checks is None or not checks.is_current(dataset):
         checks = check_for_training(dataset, tasks, header.group_by)
     folds = np.stack(fold_of, axis=1)
@@ -254,7 +254,7 @@ def _find_cautions(
             text = f"{task.name}: {smallest:,} repertoires {what}: the figures say little."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
     if header.adjust_for:
-        training = [read_splits(folder / _RUNS / name)[0]["train"] for name in name_runs(header)]
+        training = [read_splits(folder / RUNS / name)[0]["train"] for name in name_runs(header)]
         kept = [known[np.isin(dataset.repertoire_ids.astype(str), ids), 0] for ids in training]
         cautions += make_adjustment_cautions(header.adjust_for, tasks[0].kind, kept)
     if header.repeats == 1:

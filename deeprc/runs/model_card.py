@@ -39,7 +39,8 @@ def write_card(run: Run, notes: str = "") -> str:
         f"# {', '.join(task.name for task in run.tasks)}: a model of deeprc",
         "\n".join(f"- {describe_task(task)}" for task in run.tasks),
         *([f"## Notes of the author\n\n{notes.strip()}"] if notes.strip() else []),
-        "## Use\n\n```sh\npip install deeprc\ndeeprc predict THIS_FILE cohort.h5 -o predictions.tsv\n```",
+        "## Use\n\nInstall deeprc as its README says. Then:\n\n"
+        "```sh\ndeeprc predict THIS_FILE cohort.h5 -o predictions.tsv\n```",
         "## Intended use and limits\n\n" + _LIMITS,
         "## Training\n\n" + "\n".join(_describe_training(run)),
         "## Metrics\n\n" + "\n".join(_describe_metrics(run)),

@@ -282,6 +282,13 @@ def _read_begun(training: _Training) -> RunSettings:
     wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
     differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
     differing += [] if _is_same(settings.config, training.config) else ["config"]
+    if differing == ["config"]:
+        begun, given = (config.to_mapping() for config in (settings.config, training.config))
+        names = [name for part in given for name in given[part] if begun[part].get(name) != given[part][name]]
+        raise InputError(
+            f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
+            "`output`"
+        )
     if differing:
         raise InputError(f"{training.folder}: was begun with another `{differing[0]}`; choose another `output`")
     return settings

@@ -31,7 +31,23 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(to_plain(state))
     metadata = {"state": text, "digest": digest_tensors(contiguous, text=text)}
-    write_safetensors(path, lambda aside: save_file(contiguous, aside, metadata=metadata))
+
+    def save(aside: Path) -> None:
+        save_file(contiguous, aside, metadata=metadata)
+        _sort_header(aside)
+
+    write_safetensors(path, save)
+
+
+def _sort_header(path: Path) -> None:
+    """Sort the header of a safetensors file, which has a random order, so that equal contents give equal bytes."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:
+            file.seek(8)
+            file.write(text.ljust(size))
 
 
 def load_tensors(

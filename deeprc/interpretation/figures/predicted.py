@@ -153,7 +153,8 @@ def _select_rows(predictions: pd.DataFrame, target: str | None, column: str) -> 
         raise InputError(f"expected one target (`target`): {', '.join(known)}")
     if not known or (target is not None and target not in known):
         wanted = "no target" if target is None else f"no target {target!r}"
-        raise InputError(f"the predictions have {wanted} with {kind} in them; their targets: {every}")
+        suitable = f"choose one of {', '.join(known)}" if known else f"their targets: {every}"
+        raise InputError(f"the predictions have {wanted} with {kind} in them; {suitable}")
     name = known[0] if target is None else target
     rows = with_value[(with_value["target"].astype(str) == name) & with_value["label"].notna()]
     return name, rows

@@ -157,7 +157,7 @@ def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Ca
     if history.empty or "validation_loss" not in history or int(history["update"].iloc[-1]) < n_updates:
         return
     kept_last = int(history.get("best_update", history["update"]).iloc[-1]) == int(history["update"].iloc[-1])
-    if kept_last and history["validation_loss"].idxmin() == history.index[-1]:
+    if len(history) > 1 and kept_last and history["validation_loss"].idxmin() == history.index[-1]:
         text = (
             f"Training ended at its limit of {n_updates:,} updates while the validation loss was still falling: with "
             "more (n_updates) the network may become better."

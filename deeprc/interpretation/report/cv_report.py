@@ -34,7 +34,9 @@ from deeprc.interpretation.report.page import (
 )
 from deeprc.interpretation.report.pictures import render_figure
 from deeprc.runs.controls import LABELS
-from deeprc.runs.cross_plan import Header
+from deeprc.runs.cross_plan import RUNS, Header, name_runs
+from deeprc.runs.run_settings import read_settings
+from deeprc.settings import format_setting
 
 __all__ = ["write_cv_report"]
 
@@ -84,7 +86,9 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         motifs=None if found.motifs is None else _make_motifs_table(found.motifs),
         has_motifs=found.motifs is not None and len(found.motifs) > 0,
         pictures=[(name, _make_figures(found, name)) for name in names],
-        command=_format_command(found.header, str(folder)),
+        command=_format_command(found.header, Path(folder)),
+        has_classes=any(each.mae is None for each in found.metrics.values()),
+        has_numbers=any(each.mae is not None for each in found.metrics.values()),
     )
 
 
@@ -268,8 +272,10 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
     return wide.assign(label=label)
 
 
-def _format_command(header: Header, folder: str) -> str:
+def _format_command(header: Header, folder: Path) -> str:
+    config = read_settings(folder / RUNS / next(iter(name_runs(header)))).config
     words = ["deeprc", "cv", header.cohort]
+    words += [f"{name}={format_setting(value)}" for name, value in config.changes().items()]
     for target in header.targets:
         words += ["--target", target]
     folds = str(header.folds) if header.left_out is None else f"{LEAVE_ONE_OUT}{header.left_out}"
@@ -277,4 +283,4 @@ def _format_command(header: Header, folder: str) -> str:
     if header.group_by is not None:
         words += ["--group-by", header.group_by]
     words += adjust_words(header.adjust_for)
-    return shlex.join([*words, "--seed", str(header.seed), "--output", folder])
+    return shlex.join([*words, "--seed", str(header.seed), "--output", str(folder)])

@@ -181,12 +181,18 @@ def group_table(
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
 
+_BEYOND_CHANCE = "at 1% over all tests of the check; the interval is that of this test alone"
+
+
 def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
     columns = [Column("What is known", False), Column("Tells", False), Column("Measure", False), Column("Value")]
-    columns += [Column("95% interval", False), Column("More than chance", False)]
+    columns += [
+        Column("95% interval", False),
+        Column("More than chance", False, _BEYOND_CHANCE),
+    ]
     measures = {"auc": "AUC", "cramers_v": "Cramér's V"}
     rows = []
     for each in checks.shortcuts:

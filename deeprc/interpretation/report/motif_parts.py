@@ -52,7 +52,7 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
         + f" in {row['class']}" * (not is_number)
-        + f" ({row['n_donors']:,} donors)"
+        + f" ({_format_donors(row['n_donors'])})"
         for row in rates
     )
     test = f"{p_in_words(motif.p_donors)}, false discovery rate {format_p_value(motif.q_donors)}"

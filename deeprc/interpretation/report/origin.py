@@ -23,6 +23,7 @@ from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run, describe_environment
 from deeprc.runs.run_settings import RunSettings
 from deeprc.settings import format_setting
+from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task
 
 __all__ = [
@@ -56,7 +57,10 @@ def reproduce(
             for place, member in enumerate(members, start=1)
             if (table := make_settings_table(member.config, place, member.name if several else ""))
         ],
-        "train_commands": [train_command(run.settings, str(_choose_folder(run))) for run in runs],
+        "train_commands": [
+            train_command(run.settings, str(_choose_folder(run)), has_sketches=(run.path / SKETCHES_FILE).exists())
+            for run in runs
+        ],
         "report_command": _report_command(runs, dataset, output, top) + _format_database_options(databases, host)
         if runs
         else "",
@@ -94,7 +98,7 @@ def _format_database_options(databases: Sequence[str], host: str | None) -> str:
     return f" {shlex.join(words)}" if words else ""
 
 
-def train_command(settings: RunSettings, output: str) -> str:
+def train_command(settings: RunSettings, output: str, *, has_sketches: bool = True) -> str:
     """Return the command that trains a run with these settings again, quoted for a POSIX shell."""
     words = ["deeprc", "train", settings.cohort]
     words += [f"{name}={format_setting(value)}" for name, value in settings.config.changes().items()]
@@ -107,7 +111,7 @@ def train_command(settings: RunSettings, output: str) -> str:
         words += ["--test", settings.test]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
-    words += adjust_words(settings.adjust_for)
+    words += adjust_words(settings.adjust_for) + ["--no-sketches"] * (not has_sketches)
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 

@@ -243,6 +243,7 @@ def _make_content(found: _Findings) -> dict[str, Any]:
             if is_there.get(name, True)
         ],
         "cautions": found.cautions,
+        "several": len(found.predictor.model.members) > 1,
         "summary": summarise_report(found.tasks, dataset, found.assessment, found.directions),
         "facts": origin.list_cohort_facts(dataset),
         "split": origin.split_table(performance, found.tasks, dataset.n_sequences, index_classes(found.tasks)),

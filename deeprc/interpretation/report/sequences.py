@@ -151,7 +151,7 @@ def make_sequence_table(
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
-        download=_export_sequences(direction, top, classes, shared),
+        download=_export_sequences(direction, index, top, classes, shared),
     )
 
 
@@ -225,14 +225,16 @@ def _make_shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
 
 
 def _export_sequences(
-    direction: Direction, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]
+    direction: Direction, index: int, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]
 ) -> tuple[str, str, str]:
     described = top.assign(
+        direction=direction.name,
+        contribution_to_direction=direction.sign * top["contribution"],
         repertoire_class=list(classes),
         n_repertoires=[each.n_repertoires for each in shared],
         n_donors=["" if each.n_donors is None else str(each.n_donors) for each in shared],
         group=[each.group.name if each.group else "" for each in shared],
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.") or "direction"
-    return download(table, f"sequences-{stem}.tsv", f"Save all {len(top):,} as a table (TSV)")
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")
+    return download(table, f"sequences-{index}{f'-{stem}' * bool(stem)}.tsv", f"Save all {len(top):,} as a table (TSV)")

@@ -112,4 +112,5 @@ def _describe_controls(controls: Controls) -> str:
         verdict = f"the network is not shown to be better than {not_better}"
     else:
         verdict = "the network is better"
-    return f"Models that read no receptor sequence have an {what} of: {', '.join(named)}; {verdict}."
+    article = "a" if what.startswith("Macro") else "an"
+    return f"Models that read no receptor sequence have {article} {what} of: {', '.join(named)}; {verdict}."
