@@ -201,7 +201,7 @@ def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohor
         responses = direction.sign * top["response"]
         assert {row[2] for row in rows[1:]} == {"1.00"}  # nearly all patients have repertoires in training
         assert [row[3] for row in rows[1:]] == [make_number_cell(value, ",.2f").text for value in responses]
-        links = [link for link in page.of("a") if link.get("download") == f"sequences-{direction.name}.tsv"]
+        links = [link for link in page.of("a") if link.get("download") == f"sequences-{place}-{direction.name}.tsv"]
         saved = base64.b64decode(str(links[0]["href"]).partition("base64,")[2]).decode()
         table = pd.read_csv(io.StringIO(saved), sep="\t", keep_default_na=False)
         assert table["junction_aa"].tolist() == top["junction_aa"].tolist()
@@ -279,7 +279,7 @@ def test_text_of_users_is_harmless(tmp_path: Path, run_factory: Callable[..., Ru
     assert not {"u", "i", "img"} & {tag for tag, _ in page.tags}
     assert "<script>2</script>" in page.words
     assert "<b>case</b>" in page.words
-    assert "6 values of 'patient_id' have repertoires on more than one side" in page.words
+    assert "6 values of 'patient_id' have repertoires in more than one part" in page.words
     assert "has no v_call; the usage of V genes cannot be compared" in page.words
     assert "The cohort has no V or J genes to compare." in page.words
 
@@ -350,7 +350,7 @@ def test_a_page_about_a_number_does_not_speak_of_classes(
     assert "r² is the share of the variance that the prediction explains" in page.words
     assert "Which sequences contribute most to which direction?" in page.words
     assert page.rows["controls-1"][0][1] == "r²"
-    assert [row[0] for row in page.rows["controls-1"][1:]][-1] == "Sheet columns"
+    assert [row[0] for row in page.rows["controls-1"][1:]][-1] == "V gene usage"  # status and grade say the age
     assert page.rows["sequences-1"][0].count("age") == 1
     n = sum(side == "test" for side in run.split_of(cohort[cohort.metadata["age"].notna().to_numpy().nonzero()[0]]))
     assert f"Only {n} test repertoires: r² may be anything from" in page.words

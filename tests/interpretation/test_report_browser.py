@@ -182,7 +182,7 @@ def test_searches(page: Page) -> None:
 def test_saves_the_whole_table(page: Page) -> None:
     with page.expect_download() as download:
         page.locator(f"{TABLE} a.download").click()
-    assert download.value.suggested_filename == "sequences-case.tsv"
+    assert download.value.suggested_filename == "sequences-1-case.tsv"
     lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 41
     assert lines[0].split("\t")[:3] == ["repertoire_id", "sequence_id", "junction_aa"]

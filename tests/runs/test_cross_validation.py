@@ -158,7 +158,9 @@ def test_the_same_call_continues(plain: CrossValidation, cohort: RepertoireDatas
     ):
         with pytest.raises(InputError, match=rf"cv: was begun with `{name}=.*`; choose another `output`$"):
             validate(cohort, tmp_path / "cv", **{**options, **changed})
-    with pytest.raises(InputError, match=r"was begun with another `config`; choose another `output`$"):
+    with pytest.raises(
+        InputError, match=r"was begun with other settings \(.*n_updates.*\); give the same, or choose another `output`$"
+    ):
         validate(cohort, tmp_path / "cv", config=load_config("deeprc", ["n_updates=30"]), **options)
     before = (tmp_path / "cv" / "cv.yaml").read_bytes()
     for refused in ({"config": load_config("deeprc", ["n_updates=30"])}, {"device": "abacus"}):

@@ -186,7 +186,7 @@ def test_straddling_subjects_are_warned_of(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         train_run(cohort.container.path, tmp_path / "a", targets=["status"], config=LIGHT, split=SplitOptions(folds=3))
-        assert "'patient_id' have repertoires on more than one side" in caplog.text
+        assert "'patient_id' have repertoires in more than one part" in caplog.text
         caplog.clear()
         train_run(
             cohort.container.path,
@@ -195,7 +195,7 @@ def test_straddling_subjects_are_warned_of(
             config=LIGHT,
             split=SplitOptions(folds=3, group_by="patient_id"),
         )
-        assert "more than one side" not in caplog.text
+        assert "more than one part" not in caplog.text
 
 
 def test_hidden_singletons_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

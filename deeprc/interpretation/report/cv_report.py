@@ -273,9 +273,9 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
 
 
 def _format_command(header: Header, folder: Path) -> str:
-    config = read_settings(folder / RUNS / next(iter(name_runs(header)))).config
-    words = ["deeprc", "cv", header.cohort]
-    words += [f"{name}={format_setting(value)}" for name, value in config.changes().items()]
+    words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(name_runs(header)))
+    if run.exists():  # not if the tables alone were copied
+        words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]
     for target in header.targets:
         words += ["--target", target]
     folds = str(header.folds) if header.left_out is None else f"{LEAVE_ONE_OUT}{header.left_out}"
