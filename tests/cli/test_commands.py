@@ -66,6 +66,11 @@ def test_predict(
     table, of_run = (pd.read_csv(path, sep="\t", dtype=str) for path in (tmp_path / "p.tsv", run / "predictions.tsv"))
     assert table["repertoire_id"].tolist() == cohort.repertoire_ids.tolist()
     pd.testing.assert_frame_equal(table, of_run.drop(columns="donor"))
+    before = (run / "predictions.tsv").read_bytes()
+    code, _, err = deeprc("predict", run, cohort.container.path, "-o", run / "predictions.tsv")
+    assert code == 2
+    assert "the run has its own predictions there" in err
+    assert (run / "predictions.tsv").read_bytes() == before
 
 
 def test_evaluate(run: Path, cohort: RepertoireDataset, deeprc: Callable[..., tuple[int, str, str]]) -> None:

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.errors import show_parameters
+from deeprc.evaluation.caution import read_cautions
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -34,3 +38,19 @@ def test_a_scheduler_that_is_not_there(deeprc: Call, tmp_path: Path) -> None:
     assert code == 2
     assert error.startswith("Error: --scheduler tcp://127.0.0.1:1: cannot be reached: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_metrics_are_of_test_repertoires_and_warnings_are_shown(
+    deeprc: Call, cohort: RepertoireDataset, tmp_path: Path
+) -> None:
+    settings = ("n_updates=5", "evaluate_every=5", "n_kernels=4", "n_sequences=20", "clones=false")
+    common = ("train", cohort.container.path, "--target", "status=case", "--folds", 3, "--device", "cpu")
+    code, out, _ = deeprc(*common, "--validation-fold", "all", "--output", tmp_path / "runs", *settings)
+    assert code == 0
+    assert "test (validation-1)" in out
+    assert "the test (validation-1) repertoires" in out or "varies" not in out
+    warnings = [each for run in (tmp_path / "runs").iterdir() for each in read_cautions(run)]
+    assert warnings
+    assert all(show_parameters(each.text) in out for each in warnings)
+    assert "`deeprc evaluate` and others take them together" in out

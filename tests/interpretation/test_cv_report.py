@@ -58,6 +58,9 @@ def test_the_page_says_what_the_files_say(folder: Path, tmp_path: Path) -> None:
     ]
     assert len(page.of("svg")) == 5  # two of each target with classes
     assert "--target status=case --target grade:multiclass --target age:regression --folds 3 --repeats 2" in page.words
+    assert "n_updates=10" in page.words[page.words.index("deeprc cv") :]
+    assert "The AUC is the mean over all test folds" in page.words
+    assert "r² says how much of the variation between repertoires is predicted" in page.words
 
 
 def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> None:

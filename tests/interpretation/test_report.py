@@ -244,6 +244,8 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
         config=load_config("deeprc", overrides),
     )
     assert "--validation-fold" not in train_command(settings, "runs/a b")
+    assert "--no-sketches" not in train_command(settings, "runs/a b")
+    assert "--no-sketches" in train_command(settings, "runs/a b", has_sketches=False)
     words = shlex.split(train_command(replace(settings, validation_fold=0), "runs/a b"))
     assert words[:3] == ["deeprc", "train", "/data/my cohort.h5"]
     given = words[3 : words.index("--target")]

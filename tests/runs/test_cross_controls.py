@@ -21,7 +21,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.strata import StratifiedAuc, auc_within
 from deeprc.interpretation.report import write_any_report
-from deeprc.runs.cross_controls import _find_within_cautions
+from deeprc.runs.cross_controls import _find_chance_cautions, _find_within_cautions
 from deeprc.runs.cross_plan import read_header
 from deeprc.runs.cross_validation import CrossValidation
 from deeprc.runs.run import load_run, read_splits
@@ -182,3 +182,20 @@ def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidati
     assert "V gene usage" in pages[0]
     assert "--folds leave-one-out:site" in pages[1]
     assert "Each of the 4 values of &#39;site&#39; was once left out for testing" in pages[1]
+
+
+def test_results_that_may_be_chance_are_warned_of() -> None:
+    metrics = {
+        "poor": {"auc": 0.68, "auc_ci": [0.417, 0.857]},
+        "good": {"auc": 0.68, "auc_ci": [0.517, 0.857]},
+        "one repeat": {"auc": 0.5, "auc_ci": None},
+        "age": {"r2": -0.6, "r2_ci": [-1.2, -0.2]},
+        "bmi": {"r2": 0.3, "r2_ci": [0.1, 0.5]},
+        "none": {"auc": None, "auc_ci": None},
+    }
+    found = list(_find_chance_cautions(metrics))
+    assert [each.details["target"] for each in found] == ["poor", "one repeat", "age"]
+    assert found[0].text.startswith(
+        "poor is not shown to be predicted better than by chance: the AUC is 0.680, with a 95% interval from 0.417 to "
+    )
+    assert "the r² is -0.600" in found[2].text
