@@ -57,13 +57,14 @@ class _SheetFeatures(RepertoireEstimator):
     ----------
     known_
         What the training repertoires have in each column: the mean of the finite numbers of a measurement, or the list
-        of the categories, which are texts or numbers. The column of the whole cohort says which of both it has.
+        of the categories, which are texts or numbers.
     """
 
     known_: Known
 
-    def __init__(self, *, columns: Sequence[str] = (), C: float = 1.0) -> None:
+    def __init__(self, *, columns: Sequence[str] = (), categories: Sequence[str] | None = None, C: float = 1.0) -> None:
         self.columns = columns
+        self.categories = categories
         self.C = C
 
     def _learn_columns(self, X: RepertoireDataset) -> None:
@@ -72,10 +73,11 @@ class _SheetFeatures(RepertoireEstimator):
             raise InputError(f"the sheet has no column {missing[0]!r}" if missing else "the sheet has no other column")
         self.known_ = {}
         for name in self.columns:
-            values, whole = X.metadata[name].dropna(), X.container.metadata[name]
+            values = X.metadata[name].dropna()
+            is_of_categories = is_category(values) if self.categories is None else name in self.categories
             if not pd.api.types.is_numeric_dtype(values):
                 self.known_[name] = {"categories": sorted(set(values.astype(str)))}
-            elif is_category(whole):
+            elif is_of_categories:
                 self.known_[name] = {"categories": sorted(set(_to_numbers(values).tolist()))}
             else:
                 numbers = _to_numbers(values)
@@ -112,6 +114,9 @@ class SheetColumns(_SheetFeatures, PenalisedClassifier):
     ----------
     columns
         Names of the columns to read; see `list_control_columns`.
+    categories
+        Those of the columns whose numbers are categories. None: `is_category` decides, from the training
+        repertoires alone.
     C
         Weight of the losses against the penalty; see `deeprc.baselines.logistic.LogisticRegression`.
     """
@@ -124,6 +129,9 @@ class SheetColumnsRidge(_SheetFeatures, RidgeRegressor):
     ----------
     columns
         Names of the columns to read; see `list_control_columns`.
+    categories
+        Those of the columns whose numbers are categories. None: `is_category` decides, from the training
+        repertoires alone.
     C
         Weight of the squared errors against the penalty; see `deeprc.baselines.ridge.fit_ridge_path`.
     """

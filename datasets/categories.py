@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 __all__ = ["is_category"]
 
 _MAX_NUMBERS = 20  # a column with more different numbers holds measurements
-_MIN_REPERTOIRES_PER_NUMBER = 3  # on average; a column with fewer holds measurements
+_MIN_DONORS_PER_NUMBER = 3  # on average; a column with fewer holds measurements
 
 
-def is_category(values: pd.Series[Any]) -> bool:
+def is_category(values: pd.Series[Any], donors: NDArray[np.int64] | None = None) -> bool:
     """Return whether the values of a column are categories. Missing values are ignored.
 
     Texts and booleans are categories. So are two different numbers, and at most 20 different whole numbers, if each is
-    that of three repertoires on average, such as batches 1 to 12. Other numbers are measurements. Give the values of
-    the whole cohort, because a small part of it may have few different ages.
+    that of three donors on average, such as batches 1 to 12. Other numbers are measurements.
+
+    Parameters
+    ----------
+    values
+        Values of the whole cohort, (B,), because a small part of it may have few different ages.
+    donors
+        Index of the donor of each repertoire, (B,); None: each repertoire has its own donor.
     """
     if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
         return True
-    known = values.dropna()
-    n_different = known.nunique()
-    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_REPERTOIRES_PER_NUMBER <= len(known)
-    return n_different <= 2 or (is_shared and bool((known % 1 == 0).all()))
+    donors = np.arange(len(values)) if donors is None else donors
+    known = pd.DataFrame({"value": values.to_numpy(), "donor": donors}).dropna().drop_duplicates()
+    n_different = known["value"].nunique()
+    is_shared = n_different <= _MAX_NUMBERS and n_different * _MIN_DONORS_PER_NUMBER <= len(known)
+    return n_different <= 2 or (is_shared and bool((known["value"] % 1 == 0).all()))

@@ -38,7 +38,7 @@ class Journal:
         self._ends: list[int] = []  # position in the journal's file at which each entry ends
         names = os.listdir(folder)
         if names and _NAME not in names:  # `rewind` and `close` would delete them
-            raise InputError(f"{folder}: has files that deeprc did not write, such as {min(names)!r}; move it away")
+            raise InputError(f"{folder}: has files but no {_NAME}, such as {min(names)!r}; move it away, or delete it")
         self._file = (folder / _NAME).open("a+b")
         if take_lock(self._file) is False or not is_same_file(self._file, folder / _NAME):  # another process deleted it
             self._file.close()

@@ -6,7 +6,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -200,9 +201,11 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     if "\0" in text:
         raise InputError(f"{path}: not a text table (it holds binary data)")
     rows: list[tuple[int, list[str]]] = []
-    n_cells, number = 0, header.n_comments
+    n_cells = 0
     try:
-        for number, line in enumerate(_split_lines(text, header.delimiter), header.n_comments + 1):
+        for number, line in enumerate(
+            _split_lines(path, text, header.delimiter, header.n_comments + 1), header.n_comments + 1
+        ):
             n_cells += len(line)
             if len(rows) > MAX_ROWS or n_cells > MAX_CELLS or len(line) > MAX_COLUMNS:
                 limits = f"{MAX_ROWS:,} rows of {MAX_COLUMNS:,} columns and {MAX_CELLS:,} cells"
@@ -211,35 +214,42 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
             if any(cells):
                 rows.append((number, cells))
     except csv.Error as error:
-        raise InputError(
-            f"{path}: row {number + 1}: cannot be read as a table: {error}; is there a stray quote?"
-        ) from error
+        raise InputError(f"{path}: cannot be read as a table: {error}") from error
     return rows
 
 
-def _split_lines(text: str, delimiter: str) -> Iterator[list[str]]:
-    """Yield the cells of each row.
+def _split_lines(path: Path, text: str, delimiter: str, first_row: int) -> list[list[str]]:
+    """Return the cells of each row.
 
     A stray quote mark would join lines to one cell. So if each line has as many cells as the header, and quotes would
     make fewer rows of them, quotes are ordinary characters, except around a whole cell.
+
+    Raises
+    ------
+    InputError
+        If a quoted cell does not end.
     """
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    lines = [line for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
-    n = lines[0].count(delimiter) if lines else 0
-    if '"' not in text or not n or any(line.count(delimiter) != n for line in lines):
-        yield from rows
-        return
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    if '"' not in text:
+        return rows
+    lines = re.split(r"\r\n|\n|\r", text)
+    n = lines[0].count(delimiter)
+    if n and all(line.count(delimiter) == n for line in lines if line.strip()):
+        if sum(map(any, rows)) == sum(bool(line.strip()) for line in lines):
+            return rows
+        return [[_unquote(cell.strip()) for cell in line.split(delimiter)] for line in lines]
     try:
-        quoted = [row for row in rows if any(row)]
-    except csv.Error:  # a quote that is not closed, or that text follows
-        quoted = []
-    if len(quoted) == len(lines):
-        yield from csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        return
-    for line in re.split(r"\r\n|\n|\r", text):
-        cells = [cell.strip() for cell in line.split(delimiter)]
-        is_quoted = [len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells]
-        yield [cell[1:-1].replace('""', '"') if quotes else cell for cell, quotes in zip(cells, is_quoted, strict=True)]
+        deque(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), maxlen=0)
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            raise InputError(
+                f"{path}: row {first_row + len(rows) - 1}: a cell in quotes never ends; is there a stray quote?"
+            ) from error
+    return rows
+
+
+def _unquote(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
 def _drop_comments(rows: Iterable[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import group_codes, index_known_donors
-from deeprc.labels import canonical_order
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -125,10 +125,12 @@ def find_donors(
 
 def _sort_by_content(groups: Integers, dataset: RepertoireDataset, labels: NDArray[np.float64]) -> Integers:
     """Return the groups with other indices, which do not depend on the order of the repertoires; both are (B,)."""
-    order = canonical_order(dataset, labels)
-    sorted_groups = np.empty_like(groups)
-    sorted_groups[order] = pd.factorize(groups[order])[0]
-    return sorted_groups
+    known = np.nan_to_num(labels, nan=-np.inf).tolist()
+    content: dict[int, list[tuple[str, float]]] = {}
+    for group, *key in zip(groups.tolist(), digest_repertoires(dataset), known, strict=True):
+        content.setdefault(group, []).append((key[0], key[1]))
+    place = {group: place for place, group in enumerate(sorted(content, key=lambda group: sorted(content[group])))}
+    return np.array([place[group] for group in groups.tolist()], np.int64)
 
 
 def _keep_repertoires(
@@ -174,8 +176,8 @@ def _note_repeated_donors(metadata: pd.DataFrame) -> list[str]:
     if subjects is None or len(np.unique(subjects)) == len(subjects):
         return []
     return [
-        f"{len(subjects):,} repertoires are of {len(np.unique(subjects)):,} subjects, and each counts as a donor: "
-        "p-values are too small; `group_by` counts subjects"
+        f"{len(subjects):,} repertoires are of {len(np.unique(subjects)):,} donors by the sheet, but each counts as "
+        "one: p-values are too small; `group_by` counts donors"
     ]
 
 

@@ -19,7 +19,7 @@ from deeprc.benchmarking.search import Search, apply_setting, parse_search
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import abbreviate, parse_yaml, read_exponent, read_yaml
 from deeprc.errors import InputError
-from deeprc.evaluation.sheet_control import format_column_names, select_control_columns
+from deeprc.evaluation.sheet_control import find_categories, format_column_names, select_control_columns
 from deeprc.tasks import Task
 
 __all__ = [
@@ -278,8 +278,9 @@ def _set_sheet_columns(method: Method, dataset: RepertoireDataset, task: Task) -
         return method
     table = dataset.metadata
     columns = select_control_columns(table, [task]).read
+    read = {"columns": columns, "categories": find_categories(table, columns)}
     label = f"{method.label} ({format_column_names(columns)})" if columns else method.label
-    return replace(method, estimator=apply_setting(method.estimator, {"columns": columns}), label=label)
+    return replace(method, estimator=apply_setting(method.estimator, read), label=label)
 
 
 def names_code(name: str) -> bool:

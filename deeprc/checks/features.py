@@ -20,6 +20,7 @@ from deeprc.checks.sheet import is_technical
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
+from deeprc.evaluation.splits import choose_subject_column, index_donors
 
 __all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage_features"]
 
@@ -118,11 +119,11 @@ def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
 
 
 def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]) -> list[Feature]:
-    """Return the columns of the sheet except ids and file names: numbers and dates as numbers, others as categories.
+    """Return the columns of the sheet except ids and file names: measurements and dates as numbers, the others as text.
 
     If numbers of a column are missing, whether they are missing is another feature.
     """
-    features = []
+    features, donors = [], index_donors(sheet.table, choose_subject_column(sheet.table, None))
     for column in map(str, sheet.table.columns):
         if column in (*left_out, sheet.id_column):
             continue
@@ -132,7 +133,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
         code: Code = "label-from-column"
         numbers = _parse_numbers(values)
         what = f"column {column!r}{' (technical)' if is_technical(column) else ''}"
-        if numbers is None or is_category(pd.Series(numbers)):
+        if numbers is None or is_category(pd.Series(_parse_numbers(sheet.table[column])), donors):
             text = np.array([_MISSING if pd.isna(value) else str(value) for value in values], object)
             features.append(Feature(what, code, text, column))
             continue

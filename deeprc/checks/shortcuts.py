@@ -186,9 +186,8 @@ _ADVICE = {
 
 def _is_in_upper_half(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return whether each number is in the upper half, (B,), to which the median belongs if it is then more even."""
-    median, known = np.nanmedian(values), ~np.isnan(values)
-    halves = [values > median, values >= median]
-    return min(halves, key=lambda half: abs(half[known].mean() - 0.5))
+    halves = [values > np.nanmedian(values), values >= np.nanmedian(values)]
+    return min(halves, key=lambda half: abs(half[~np.isnan(values)].mean() - 0.5))
 
 
 def _make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[str | None]) -> _Question:
@@ -259,12 +258,11 @@ def _simplify_name(text: str) -> str:
 
 def _drop_repeated_pairs(pairs: Sequence[tuple[_Question, Feature]]) -> list[tuple[_Question, Feature]]:
     """Return the pairs without repetitions: whether one target predicts another is tested in one direction only."""
-    seen: set[tuple[str, str]] = set()  # column of the target, column of the feature
-    kept = []
+    kept, seen = [], set[tuple[str, str]]()  # column of the target, column of the feature
     for question, feature in pairs:
-        if feature.column is not None and feature.is_text:
-            if (feature.column, question.task.column) in seen:
-                continue
+        if feature.is_text and (feature.column, question.task.column) in seen:
+            continue
+        if feature.is_text and feature.column is not None:
             seen.add((question.task.column, feature.column))
         kept.append((question, feature))
     return kept
@@ -275,16 +273,14 @@ def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortc
     if feature.is_text:
         return _test_categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
-    candidates = [_auc(question, code, values) for code in question.find_testable_classes(known)]
 
     def rank(candidate: tuple[float, int, int, int]) -> tuple[float, float]:
-        # A class whose AUC is certainly above 0.5 comes before a smaller one with a higher AUC.
         auc, _, *sizes = candidate
-        if values.ndim == 2:
-            return 0.0, auc
-        distinct = max(auc, 1 - auc)
-        return max(auc_interval(distinct, *sizes, level=1 - alpha)[0] - 0.5, 0.0), distinct
+        distinct = auc if values.ndim == 2 else max(auc, 1 - auc)
+        certain = 0.0 if values.ndim == 2 else max(auc_interval(distinct, *sizes, level=1 - alpha)[0] - 0.5, 0.0)
+        return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
 
+    candidates = (_auc(question, code, values) for code in question.find_testable_classes(known))
     auc, code, n_positive, n_negative = max(candidates, key=rank)
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""

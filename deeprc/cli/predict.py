@@ -60,7 +60,7 @@ def predict(
 
     if Path(output).name == "predictions.tsv" and (Path(output).parent / "metrics.json").exists():
         raise InputError(
-            f"{output}: the run has its own predictions there, to which its metrics belong; choose another"
+            f"{output}: a run or cross-validation has its own predictions there, to which its metrics belong"
         )
     check_table_output(Path(output), ["repertoire_id", "split", "target", "label", "probability"])
     if scheduler is not None:

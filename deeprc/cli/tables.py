@@ -75,7 +75,7 @@ def _format_variation(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
         for values in targets.values():
             for each in values.get("variation", []):
                 shares = ", ".join(f"{name} {round(share, 2) + 0.0:.0%}" for name, share in each["shares"].items())
-                yield f"The output {each['output']} varies between the {part} repertoires by: {shares}"
+                yield f"The output {each['output']} varies between the {_name_repertoires(part)} by: {shares}"
 
 
 def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
@@ -87,7 +87,14 @@ def _format_within(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> It
                 for each in values.get("within", [])
             ]
             if told:
-                yield f"AUC of {target} among {part} repertoires with the same value of a column: {', '.join(told)}"
+                among = _name_repertoires(part)
+                yield f"AUC of {target} among {among} with the same value of a column: {', '.join(told)}"
+
+
+def _name_repertoires(part: str) -> str:
+    """Return the repertoires of a part of the split in words; the part may be followed by ` of ` and a run's name."""
+    split, of, run = part.partition(" of ")
+    return f"{split} repertoires{of}{run}"
 
 
 def _make_control_row(part: str, target: str, values: Mapping[str, Any]) -> dict[str, str]:

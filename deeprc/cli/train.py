@@ -256,7 +256,7 @@ def _show_several(runs: Sequence[Path], *, left_out: str | None) -> None:
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
 
-    click.echo(format_metrics({f"test ({run.name})": read_json(run / "metrics.json").get("test", {}) for run in runs}))
+    click.echo(format_metrics({f"test of {run.name}": read_json(run / "metrics.json").get("test", {}) for run in runs}))
     warned: dict[str, list[str]] = {}
     for run in runs:
         for line in format_cautions(read_cautions(run)):

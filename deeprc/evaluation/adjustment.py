@@ -8,7 +8,7 @@ not changed, and new repertoires need no columns.
 With classes y and columns c, a repertoire is kept with the probability min_k(p(k|c) / p(k)) p(y) / p(y|c). Among the
 kept repertoires, each class is then as frequent at every c as it is among all. p(y|c) is a logistic regression on the
 training and validation repertoires together. Whether a column is a number or a category is decided once, from all
-repertoires with a label, because a small part may have so few different ages that they look like categories.
+repertoires, because a small part may have so few different ages that they look like categories.
 
 Letters: B repertoires, U units, C classes, P features.
 """
@@ -120,7 +120,7 @@ def choose_comparable(
             f"{source}: `adjust_for={', '.join(columns)}`: expected training repertoires of two classes, or numbers of "
             "which at most three quarters are equal; found one class"
         )
-    features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata[strata >= 0], columns))
+    features = _encode(metadata.iloc[learned], columns, _find_number_columns(metadata, columns, donors))
     unit_of, first = _index_units(features, strata[learned], donors[learned])
     share = _compute_kept_shares(features[first], strata[learned][first])[unit_of]
     found, start = {}, 0
@@ -228,9 +228,9 @@ def _compute_kept_shares(features: Floats, strata: NDArray[np.int64]) -> Floats:
     return np.asarray(relative.min(axis=1) / relative[np.arange(len(own)), own])
 
 
-def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str]) -> set[str]:
-    """Return the names of the columns that hold numbers, not categories; the sheet has all repertoires with a label."""
-    return {name for name in columns if not is_category(sheet[name])}
+def _find_number_columns(sheet: pd.DataFrame, columns: Sequence[str], donors: NDArray[np.int64]) -> set[str]:
+    """Return the names of the columns that hold numbers, not categories, of the whole cohort."""
+    return {name for name in columns if not is_category(sheet[name], donors)}
 
 
 def _encode(sheet: pd.DataFrame, columns: Sequence[str], numbers: Collection[str]) -> Floats:

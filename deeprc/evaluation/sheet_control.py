@@ -14,12 +14,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.baselines.sheet import list_control_columns
+from deeprc.datasets.categories import is_category
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.intervals import rank_correlation
 from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors
 from deeprc.tasks import Task, TaskKind, encode_labels
 
-__all__ = ["ControlColumns", "format_column_names", "select_control_columns", "warn_of_left_out_columns"]
+__all__ = [
+    "ControlColumns",
+    "find_categories",
+    "format_column_names",
+    "select_control_columns",
+    "warn_of_left_out_columns",
+]
 
 _SHOWN = 3  # number of names that a message shows
 _NAMES = ("repertoire_id", "sample_id", "filename", "file_name", "file", "sample_name")
@@ -65,6 +72,12 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
     return found
 
 
+def find_categories(metadata: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Return those of the columns that hold categories, see `is_category`."""
+    donors = index_donors(metadata, choose_subject_column(metadata, None))
+    return [name for name in columns if is_category(metadata[name], donors)]
+
+
 def warn_of_left_out_columns(columns: ControlColumns) -> list[Caution]:
     """Return a warning that names the columns that determine a target: copies of it, or confounders."""
     if not columns.target_like:
@@ -91,8 +104,9 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKi
     same value and label count once.
     """
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
-    n_labels = len(np.unique(label[~np.isnan(label)]))
-    if n_labels < 2 or pairs["label"].nunique() < n_labels:
+    n_labels = pairs["label"].nunique()
+    n_known = np.count_nonzero(~np.isnan(label)) if kind == "regression" else len(np.unique(label[~np.isnan(label)]))
+    if n_labels < 2 or (n_labels < n_known if kind != "regression" else 2 * values[~np.isnan(label)].count() < n_known):
         return False
     different, most = pairs[["value", "label"]].drop_duplicates(), len(pairs) / _MIN_DONORS_PER_VALUE
     n_values = different["value"].nunique()

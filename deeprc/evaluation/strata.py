@@ -16,14 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeprc.datasets.categories import is_category
 from deeprc.evaluation.auc_intervals import (
     auc_influences,
     auc_interval,
     check_donors_of_repeats,
     measure_variance_factor,
 )
-from deeprc.evaluation.sheet_control import select_control_columns
+from deeprc.evaluation.sheet_control import find_categories, select_control_columns
 from deeprc.tasks import Task
 
 __all__ = ["StratifiedAuc", "auc_within", "find_strata_columns"]
@@ -69,7 +68,7 @@ class StratifiedAuc:
 
 def find_strata_columns(metadata: pd.DataFrame, task: Task) -> list[str]:
     """Return the columns of the sheet whose values are strata: categories that are neither ids nor the target."""
-    columns = [name for name in select_control_columns(metadata, [task]).read if is_category(metadata[name])]
+    columns = find_categories(metadata, select_control_columns(metadata, [task]).read)
     return [name for name in columns if 2 <= metadata[name].nunique() <= _MAX_VALUES]
 
 

@@ -23,7 +23,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.comparison import MethodInfo, compare
 from deeprc.evaluation.scoring import BINARY, MulticlassScoring, RegressionScoring
 from deeprc.evaluation.scoring_base import Scoring
-from deeprc.evaluation.sheet_control import format_column_names
+from deeprc.evaluation.sheet_control import find_categories, format_column_names
 from deeprc.evaluation.trust import HOW_TO_LEAVE_OUT, Relation, classify_difference, p_in_words
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Contrast, Numbers, Performance
 from deeprc.tasks import Task
@@ -225,7 +225,7 @@ def make_control_methods(names: Iterable[str]) -> list[MethodInfo]:
     return [MethodInfo(name, LABELS[name], "method" if name == "network" else "control") for name in names]
 
 
-def make_controls(is_number: bool, columns: Sequence[str]) -> dict[str, Callable[[], Any]]:
+def make_controls(is_number: bool, columns: Sequence[str], metadata: pd.DataFrame) -> dict[str, Callable[[], Any]]:
     """Return functions that make the controls, by name; J genes are included, because junctions end with them."""
     size, genes, sheet = (
         (RepertoireSizeRidge, VGeneUsageRidge, SheetColumnsRidge)
@@ -233,7 +233,8 @@ def make_controls(is_number: bool, columns: Sequence[str]) -> dict[str, Callable
         else (RepertoireSize, VGeneUsage, SheetColumns)
     )
     made: dict[str, Callable[[], Any]] = {"size": size, "v-genes": genes, "genes": lambda: genes(genes="both")}
-    return {**made, **({"sheet": lambda: sheet(columns=columns)} if columns else {})}
+    categories = find_categories(metadata, columns)
+    return {**made, **({"sheet": lambda: sheet(columns=columns, categories=categories)} if columns else {})}
 
 
 def _fit_controls(
@@ -252,7 +253,7 @@ def _fit_controls(
     answers = {"network": contrast.predicted[tested] if isinstance(contrast, Numbers) else contrast.score[tested]}
     reasons = []
     labels = contrast.label if is_number else np.where(known, contrast.label, 0).astype(np.int64)
-    for name, control in make_controls(is_number, columns).items():
+    for name, control in make_controls(is_number, columns, dataset.metadata).items():
         found = fit_control(control(), dataset[training], labels[training], dataset[tested])
         if isinstance(found, str):
             reasons.append(f"{LABELS[name]} could not be compared{contrast.named}: {found}.")

@@ -242,7 +242,7 @@ def _predict_test_fold(
     network = (fold.outputs if is_number else fold.log_odds())[~np.isnan(label[fold.rows]), place]
     answers: dict[str, NDArray[np.float64] | str] = {"network": network}
     values = label if is_number else np.nan_to_num(label).astype(np.int64)
-    for name, control in make_controls(is_number, columns).items():
+    for name, control in make_controls(is_number, columns, dataset.metadata).items():
         found = [fit_control(control(), dataset[rows], values[rows], dataset[tested]) for rows in learned]
         problem = next((each for each in found if isinstance(each, str)), None)
         answers[name] = problem or np.mean([each for each in found if not isinstance(each, str)], axis=0)

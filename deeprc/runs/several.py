@@ -281,9 +281,10 @@ def _read_begun(training: _Training) -> RunSettings:
     settings, plan = read_settings(training.folder), training.plan
     wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
     differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
-    differing += [] if _is_same(settings.config, training.config) else ["config"]
+    differing += [] if _restore_log(settings.config, training.config) == training.config else ["config"]
     if differing == ["config"]:
-        begun, given = (config.to_mapping() for config in (settings.config, training.config))
+        normalised = _restore_log(settings.config, training.config)
+        begun, given = (config.to_mapping() for config in (normalised, training.config))
         names = [name for part in given for name in given[part] if begun[part].get(name) != given[part][name]]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
@@ -294,11 +295,11 @@ def _read_begun(training: _Training) -> RunSettings:
     return settings
 
 
-def _is_same(begun: Config, given: Config) -> bool:
-    """Return whether two configurations are equal; `log` may have become `none` because no count is above 1."""
-    if given.network.abundance == "log":
-        begun = replace(begun, network=replace(begun.network, abundance="log"))
-    return begun == given
+def _restore_log(begun: Config, given: Config) -> Config:
+    """Return a configuration with the given `abundance=log`, which becomes `none` if no count is above 1."""
+    if given.network.abundance != "log":
+        return begun
+    return replace(begun, network=replace(begun.network, abundance="log"))
 
 
 def _train(progress: Progress | None, training: _Training) -> None:

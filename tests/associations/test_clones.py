@@ -74,8 +74,8 @@ def test_without_group_by_each_repertoire_counts_and_a_note_says_so(cohort: Repe
     assert found.class_sizes == {"healthy": 41, "ill": 41}
     assert found.notes == (
         "left out: 2 donors with a label but no sequences",
-        "82 repertoires are of 41 subjects, and each counts as a donor: "
-        "p-values are too small; `group_by` counts subjects",
+        "82 repertoires are of 41 donors by the sheet, but each counts as one: "
+        "p-values are too small; `group_by` counts donors",
     )
 
 
@@ -278,3 +278,13 @@ def test_the_order_of_repertoires_does_not_matter(cohort: RepertoireDataset) -> 
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     permuted = (each.permute(3, np.random.default_rng(1)) for each in (found, expected))
     np.testing.assert_array_equal(*permuted)
+
+
+def test_equal_repertoires_of_several_donors_keep_their_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    shared = private(rng)
+    repertoires = [shared, private(rng), shared, private(rng), private(rng), private(rng)]
+    sheet = pd.DataFrame({"y": [0, 0, 0, 1, 1, 1], "donor": ["a", "a", "b", "b", "c", "c"]})
+    dataset = write(tmp_path / "c.h5", repertoires, sheet)
+    found = [find_donors(dataset[order], "y", group_by="donor") for order in ([0, 1, 2, 3, 4, 5], [2, 5, 0, 3, 1, 4])]
+    np.testing.assert_array_equal(*(each.donor_of for each in found))

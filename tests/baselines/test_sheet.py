@@ -6,6 +6,7 @@ import numpy as np
 
 from deeprc.baselines.sheet import SheetColumns
 from deeprc.datasets.simulation import SimulatedDataset
+from deeprc.evaluation.sheet_control import find_categories
 from deeprc.power import PlannedStudy
 
 
@@ -32,10 +33,16 @@ def test_batches_may_have_numbers() -> None:
     np.testing.assert_array_equal(features[5:7], [[0, 0, 0, 1], [0, 1, 0, 0]])
 
 
-def test_the_whole_cohort_says_what_a_category_is() -> None:
-    """Nine batches of four repertoires; a fold with less than three of each still has batches."""
+def test_categories_may_be_named() -> None:
+    """Nine batches of four repertoires: a fold has two of each, so it does not show that they are batches."""
     dataset = SimulatedDataset(PlannedStudy(n_repertoires=36, depth=20, witness_rate=0.5).to_cohort(0))
     dataset.container.metadata["batch"] = 1 + np.arange(36) // 4
-    model = SheetColumns(columns=["batch"])
-    model._learn_columns(dataset[np.arange(0, 36, 2)])
-    assert model.known_ == {"batch": {"categories": [float(batch) for batch in range(1, 10)]}}
+    assert find_categories(dataset.metadata, ["batch"]) == ["batch"]
+    half = dataset[np.arange(0, 36, 2)]
+    for categories, known in (
+        (["batch"], {"categories": [float(batch) for batch in range(1, 10)]}),
+        (None, {"mean": 5.0}),
+    ):
+        model = SheetColumns(columns=["batch"], categories=categories)
+        model._learn_columns(half)
+        assert model.known_ == {"batch": known}

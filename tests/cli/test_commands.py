@@ -69,7 +69,7 @@ def test_predict(
     before = (run / "predictions.tsv").read_bytes()
     code, _, err = deeprc("predict", run, cohort.container.path, "-o", run / "predictions.tsv")
     assert code == 2
-    assert "the run has its own predictions there" in err
+    assert "has its own predictions there, to which its metrics belong" in err
     assert (run / "predictions.tsv").read_bytes() == before
 
 

@@ -47,8 +47,8 @@ def test_metrics_are_of_test_repertoires_and_warnings_are_shown(
     common = ("train", cohort.container.path, "--target", "status=case", "--folds", 3, "--device", "cpu")
     code, out, _ = deeprc(*common, "--validation-fold", "all", "--output", tmp_path / "runs", *settings)
     assert code == 0
-    assert "test (validation-1)" in out
-    assert "the test (validation-1) repertoires" in out or "varies" not in out
+    assert "test of validation-1" in out
+    assert "the test repertoires of validation-1" in out or "varies" not in out
     warnings = [each for run in (tmp_path / "runs").iterdir() for each in read_cautions(run)]
     assert warnings
     assert all(each.text.partition("`")[0] in out for each in warnings)  # names of parameters are options here

@@ -25,3 +25,11 @@ from deeprc.datasets.categories import is_category
 )
 def test_texts_and_few_whole_numbers_are_categories(values: list[object], expected: bool) -> None:
     assert is_category(pd.Series(values)) is expected
+
+
+def test_donors_count_once() -> None:
+    """Ages of eighteen donors with three repertoires each are measurements."""
+    ages, donors = pd.Series(np.repeat(np.arange(30, 48), 3)), np.repeat(np.arange(18), 3)
+    assert is_category(ages)
+    assert not is_category(ages, donors)
+    assert is_category(pd.Series(np.repeat(np.arange(18) % 6, 3)), donors)

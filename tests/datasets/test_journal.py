@@ -42,7 +42,9 @@ def test_rewind_keeps_the_first_entries_and_their_data(tmp_path: Path, n: int) -
 
 def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"has files that deeprc did not write, such as 'thesis.txt'; move it away"):
+    with pytest.raises(
+        InputError, match=r"has files but no journal.jsonl, such as 'thesis.txt'; move it away, or delete it"
+    ):
         Journal(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

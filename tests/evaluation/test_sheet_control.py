@@ -59,6 +59,7 @@ def test_numbers_without_a_relation_are_controls() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"titre": rng.normal(size=60), "bmi": rng.normal(size=60), "crp": rng.normal(size=60)})
     table["log"] = np.exp(table["titre"])
+    table.loc[3, "log"] = np.nan
     columns = select_control_columns(table, parse_tasks(["titre:regression"], table))
     assert columns.read == ["bmi", "crp"]
     assert columns.target_like == ["log"]

@@ -90,7 +90,7 @@ class AttendedMotif:
         Table of carriers in the whole cohort, by class of the target ("all" for a number): class, n_repertoires,
         n_repertoires_with, n_sequences, n_sequences_with, mean_share (mean over repertoires of the share of their
         sequences with the pattern). Repertoires without a label are left out. If donors have several repertoires, also
-        n_donors and n_donors_with.
+        n_cohort_donors and n_cohort_donors_with.
     """
 
     pattern: str
@@ -137,7 +137,9 @@ def tabulate_motifs(motifs: Sequence[AttendedMotif]) -> pd.DataFrame:
         row: dict[str, object] = {"rank": rank, **{name: getattr(motif, name) for name in (*names, *tests)}}
         for record in [*motif.donors.to_dict("records"), *motif.carriers.to_dict("records")]:
             of_class = record.pop("class")
-            row |= {f"{name}:{of_class}": value for name, value in record.items()}
+            named = {f"{name}:{of_class}": value for name, value in record.items()}
+            assert row.keys().isdisjoint(named), "donors and carriers have columns of the same name"
+            row |= named
         rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["rank", *names, *tests])
 

@@ -94,8 +94,8 @@ def _count_donors(
         Whether each repertoire is of a class, (B,), by class.
     """
     return {
-        "n_donors": [len(np.unique(donors[own])) for own in classes.values()],
-        "n_donors_with": [len(np.unique(donors[own & carries])) for own in classes.values()],
+        "n_cohort_donors": [len(np.unique(donors[own])) for own in classes.values()],
+        "n_cohort_donors_with": [len(np.unique(donors[own & carries])) for own in classes.values()],
     }
 
 

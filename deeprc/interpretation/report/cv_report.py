@@ -37,6 +37,7 @@ from deeprc.runs.controls import LABELS
 from deeprc.runs.cross_plan import RUNS, Header, name_runs
 from deeprc.runs.run_settings import read_settings
 from deeprc.settings import format_setting
+from deeprc.shift.sketches import SKETCHES_FILE
 
 __all__ = ["write_cv_report"]
 
@@ -87,6 +88,7 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         has_motifs=found.motifs is not None and len(found.motifs) > 0,
         pictures=[(name, _make_figures(found, name)) for name in names],
         command=_format_command(found.header, Path(folder)),
+        knows_settings=(Path(folder) / RUNS).exists(),
         has_classes=any(each.mae is None for each in found.metrics.values()),
         has_numbers=any(each.mae is not None for each in found.metrics.values()),
     )
@@ -276,6 +278,7 @@ def _format_command(header: Header, folder: Path) -> str:
     words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(name_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]
+        words += ["--no-sketches"] * (not (run / SKETCHES_FILE).exists())
     for target in header.targets:
         words += ["--target", target]
     folds = str(header.folds) if header.left_out is None else f"{LEAVE_ONE_OUT}{header.left_out}"

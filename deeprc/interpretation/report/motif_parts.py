@@ -101,8 +101,8 @@ def make_motif_table(
         name, n = row["class"], int(row["n_repertoires"])
         mark = make_swatch(places[name]) if name in places else ""
         sizes = f"so many of {n:,} carry it, also of those the network was trained with"
-        if "n_donors" in row:
-            sizes += f", and in brackets the donors they come from, of {int(row['n_donors']):,}"
+        if "n_cohort_donors" in row:
+            sizes += f", and in brackets the donors they come from, of {int(row['n_cohort_donors']):,}"
         columns.append(Column(mark + f"{name}: repertoires", note=sizes))
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
@@ -161,7 +161,7 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, 
     for row in motif.carriers.to_dict("records"):
         share = float(row["mean_share"])
         n_with = int(row["n_repertoires_with"])
-        donors = f" ({int(row['n_donors_with']):,})" if "n_donors_with" in row else ""
+        donors = f" ({int(row['n_cohort_donors_with']):,})" if "n_cohort_donors_with" in row else ""
         cells.append(Cell(f"{n_with:,}{donors}", n_with))
         cells.append(_make_two_part_cell(f"{int(row['n_sequences_with']):,}", f"({share:.3%})", share))
     return [

@@ -58,8 +58,7 @@ def reproduce(
             if (table := make_settings_table(member.config, place, member.name if several else ""))
         ],
         "train_commands": [
-            train_command(run.settings, str(_choose_folder(run)), has_sketches=(run.path / SKETCHES_FILE).exists())
-            for run in runs
+            train_command(run.settings, str(_choose_folder(run)), has_sketches=_has_sketches(run)) for run in runs
         ],
         "report_command": _report_command(runs, dataset, output, top) + _format_database_options(databases, host)
         if runs
@@ -96,6 +95,11 @@ def _format_database_options(databases: Sequence[str], host: str | None) -> str:
     if databases and host != "human":
         words += ["--host", host or "any"]
     return f" {shlex.join(words)}" if words else ""
+
+
+def _has_sketches(run: Run) -> bool:
+    """Return whether a run stores hashes of its training repertoires, which a packed run has lost."""
+    return run.bundle is not None or (run.path / SKETCHES_FILE).exists()
 
 
 def train_command(settings: RunSettings, output: str, *, has_sketches: bool = True) -> str:
