@@ -106,7 +106,7 @@ def test_both_encoders_are_trained_on_the_same_folds(
     assert fewer.exit_code == 0
     of_first = pd.read_csv(tmp_path / "runs" / "compare.tsv", sep="\t")
     assert of_first["auc"].tolist() == found.loc[found["fold"] == "fold-0", "auc"].tolist()
-    with pytest.raises(InputError, match=r"other settings \(n_updates\)"):  # runs with other settings are not taken for these
+    with pytest.raises(InputError, match=r"other settings \(n_updates\)"):  # they are not taken for these
         CliRunner().invoke(transformer.main, [*command, "n_updates=4"], catch_exceptions=False)
 
 
