@@ -7,7 +7,7 @@ import io
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +19,7 @@ import pandas as pd
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview, normalise_column_name
+from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
@@ -203,9 +204,7 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     rows: list[tuple[int, list[str]]] = []
     n_cells = 0
     try:
-        for number, line in enumerate(
-            _split_lines(path, text, header.delimiter, header.n_comments + 1), header.n_comments + 1
-        ):
+        for number, line in enumerate(_iterate_cells(path, text, header), header.n_comments + 1):
             n_cells += len(line)
             if len(rows) > MAX_ROWS or n_cells > MAX_CELLS or len(line) > MAX_COLUMNS:
                 limits = f"{MAX_ROWS:,} rows of {MAX_COLUMNS:,} columns and {MAX_CELLS:,} cells"
@@ -218,8 +217,8 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _split_lines(path: Path, text: str, delimiter: str, first_row: int) -> list[list[str]]:
-    """Return the cells of each row.
+def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:
+    """Return the cells of each row, one row after the other, so that a sheet that is too large is refused early.
 
     A stray quote mark would join lines to one cell. So if each line has as many cells as the header, and quotes would
     make fewer rows of them, quotes are ordinary characters, except around a whole cell.
@@ -229,23 +228,26 @@ def _split_lines(path: Path, text: str, delimiter: str, first_row: int) -> list[
     InputError
         If a quoted cell does not end.
     """
-    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+    def parse(*, strict: bool = False) -> Iterator[list[str]]:
+        return csv.reader(io.StringIO(text, newline=""), delimiter=header.delimiter, strict=strict)
+
     if '"' not in text:
-        return rows
-    lines = re.split(r"\r\n|\n|\r", text)
-    n = lines[0].count(delimiter)
-    if n and all(line.count(delimiter) == n for line in lines if line.strip()):
-        if sum(map(any, rows)) == sum(bool(line.strip()) for line in lines):
-            return rows
-        return [[_unquote(cell.strip()) for cell in line.split(delimiter)] for line in lines]
+        return parse()
+    n = text.partition("\n")[0].count(header.delimiter)
+    n_lines = sum(1 for line in io.StringIO(text) if line.strip())
+    if n and all(line.count(header.delimiter) == n for line in io.StringIO(text) if line.strip()):
+        if sum(map(any, parse())) == n_lines:
+            return parse()
+        lines = (line.split(header.delimiter) for line in io.StringIO(text))
+        return ([_unquote(cell.strip()) for cell in cells] for cells in lines)
     try:
-        deque(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), maxlen=0)
+        deque(parse(strict=True), maxlen=0)
     except csv.Error as error:
         if "unexpected end" in str(error):
-            raise InputError(
-                f"{path}: row {first_row + len(rows) - 1}: a cell in quotes never ends; is there a stray quote?"
-            ) from error
-    return rows
+            row = header.n_comments + sum(1 for _ in parse())
+            raise InputError(f"{path}: row {row}: a cell in quotes never ends; is there a stray quote?") from error
+    return parse()
 
 
 def _unquote(cell: str) -> str:

@@ -8,11 +8,11 @@ from typing import Literal
 from deeprc.checks.findings import Finding
 from deeprc.datasets.plan import list_names
 from deeprc.evaluation.caution import Caution
+from deeprc.evaluation.cohort_cautions import WHERE_APART
 
 __all__ = ["find_duplicate_cautions", "find_shortcut_cautions", "format_finding"]
 
 _SHORTCUTS = ("label-from-column", "label-from-processing", "label-from-name")  # controls show sizes and genes
-_WHERE = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
 _SHOWN = 3
 
 
@@ -49,8 +49,8 @@ def find_duplicate_cautions(
     if groups:
         shown = list_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
-            f"Repertoires that share far more than chance are {_WHERE[apart]} ({shown}): they may be copies or samples "
-            "of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
+            f"Repertoires that share far more than chance are {WHERE_APART[apart]} ({shown}): they may be copies or "
+            "samples of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
             "these groups, for `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}

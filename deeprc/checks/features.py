@@ -20,7 +20,7 @@ from deeprc.checks.sheet import is_technical
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
-from deeprc.evaluation.splits import choose_subject_column, index_donors
+from deeprc.evaluation.splits import index_known_donors
 
 __all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage_features"]
 
@@ -123,7 +123,7 @@ def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]
 
     If numbers of a column are missing, whether they are missing is another feature.
     """
-    features, donors = [], index_donors(sheet.table, choose_subject_column(sheet.table, None))
+    features, donors = [], index_known_donors(sheet.table, None)
     for column in map(str, sheet.table.columns):
         if column in (*left_out, sheet.id_column):
             continue

@@ -17,9 +17,10 @@ from deeprc.evaluation.splits import SPLITS, Split, count_subjects_in_several
 from deeprc.evaluation.trust import are_few_donors
 from deeprc.tasks import TaskKind
 
-__all__ = ["find_donor_cautions", "find_left_out_cautions", "find_subject_cautions", "index_split_parts"]
+__all__ = ["WHERE_APART", "find_donor_cautions", "find_left_out_cautions", "find_subject_cautions", "index_split_parts"]
 
-_WHERE = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
+WHERE_APART = {"folds": "in more than one fold", "parts": "in more than one part of the split"}
+"""Where repertoires are that should be together, by the kind of the parts."""
 
 
 def find_subject_cautions(
@@ -50,7 +51,7 @@ def find_subject_cautions(
 def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
-        f"{_WHERE[apart]}: what was learned may be the donor, not the target, and every figure may be too good. "
+        f"{WHERE_APART[apart]}: what was learned may be the donor, not the target, and every figure may be too good. "
         f"Use `group_by={column!r}`."
     )
     return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})

@@ -17,7 +17,7 @@ from deeprc.baselines.sheet import list_control_columns
 from deeprc.datasets.categories import is_category
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.intervals import rank_correlation
-from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors
+from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors, index_known_donors
 from deeprc.tasks import Task, TaskKind, encode_labels
 
 __all__ = [
@@ -74,7 +74,7 @@ def select_control_columns(metadata: pd.DataFrame, tasks: Sequence[Task]) -> Con
 
 def find_categories(metadata: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """Return those of the columns that hold categories, see `is_category`."""
-    donors = index_donors(metadata, choose_subject_column(metadata, None))
+    donors = index_known_donors(metadata, None)
     return [name for name in columns if is_category(metadata[name], donors)]
 
 
@@ -105,8 +105,12 @@ def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKi
     """
     pairs = pd.DataFrame({"value": values.to_numpy(), "label": label, "donor": donors}).dropna().drop_duplicates()
     n_labels = pairs["label"].nunique()
-    n_known = np.count_nonzero(~np.isnan(label)) if kind == "regression" else len(np.unique(label[~np.isnan(label)]))
-    if n_labels < 2 or (n_labels < n_known if kind != "regression" else 2 * values[~np.isnan(label)].count() < n_known):
+    known = ~np.isnan(label)
+    if kind == "regression":
+        is_filled = 2 * values[known].count() >= known.sum()
+    else:
+        is_filled = n_labels == len(np.unique(label[known]))
+    if n_labels < 2 or not is_filled:
         return False
     different, most = pairs[["value", "label"]].drop_duplicates(), len(pairs) / _MIN_DONORS_PER_VALUE
     n_values = different["value"].nunique()
