@@ -50,8 +50,8 @@ def find_duplicate_cautions(
         shown = list_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more than chance are {WHERE_APART[apart]} ({shown}): they may be copies or "
-            "samples of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that names "
-            "these groups, for `group_by`."
+            "samples of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that "
+            "names these groups, for `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}
         yield Caution("warning", text, "setup", "duplicates-apart", details)
