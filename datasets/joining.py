@@ -17,8 +17,8 @@ from deeprc.datasets.container import Container, is_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.linked_container import open_parts
 from deeprc.datasets.linked_writer import write_linked
-from deeprc.datasets.metadata import has_large_integers
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
+from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError
 from deeprc.files import FileStamp, name_write_errors

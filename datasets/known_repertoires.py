@@ -69,7 +69,7 @@ def identify_repertoire(repertoire: Repertoire) -> str:
 
 def identify_repertoires(dataset: RepertoireDataset) -> list[str]:
     """Return the identity of each repertoire, (B,), see `identify_repertoire`."""
-    return [identify_repertoire(repertoire) for repertoire in dataset]
+    return list(dataset.map_repertoires(identify_repertoire))
 
 
 def distinguish_repertoires(dataset: RepertoireDataset) -> list[str]:
@@ -77,11 +77,10 @@ def distinguish_repertoires(dataset: RepertoireDataset) -> list[str]:
 
     It is the digest of sequences and counts, or the identity if other genes alone make the difference to another one.
     """
-    digests = [repertoire.digest() for repertoire in dataset]
+    digests = list(dataset.map_repertoires(Repertoire.digest))
     occurrences = Counter(digests)
     identities = [
-        identify_repertoire(repertoire) if occurrences[digest] > 1 else digest
-        for repertoire, digest in zip(dataset, digests, strict=True)
+        identify_repertoire(dataset[row]) if occurrences[digest] > 1 else digest for row, digest in enumerate(digests)
     ]
     n_variants = Counter(_drop_genes(identity) for identity in set(identities))
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 import re
 from collections import deque
@@ -13,20 +14,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview, normalise_column_name
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
+from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_header, read_text
+from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
 from deeprc.errors import InputError, quote
 from deeprc.files import check_regular_file
 
-__all__ = ["Metadata", "find_file_column", "has_large_integers", "make_metadata", "read_metadata"]
+__all__ = ["Metadata", "find_file_column", "make_metadata", "read_metadata"]
 
 _ID_COLUMNS = (
     "repertoire_id",
@@ -47,20 +48,16 @@ _ID_COLUMNS = (
     "donor",
 )
 _FILE_COLUMNS = ("filename", "file_name", "file", "filepath", "file_path", "path", "repertoire_file")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _ZEROS = re.compile("0{1,255}")
 _LINES = re.compile(r"\s*[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]\s*")
 """Characters that divide the text of a cell into lines or columns; a blank replaces them."""
 
-_LEADING_ZERO = re.compile(r"[+-]?0\d")
-_INT64 = range(-(2**63), 2**63)
-_MAX_DIGITS = 20
-_EXACT_IN_FLOAT = 2**53
 _SHOWN_COLUMNS, _SHOWN_LETTERS = 20, 60
 _MAX_LETTERS = 32_767
 """Letters of the longest cell, as in a spreadsheet: in a container, all cells of a column take as many bytes as the
 longest."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,8 @@ def read_metadata(
 ) -> Metadata:
     """Read a metadata sheet; its content, not its name, says whether it is TSV, CSV or XLSX.
 
-    An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ...
+    An immunoSEQ sample overview gets the columns that its `sample_tags` hold: `cmv`, `age`, `sex`, `hla` ... In a sheet
+    whose columns are divided by semicolons, numbers may have decimal commas.
 
     Parameters
     ----------
@@ -126,7 +124,10 @@ def read_metadata(
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
     known = {*ids, *(stem for file in files for stem in list_stems(file.name))}
-    return _parse_sheet(path, _read_rows(path, sheet), id_column, known)
+    rows = _read_rows(path, sheet)
+    if rows and not is_workbook(path) and read_header(path).delimiter == ";":
+        rows = _replace_decimal_commas(path, rows)
+    return _parse_sheet(path, rows, id_column, known)
 
 
 def make_metadata(
@@ -171,7 +172,7 @@ def _parse_sheet(
         text = add_tag_columns(path, text, numbers)
     table = pd.DataFrame(
         {
-            name: pd.Series(values, dtype=object) if name == chosen else _infer_type(values)
+            name: pd.Series(values, dtype=object) if name == chosen else parse_column(values)
             for name, values in text.items()
         },
         index=pd.RangeIndex(len(names_of)),
@@ -215,6 +216,21 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as a table: {error}") from error
     return rows
+
+
+def _replace_decimal_commas(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
+    """Return rows, the header first, in which the numbers of columns with decimal commas have points."""
+    (_, names), *body = rows
+    columns = {index: [row[index] for _, row in body if index < len(row)] for index in range(len(names))}
+    found = {index for index, values in columns.items() if has_decimal_commas(values)}
+    if not found:
+        return list(rows)
+    _logger.info("%s: numbers with decimal commas: %s", path, ", ".join(names[index] for index in sorted(found)))
+    replaced = (
+        (number, [replace_decimal_comma(cell) if index in found else cell for index, cell in enumerate(row)])
+        for number, row in body
+    )
+    return [rows[0], *replaced]
 
 
 def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:
@@ -367,35 +383,3 @@ def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[in
                 "ids must be unique (another column is chosen with `id_column`)"
             )
         first[repertoire_id] = number
-
-
-def has_large_integers(values: pd.Series) -> bool:
-    """Return whether a column has integers that float64 rounds, as it would if values were missing beside them."""
-    if values.dtype.kind not in "iu" or values.empty:
-        return False
-    return max(abs(int(values.min())), abs(int(values.max()))) > _EXACT_IN_FLOAT
-
-
-def _clean_texts(values: Sequence[str]) -> pd.Series:
-    return pd.Series([None if is_missing(value, MISSING_IN_SHEETS) else value for value in values], dtype=object)
-
-
-def _infer_type(values: Sequence[str]) -> pd.Series:
-    """Return numbers if every value is one, otherwise text.
-
-    `007`, numbers too long to be exact and those too large for 64 bits are text.
-    """
-    given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
-    numeric = all(_NUMBER.fullmatch(value) and not _LEADING_ZERO.match(value) for value in given)
-    if not given or not numeric:
-        return _clean_texts(values)
-    if all(_INTEGER.fullmatch(value) for value in given):
-        limit = _INT64 if len(given) == len(values) else range(-_EXACT_IN_FLOAT, _EXACT_IN_FLOAT + 1)
-        if not all(len(value) <= _MAX_DIGITS and int(value) in limit for value in given):
-            return _clean_texts(values)
-        if len(given) == len(values):
-            return pd.Series([int(value) for value in values], dtype=np.int64)
-    numbers = pd.Series(
-        [np.nan if is_missing(value, MISSING_IN_SHEETS) else float(value) for value in values], dtype=np.float64
-    )
-    return _clean_texts(values) if np.isinf(numbers).any() else numbers

@@ -20,8 +20,9 @@ from deeprc.datasets.container_file import rewrite_metadata
 from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, open_container
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import match_files
-from deeprc.datasets.metadata import Metadata, has_large_integers, read_metadata
+from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.plan import list_names
+from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.errors import InputError, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
 from deeprc.versions import package_version

@@ -79,7 +79,7 @@ def compute_kmer_frequencies(
     """
     rows = compute_kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
     if weighted:
-        sizes = np.array([repertoire.counts.sum(dtype=np.int64) for repertoire in dataset], np.int64)
+        sizes = np.array(list(dataset.map_repertoires(_sum_counts)), np.int64)
     else:
         sizes = dataset.n_sequences
     divisor = np.maximum(sizes, 1).astype(np.float32)
@@ -88,6 +88,10 @@ def compute_kmer_frequencies(
     else:
         rows.data /= np.repeat(divisor, np.diff(rows.indptr))
     return rows
+
+
+def _sum_counts(repertoire: Repertoire) -> int:
+    return int(repertoire.counts.sum(dtype=np.int64))
 
 
 def _count_repertoire_kmers(repertoire: Repertoire, kmer_offsets: Sequence[int], weighted: bool) -> NDArray[np.int64]:

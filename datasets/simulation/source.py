@@ -19,6 +19,7 @@ __all__ = ["read_source"]
 
 _LONGEST = 40
 _SHOWN = 40
+_HEADINGS = {"AA", "CDR", "PEPTIDE", "SEQ", "TCR"}  # above a list; they could be read as sequences
 
 
 def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
@@ -28,7 +29,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     ----------
     path
         Path of a container, whose repertoires are pooled; of a repertoire file of a format that is recognised; or of a
-        list of sequences, one in each line, without a header.
+        list of sequences, one in each line, without a header; a first line such as `SEQ` is left out.
     longest
         Largest number of residues; longer sequences are left out.
 
@@ -73,8 +74,8 @@ def _is_sequence(text: str) -> bool:
 
 
 def _read_list(header: Header, longest: int) -> Sequences:
-    """Return the sequences of a plain list, whose first line is a sequence, too."""
-    first = np.frombuffer(header.columns[0].encode(), np.uint8)
+    """Return the sequences of a plain list, whose first line is a sequence, too, unless it is a heading."""
+    first = np.frombuffer(b"" if header.columns[0] in _HEADINGS else header.columns[0].encode(), np.uint8)
     texts = read_columns(header, header.columns, ())[0][header.columns[0]]
     lengths = np.concatenate([[len(first)], np.diff(texts.offsets)])
     residues = encode_letters(np.concatenate([first, texts.letters]))

@@ -93,7 +93,8 @@ def _assign_validation_folds(
     validation_of = np.full((n_folds, len(dataset)), -1)
     for fold, found in enumerate(validation_of):
         rest = np.flatnonzero((fold_of >= 0) & (fold_of != fold))
-        inner = assign_folds(metadata.iloc[rest], [task], group_by=options.group_by, seed=options.seed, source=source)
+        where = f"{source}, without fold {fold}"
+        inner = assign_folds(metadata.iloc[rest], [task], group_by=options.group_by, seed=options.seed, source=where)
         first = 0 if task.kind == "regression" else _find_fold_of_all_classes(inner, label[rest])
         if first is None:
             raise InputError(

@@ -83,8 +83,9 @@ def attention(
     from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
     from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
     from deeprc.interpretation.attention_shares import iterate_attention_of_workers
+    from deeprc.interpretation.directions import find_direction
     from deeprc.interpretation.ranking import Ranking
-    from deeprc.interpretation.survey import find_direction, select_held_out_sequences
+    from deeprc.interpretation.survey import select_held_out_sequences
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
 

@@ -164,8 +164,9 @@ def make_split(
             options.test,
         )
     every = np.full(len(metadata), -1)
+    divided = source if options.test is None else f"{source}, without those of `test={options.test}`"
     every[rest] = assign_folds(
-        metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=source
+        metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )
     strata, groups = label_strata(tasks[0], metadata), group_codes(metadata, group_by, source)
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
@@ -290,7 +291,7 @@ def assign_folds(
     if smallest < n_folds:
         raise InputError(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
-            f"expected at least {n_folds}, one for each of the {n_folds} folds (`folds`)"
+            f"expected at least {n_folds}, one for each of the {n_folds} folds"
         )
     groups = group_codes(metadata, group_by, source)
     fold_of = np.full(len(metadata), -1)

@@ -57,18 +57,31 @@ def list_directions(tasks: Sequence[Task]) -> list[Direction]:
     return directions
 
 
-def find_direction(tasks: Sequence[Task], name: str | None) -> Direction:
+def find_direction(tasks: Sequence[Task], name: str | None, *, target: str | None = None) -> Direction:
     """Return the direction with a name; None is the positive class, first class, or "higher", of the first target.
+
+    Parameters
+    ----------
+    tasks
+        All targets of the model.
+    name
+        The unique name of a direction, or its label if no other target has this label.
+    target
+        Name of the only target whose directions are meant; None: those of all targets.
 
     Raises
     ------
     InputError
-        If there is no direction with this name.
+        If there is no direction with this name, or several targets have the label.
     """
-    directions = list_directions(tasks)
-    chosen = (
-        directions[0] if name is None else next((direction for direction in directions if direction.name == name), None)
-    )
-    if chosen is None:
-        raise InputError(f"expected one of {', '.join(direction.name for direction in directions)}, found {name!r}")
-    return chosen
+    directions = [each for each in list_directions(tasks) if target in (None, each.target)]
+    if name is None:
+        return directions[0]
+    chosen = [each for each in directions if name == each.name] or [each for each in directions if name == each.label]
+    if len(chosen) == 1:
+        return chosen[0]
+    expected = ", ".join(each.name for each in chosen or directions)
+    if chosen:
+        raise InputError(f"several targets have the class {name!r}: expected one of {expected}")
+    of_target = "" if target is None else f" of the target {target!r}"
+    raise InputError(f"no class {name!r}{of_target}: expected one of {expected}")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from deeprc.datasets.dataset import RepertoireDataset
     from deeprc.interpretation.attributions import Attributions
-    from deeprc.interpretation.survey import Direction, Survey, TopSequences
+    from deeprc.interpretation.directions import Direction
+    from deeprc.interpretation.survey import Survey, TopSequences
     from deeprc.runs.ensemble import RunEnsemble
     from deeprc.tasks import Task
     from deeprc.training.model import Model
@@ -228,15 +229,10 @@ def _draw_sequences(request: _Request) -> Figure:
 def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopSequences, Attributions]:
     """Return the direction, the n sequences that contribute most to it by their residues, and their attributions."""
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.survey import list_directions
+    from deeprc.interpretation.directions import find_direction
 
-    wanted = request.options.class_name
-    of_target = [each for each in list_directions(request.model.tasks) if each.target == request.task.name]
-    chosen = [each for each in of_target if wanted in (None, each.name, each.label)]
-    if not chosen:
-        names = ", ".join(each.name for each in of_target)
-        raise InputError(f"{request.path}: no class {wanted!r} of the target {request.task.name!r}; one of {names}")
-    direction, found = chosen[0], request.survey(n)
+    direction = find_direction(request.model.tasks, request.options.class_name, target=request.task.name)
+    found = request.survey(n)
     top = found.by_residues[direction.name]
     if not len(top):
         raise InputError(f"{request.cohort}: no sequence contributes to {direction.name!r}, so there is none to draw")

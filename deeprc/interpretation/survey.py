@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import HEADS_COLUMNS, iterate_attention
-from deeprc.interpretation.directions import Direction, find_direction, list_directions
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
@@ -24,12 +24,9 @@ from deeprc.runs.predictor import Predictor
 from deeprc.training.model import Model
 
 __all__ = [
-    "Direction",
     "Survey",
     "TopSequences",
     "add_q_values",
-    "find_direction",
-    "list_directions",
     "select_held_out_sequences",
     "survey",
 ]

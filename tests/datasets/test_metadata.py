@@ -1,5 +1,6 @@
 """The metadata sheet: ids stay text, missing is missing, and every mistake has a row."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -281,3 +282,21 @@ def test_a_blank_after_a_quote_is_no_stray_quote(tmp_path):
     path = tmp_path / "s.csv"
     path.write_text('sample,note,y\na,"x, y" ,1\n')
     assert read_metadata(path).table["note"].tolist() == ["x, y"]
+
+
+def test_decimal_commas_of_a_sheet_with_semicolons(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("ID;age;titre;hla;n\na;62,5;1,25;A*02,A*24;3\nb;70;NA;A*01;4\nc;;-0,5;A*03;5\n")
+    with caplog.at_level(logging.INFO):
+        table = read_metadata(path).table
+    assert table["age"].tolist()[:2] == [62.5, 70.0]
+    assert np.isnan(table["age"][2])
+    assert [table["titre"][0], table["titre"][2]] == [1.25, -0.5]
+    assert table["hla"].tolist() == ["A*02,A*24", "A*01", "A*03"]
+    assert table["n"].tolist() == [3, 4, 5]
+    assert f"{path}: numbers with decimal commas: age, titre" in caplog.text
+
+
+def test_commas_of_other_sheets_are_text(tmp_path: Path) -> None:
+    (tmp_path / "m.tsv").write_text("ID\tloci\na\t2,24\nb\t1,3\n")  # two numbers in a cell, such as alleles
+    assert read_metadata(tmp_path / "m.tsv").table["loci"].tolist() == ["2,24", "1,3"]

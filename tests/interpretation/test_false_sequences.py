@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import best_sequences, iterate_attention
+from deeprc.interpretation.directions import find_direction
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import add_q_values, find_direction, select_held_out_sequences, survey
+from deeprc.interpretation.survey import add_q_values, select_held_out_sequences, survey
 from deeprc.runs.run import Run
 
 B, N = 60, 1000

@@ -15,13 +15,14 @@ from scipy import stats
 
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset, open_dataset
 from deeprc.interpretation.attributions import attribute
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, motif_parts, run_report, summary
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.interpretation.survey import Direction, TopSequences, survey
+from deeprc.interpretation.survey import TopSequences, survey
 from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
 from deeprc.tasks import Task

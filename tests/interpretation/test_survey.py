@@ -10,8 +10,9 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
+from deeprc.interpretation.directions import find_direction, list_directions
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import Survey, find_direction, list_directions, survey
+from deeprc.interpretation.survey import Survey, survey
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
 
@@ -96,8 +97,19 @@ def test_directions_of_all_kinds_of_targets() -> None:
     assert [direction.name for direction in list_directions(tasks[:1])] == ["+", "not +"]
     assert find_direction(tasks, None).name == "CMV: +"
     assert find_direction(tasks, "age: lower").sign == -1
-    with pytest.raises(InputError, match=r"expected one of CMV: \+, CMV: not \+, .*, found 'old'"):
+    assert find_direction(tasks, "lower").name == "age: lower"
+    assert find_direction(tasks, None, target="age").name == "age: higher"
+    with pytest.raises(InputError, match=r"^no class 'old': expected one of CMV: \+, CMV: not \+, .*, age: lower$"):
         find_direction(tasks, "old")
+    with pytest.raises(InputError, match=r"^no class '\+' of the target 'age': expected one of age: higher, "):
+        find_direction(tasks, "+", target="age")
+
+
+def test_a_label_of_several_targets_is_not_enough() -> None:
+    tasks = parse_tasks(["CMV=+", "EBV=+"], pd.DataFrame({"CMV": ["+", "-"], "EBV": ["-", "+"]}))
+    assert find_direction(tasks, "+", target="EBV=+").name == "EBV: +"
+    with pytest.raises(InputError, match=r"^several targets have the class '\+': expected one of CMV: \+, EBV: \+$"):
+        find_direction(tasks, "+")
 
 
 def test_two_targets_of_one_column() -> None:

@@ -9,9 +9,10 @@ import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.trust import format_p_value
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
 from deeprc.interpretation.report.pictures import render_figure
-from deeprc.interpretation.survey import Direction, Survey
+from deeprc.interpretation.survey import Survey
 from deeprc.specificity import annotate_sequences
 
 __all__ = ["AntigenPage", "annotate_survey", "make_antigen_pages"]

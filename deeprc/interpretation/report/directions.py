@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.drawing import CLASS_COLOURS
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.figures.classes import index_classes
 from deeprc.interpretation.report import pictures
 from deeprc.interpretation.report.findings import SharedBy
@@ -21,7 +22,7 @@ from deeprc.interpretation.report.motif_genes import find_common_genes
 from deeprc.interpretation.report.motif_parts import describe_first_motif, make_motif_table
 from deeprc.interpretation.report.page import Figure, Table
 from deeprc.interpretation.report.sequences import SHOWN, make_sequence_table
-from deeprc.interpretation.survey import Direction, Survey, TopSequences
+from deeprc.interpretation.survey import Survey, TopSequences
 from deeprc.runs.predictor import Predictor
 from deeprc.tasks import Task
 

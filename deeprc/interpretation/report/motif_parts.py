@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from deeprc.evaluation.trust import format_p_value, p_in_words
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.report.page import (
     Cell,
@@ -19,7 +20,6 @@ from deeprc.interpretation.report.page import (
     make_swatch,
     make_text_cell,
 )
-from deeprc.interpretation.survey import Direction
 
 if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif

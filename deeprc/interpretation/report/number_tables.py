@@ -10,6 +10,7 @@ import pandas as pd
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import format_p_value
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import (
     DASH,
     Cell,
@@ -20,7 +21,6 @@ from deeprc.interpretation.report.page import (
     make_percent_cell,
     make_text_cell,
 )
-from deeprc.interpretation.survey import Direction
 from deeprc.runs.controls import LABELS, Controls
 from deeprc.runs.performance import SPLIT_NAMES, AllClasses, Numbers, Performance
 from deeprc.tasks import Task

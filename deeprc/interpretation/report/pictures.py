@@ -13,8 +13,8 @@ from deeprc.evaluation.comparison import MethodInfo
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.scoring_base import Scoring
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import Figure
-from deeprc.interpretation.survey import Direction
 from deeprc.runs.performance import SPLIT_NAMES, Contrast, Numbers, Performance
 
 if TYPE_CHECKING:

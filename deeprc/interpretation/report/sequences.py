@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.findings import SharedBy
 from deeprc.interpretation.report.page import (
     Cell,
@@ -21,7 +22,6 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
 )
 from deeprc.interpretation.report.reading_tables import find_main_source
-from deeprc.interpretation.survey import Direction
 from deeprc.readings.clones import CloneReading
 
 __all__ = ["SHOWN", "make_legend", "make_sequence_table", "shade_residues"]
