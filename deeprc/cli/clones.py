@@ -72,8 +72,8 @@ def clones(
 
     \b
     Examples:
-      deeprc clones cohort.h5 --target 'CMV=+' --group-by subject_id -o clones.tsv --plot volcano.png
-      deeprc clones cohort.h5 --target 'CMV=+' --stratify 'hla_A*02' --stratify sex -o clones.tsv
+      deeprc clones cohort.h5 --target 'CMV=+' --group-by subject_id -o associated_clones.tsv --plot volcano.png
+      deeprc clones cohort.h5 --target 'CMV=+' --stratify 'hla_A*02' --stratify sex -o associated_clones.tsv
     """
     from deeprc.associations import COLUMNS, associate_clones
     from deeprc.datasets.dataset import open_dataset
