@@ -62,6 +62,10 @@ class Clones:
     def __len__(self) -> int:
         return len(self.representative)
 
+    def count_by_repertoire(self) -> NDArray[np.int64]:
+        """Return the number of different clones of each repertoire of the container, (B,), shared or not."""
+        return self.private + np.bincount(self.repertoires, minlength=len(self.private))
+
 
 class SequencesInParts(Protocol):
     """Sequences that are not all in one array, with the genes that count, as compiled code reads them.

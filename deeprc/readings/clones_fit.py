@@ -24,7 +24,7 @@ from deeprc.baselines.held_out_clones import count_held_out_clones
 from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
 from deeprc.readings.clones import CloneReading, Memory
 from deeprc.readings.clones_centres import Centres, Chosen, compute_content_order, count_centres, find_centres
 from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
@@ -92,7 +92,8 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     if not searches:
         return None
     fields = list_gene_fields(cohort.dataset)
-    clones, n_clones = find_shared_clones(cohort.dataset, fields), count_distinct_clones(cohort.dataset, fields)
+    clones = find_shared_clones(cohort.dataset, fields)
+    n_clones = clones.count_by_repertoire()[cohort.dataset.rows]
     centres = find_centres(cohort.dataset, clones, searches, fields)
     pairs = zip(searches, centres.levels, strict=True)
     results = [_run_search(search, clones, centres, levels, n_clones[search.rows]) for search, levels in pairs]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import sgemm
 
 from deeprc import ranks
 from deeprc.compilation import njit, run_in_blocks, run_in_parts
@@ -31,8 +32,10 @@ Floats = NDArray[np.float64]
 
 _COLUMNS = 4096  # largest number of columns whose sums a thread computes at a time
 _CONSTANT = 1e-12  # a column with a smaller length is constant
-# bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about twice that
-_MEMORY_OF_MACHINE = 400_000_000
+# bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about half more
+_MEMORY_OF_MACHINE = 700_000_000  # with 100 permutations of one output, a single pass counts all 25 spacings
+_SMALL_MEMORY = 300_000_000  # the same for a cohort that is read in a moment
+_SMALL_COHORT = 20_000_000  # sequences
 
 
 class KmerStatistics(NamedTuple):
@@ -79,9 +82,9 @@ def correlate(
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
-    passes = _plan_passes(sizes, _MEMORY_OF_MACHINE // (4 * n_columns * ranks.count_local()))
+    room = _SMALL_MEMORY if dataset.n_sequences.sum() <= _SMALL_COHORT else _MEMORY_OF_MACHINE
+    passes = _plan_passes(sizes, room // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
-    scratch = np.empty(n_columns * max(sizes, default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
         for together in passes:
@@ -90,7 +93,7 @@ def correlate(
             sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
             used = [spacings[index] for index in together]
             for rows, one, counted in iterate_frequencies(dataset, used, step, excluded):
-                sums[one].add(counted, rows_of[:, rows], weights[rows], scratch)
+                sums[one].add(counted, rows_of[:, rows], weights[rows])
             for index, each in zip(together, sums, strict=True):
                 yield each.statistics(index, float(weights.sum()))
 
@@ -162,9 +165,7 @@ class _Sums:
         size = products.shape[1]
         return cls(np.zeros(size), np.zeros(size), products)
 
-    def add(
-        self, frequencies: Frequencies, targets: NDArray[np.float32], weights: Floats, scratch: NDArray[np.float32]
-    ) -> None:
+    def add(self, frequencies: Frequencies, targets: NDArray[np.float32], weights: Floats) -> None:
         """Add repertoires.
 
         Parameters
@@ -172,16 +173,14 @@ class _Sums:
         frequencies, targets, weights
             Frequencies of the repertoires, (rows, M), their weighted targets, (columns, rows), and their weights,
             (rows,).
-        scratch
-            Working memory with as many numbers as `products`.
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
             run_in_parts(_add_sparse_products, len(self.products), *frequencies, targets, self.products)
         else:
             run_in_blocks(_add_moments, frequencies.shape[1], _COLUMNS, frequencies, weights, self.total, self.squares)
-            added = np.matmul(targets, frequencies, out=scratch[: self.products.size].reshape(self.products.shape))
-            np.add(self.products, added, out=self.products)
+            # products += targets @ frequencies, in their memory: numpy would write the added products apart
+            sgemm(1.0, frequencies.T, targets.T, 1.0, self.products.T, overwrite_c=True)
 
     def statistics(self, index: int, weight: float) -> KmerStatistics:
         """Return the statistics; the correlations overwrite the products.

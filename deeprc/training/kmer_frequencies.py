@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
-_MAX_SEQUENCES = 4_000_000  # largest number in a block, if it has several repertoires
+_MAX_SEQUENCES = 8_000_000  # largest number in a block, if it has several repertoires
 _SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 

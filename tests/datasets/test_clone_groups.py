@@ -61,6 +61,7 @@ def test_a_cohort_on_no_disk_has_the_clones_of_its_container(
         for name, values in vars(found).items():
             np.testing.assert_array_equal(values, getattr(expected, name))
     np.testing.assert_array_equal(count_distinct_clones(virtual), count_distinct_clones(written))
+    np.testing.assert_array_equal(find_shared_clones(virtual).count_by_repertoire(), count_distinct_clones(virtual))
     rows = np.array([90, 3, 170, 4, 91, 90])
     assert take_sequences(virtual, rows).decode() == take_sequences(written, rows).decode()
 

@@ -76,6 +76,7 @@ def test_carriers_of_each_clone(crowded: RepertoireDataset, genes: bool) -> None
     assert content(crowded, clones, genes) == {key: each for key, each in expected.items() if len(each) > 1}
     alone = [sum(each == [number] for each in expected.values()) for number in range(len(crowded))]
     assert clones.private.tolist() == alone
+    assert clones.count_by_repertoire().tolist() == counts
     assert count_distinct_clones(crowded[[3, 0]], fields).tolist() == [counts[3], counts[0]]
     no_hash = [count_distinct(each, fields, np.zeros(len(each), np.uint64)) for each in crowded]
     assert no_hash == counts  # the sequences themselves are compared
