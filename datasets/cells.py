@@ -162,7 +162,7 @@ def read_cells(adata: Any, donor: str) -> CellChains:
     n_chains = _count_chains_per_cell(chains)
     of_chain = np.repeat(np.arange(len(n_chains)), n_chains)
     places = np.flatnonzero(has_donor)[of_chain]
-    rows = _make_rows(chains, of_chain, donors)
+    rows = _make_rows(chains, of_chain, donors, obs.index[places])
     return CellChains(RowsInMemory(rows, "airr", _SOURCE), places, donors, known, holder)
 
 
@@ -197,8 +197,11 @@ def _count_chains_per_cell(chains: Any) -> NDArray[np.int64]:
     return np.asarray(awkward.to_numpy(awkward.fill_none(awkward.num(chains, axis=1), 0)), np.int64)
 
 
-def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) -> Any:
-    """Return the chains as rows of a table in AIRR's format, with the index of the cell and the donor of each."""
+def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical, names: pd.Index[Any]) -> Any:
+    """Return the chains as rows of a table in AIRR's format, with the index of the cell and the donor of each.
+
+    `names` has the name of each chain's cell, for messages.
+    """
     import awkward
     import pyarrow as pa
 
@@ -219,4 +222,4 @@ def _make_rows(chains: Any, of_chain: NDArray[np.int64], donors: Categorical) ->
         _DONOR: donors.take(of_chain),
         **{name: extract_categorical(table, name) for name in list_coded_columns(layout) if name in fields},
     }
-    return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {of_chain[row]}")
+    return make_rows(texts, coded, layout, lambda row: f"{_SOURCE}: cell {names[row]!r}")

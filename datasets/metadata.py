@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -147,9 +148,7 @@ def make_metadata(
     InputError
         As in `read_metadata`; rows are numbered as in a spreadsheet, the header being row 1.
     """
-    cells = [
-        ["" if pd.isna(value) else _LINES.sub(" ", str(value).strip()) for value in each] for each in columns.values()
-    ]
+    cells = [["" if pd.isna(value) else _format_value(value) for value in each] for each in columns.values()]
     header = (1, [_LINES.sub(" ", str(name).strip()) for name in columns])
     rows = [header, *enumerate((list(row) for row in zip(*cells, strict=True)), 2)]
     return _parse_sheet(Path("metadata"), rows, id_column, set(ids))
@@ -290,8 +289,17 @@ def _format_cell(cell: Any) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and _ZEROS.fullmatch(cell.number_format):
+    if isinstance(value, bool):
+        return str(value).upper()  # as Excel shows it, and writes it to CSV
+    if isinstance(value, int) and _ZEROS.fullmatch(cell.number_format):
         return str(value).zfill(len(cell.number_format))  # 7 that Excel shows as 007
+    return _format_value(value)
+
+
+def _format_value(value: Any) -> str:
+    """Return a value as text; a date without a time of day is one, such as 2020-01-05."""
+    if isinstance(value, datetime) and value.time() == time():
+        value = value.date()
     return _LINES.sub(" ", str(value).strip())
 
 

@@ -78,10 +78,7 @@ def compute_kmer_frequencies(
     their counts. A repertoire without sequences has zeros. The parameters are those of `compute_kmer_matrix`.
     """
     rows = compute_kmer_matrix(dataset, kmer_offsets, weighted=weighted, kmers=kmers)
-    if weighted:
-        sizes = np.array(list(dataset.map_repertoires(_sum_counts)), np.int64)
-    else:
-        sizes = dataset.n_sequences
+    sizes = np.array(list(dataset.map_repertoires(_sum_counts)), np.int64) if weighted else dataset.n_sequences
     divisor = np.maximum(sizes, 1).astype(np.float32)
     if isinstance(rows, np.ndarray):
         rows /= divisor[:, None]  # `compute_kmer_matrix` made a copy

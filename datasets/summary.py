@@ -202,7 +202,10 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
     for key, words in (
         ("rows_without_file", "rows without a file"),
         ("files_without_row", "files without a row"),
+        ("skipped_files", "files that could not be read"),
     ):
-        if report[key]:
+        if report.get(key):
             lines.append(f"  left out: {len(report[key])} {words}")
+    if n_unknown := sum(map(len, report.get("repertoires_without_row", {}).values())):
+        lines.append(f"  left out: {n_unknown} repertoires of larger files without a row")
     return lines

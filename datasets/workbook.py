@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from openpyxl.workbook import Workbook
 
 __all__ = ["MAX_CELLS", "MAX_ROWS", "MAX_SHEET_BYTES", "SheetRow", "is_workbook", "iterate_rows"]
+
+_logger = logging.getLogger(__name__)
 
 MAX_SHEET_BYTES = 1 << 27
 """Largest number of bytes of a metadata sheet's text, or of all parts of an XLSX file after unpacking."""
@@ -69,6 +72,8 @@ def iterate_rows(path: Path, sheet: str | None = None) -> Iterator[SheetRow]:
         if sheet is not None and sheet not in book.sheetnames:
             raise InputError(f"{path}: no sheet {sheet!r}; the file has {', '.join(book.sheetnames)}")
         table = book.worksheets[0] if sheet is None else book[sheet]
+        if sheet is None and len(book.worksheets) > 1:
+            _logger.info("%s: read the sheet %r, the first of %d", path, table.title, len(book.worksheets))
         table.reset_dimensions()  # the size that the file states may be wrong
         n_rows = n_cells = n_formatted = 0
         for number, row in _number_rows(path, table.iter_rows()):

@@ -24,7 +24,16 @@ import pandas as pd
 
 from deeprc.errors import InputError
 
-__all__ = ["Comparison", "Target", "TaskKind", "format_class_counts", "format_labels", "read_target", "suggest_nearest"]
+__all__ = [
+    "Comparison",
+    "Target",
+    "TaskKind",
+    "UnknownColumnError",
+    "format_class_counts",
+    "format_labels",
+    "read_target",
+    "suggest_nearest",
+]
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 Comparison = Literal[">", ">=", "<", "<="]
@@ -38,6 +47,10 @@ _KIND = re.compile(rf"(?P<body>.*):(?P<kind>{'|'.join(_KINDS)})", re.DOTALL)
 _VERSUS = re.compile(r"\s+vs\.?\s+", re.IGNORECASE)
 _COMPARISON = re.compile("[<>]=?")
 _SHOWN = 20
+
+
+class UnknownColumnError(InputError):
+    """A target names no column of the metadata."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +88,17 @@ def read_target(text: str, metadata: pd.DataFrame, *, source: str) -> Target:
 
     Raises
     ------
+    UnknownColumnError
+        If the text names no column of the metadata; the message begins with `source` and suggests the nearest name.
     InputError
-        If the text does not fit the metadata; the message begins with `source` and suggests the nearest name.
+        If the text does not fit its column; the message is of the same form.
     """
     reader = _Reader(text, metadata)
     for body, kind, weight in reader.endings():
         found = reader.body(body)
         if found is not None:
             return replace(found, kind=kind, weight=_parse_weight(weight, text))
-    raise InputError(f"{source}: {_Problem(reader).message()}")
+    raise _Problem(reader).make_error(source)
 
 
 def format_labels(values: pd.Series[Any]) -> list[str | None]:
@@ -225,11 +240,12 @@ class _Problem:
         self._reader = reader
         self._stripped = list(reader.endings())[-1][0]
 
-    def message(self) -> str:
-        """Return the most likely reason in one line."""
-        return (
-            self._describe_ending() or self._describe_class() or self._describe_threshold() or self._describe_column()
-        )
+    def make_error(self, source: str) -> InputError:
+        """Return the error that tells the most likely reason in one line."""
+        found = self._describe_ending() or self._describe_class() or self._describe_threshold()
+        if found is not None:
+            return InputError(f"{source}: {found}")
+        return UnknownColumnError(f"{source}: {self._describe_column()}")
 
     def _describe_ending(self) -> str | None:
         """Return the message if the text after an existing target is neither a kind nor a weight."""

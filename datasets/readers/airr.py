@@ -62,9 +62,11 @@ def _judge(values: Mapping[str, str]) -> Status:
     An empty `productive` leaves the decision to the other two columns, and then to the residues. A rearrangement that
     is out of frame usually has a stop codon, too; it counts as out of frame.
     """
-    flags = {
-        _CHANGEO.get(column.lower(), column.lower()): parse_boolean(column, value) for column, value in values.items()
-    }
+    flags: dict[str, bool | None] = {}
+    for column, value in values.items():
+        name = _CHANGEO.get(column.lower(), column.lower())
+        if flags.get(name) is None:  # an empty column of Change-O says nothing beside AIRR's own
+            flags[name] = parse_boolean(column, value)
     productive = flags.get("productive")
     if any(flags.get(name) is False for name in ("is_cell", *_CELL_FLAGS)):
         return Status.LOW_CONFIDENCE

@@ -263,11 +263,11 @@ class Cohort:
         rows = np.arange(self.size(index)) if rows is None else rows
         carries = self.find_carried_signals(index)
         drawn = self._draw_tilted(index, rows, carries)
-        motifs = [carries[i] for i in self._motif_signals]
+        motifs = [carries[i] for i in self._motif_signal_indices]
         implants = self._implanter.implant(
             self._derive_key(Stream.SIGNAL, index), rows, drawn.residues, drawn.lengths, motifs
         )
-        among_all = np.array([0, *(1 + np.array(self._motif_signals, np.int64))], np.uint8)
+        among_all = np.array([0, *(1 + np.array(self._motif_signal_indices, np.int64))], np.uint8)
         drawn, implants = self._insert_clones(
             index, rows, carries, drawn, implants._replace(signal=among_all[implants.signal])
         )
@@ -299,12 +299,12 @@ class Cohort:
         return tuple(signal for signal in self.signals if isinstance(signal, MotifSignal))
 
     @cached_property
-    def _motif_signals(self) -> list[int]:
+    def _motif_signal_indices(self) -> list[int]:
         """The indices of the signals that are motifs."""
         return [i for i, signal in enumerate(self.signals) if isinstance(signal, MotifSignal)]
 
     @cached_property
-    def _clone_signals(self) -> list[int]:
+    def _clone_signal_indices(self) -> list[int]:
         """The indices of the signals that are clones."""
         return [i for i, signal in enumerate(self.signals) if isinstance(signal, CloneSignal | CarrierTable)]
 
@@ -316,7 +316,7 @@ class Cohort:
     def clone_pools(self) -> ClonePools | None:
         """The clones of all signals; None if no signal is of clones."""
         sources = [signal for signal in self.signals if isinstance(signal, CloneSignal | CarrierTable)]
-        keys = [self._derive_key(Stream.CLONES, i) for i in self._clone_signals]
+        keys = [self._derive_key(Stream.CLONES, i) for i in self._clone_signal_indices]
         return ClonePools(sources, self.background, keys) if sources else None
 
     def make_common_tilt(self, i: int) -> Tilt:
@@ -350,13 +350,13 @@ class Cohort:
         """Replace sequences of a repertoire by its clones, and note the clones in the truth."""
         if self.clone_pools is None:
             return drawn, implants
-        pools_carried = [carries[i] for i in self._clone_signals]
+        pools_carried = [carries[i] for i in self._clone_signal_indices]
         is_test = self.is_of_test_part(index)
         carried = self.clone_pools.draw_clones(index, self.size(index), pools_carried, is_test=is_test)
         at = np.flatnonzero(np.isin(rows, carried.rows))
         order = np.argsort(carried.rows)
         which = order[np.searchsorted(carried.rows, rows[at], sorter=order)]
-        implants.signal[at] = np.array(self._clone_signals, np.uint8)[carried.signal[which]] + 1
+        implants.signal[at] = np.array(self._clone_signal_indices, np.uint8)[carried.signal[which]] + 1
         implants.motif[at] = carried.clone[which] + sum(len(signal.motifs) for signal in self.motif_signals)
         implants.start[at] = 0
         return replace_rows(drawn, at, carried.sequences.take(which)), implants

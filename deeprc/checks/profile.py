@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
+from deeprc.datasets.counters import MIX_1, MIX_2
 from deeprc.datasets.genes import LOCI, normalise_gene
 from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
@@ -56,7 +57,7 @@ _DIFFERENT[np.ix_(*[[LOCI.index(locus) + 1 for locus in ("TRA", "TRD")]] * 2)] =
 RESIDUE_HASHES = np.random.default_rng(20200716).integers(0, 2**64, (_LONGEST, 20), np.uint64)
 """A random number for each position and residue; the hash of a sequence begins as their sum."""
 
-_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # multipliers of splitmix64
+_MIX = np.uint64(MIX_1), np.uint64(MIX_2)  # multipliers of splitmix64
 _V, _J, _COUNT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xD6E8FEB86659FD93)
 
 

@@ -16,6 +16,7 @@ from deeprc.datasets.metadata import Metadata
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import N_FOLDS, find_subject_columns
 from deeprc.evaluation.trust import FEW_IN_CLASS
+from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["Subjects", "check_labels", "check_subjects", "find_targets", "is_technical"]
@@ -223,9 +224,9 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
 def _parse_target(target: str, sheet: Metadata) -> Task | Finding:
     try:
         return parse_tasks([target], sheet.table, source=str(sheet.path))[0]
+    except UnknownColumnError:
+        raise
     except InputError as error:
-        if not any(target.startswith(str(column)) for column in sheet.table.columns):
-            raise
         advice = "`deeprc train` would refuse it: mend the sheet, or choose another target (`targets`)"
         return Finding("error", "unusable-target", str(error), advice, (str(sheet.path),), column=target, target=target)
 

@@ -38,9 +38,9 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
     and `deeprc quickstart`. The output has five more columns: how well the best entries of the databases match the
     sequence (exact or one substitution, the same V gene or not), their organism, antigen and epitope, and their number.
 
-    With --cohort, a second table, NAME.organisms.tsv, tests for each organism whether more sequences match than
-    expected by chance, that is, than among clones with the same V gene and length that as many repertoires carry.
-    Public clones match databases more often than others, whatever they recognise.
+    A second table, NAME.organisms.tsv, has the number of matches for each organism. With --cohort, it also tests
+    whether more sequences match than expected by chance, that is, than among clones with the same V gene and length
+    that as many repertoires carry. Public clones match databases more often than others, whatever they recognise.
 
     \b
     Example:

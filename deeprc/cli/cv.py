@@ -160,10 +160,12 @@ def _describe_motifs(motifs: pd.DataFrame) -> str:
 
 def _describe_performance(target: str, metrics: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences with the AUC, or r2, of a target and its interval."""
+    from deeprc.runs.cross_metrics import NOT_MEASURED
+
     measure = "r2" if "r2" in metrics else "auc"
     value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")
     if value is None:
-        yield f"{target}: no figure, because no test fold has repertoires of several classes"
+        yield f"{target}: {NOT_MEASURED[measure]}"
         return
     interval = "" if limits is None else f" (95% interval {limits[0]:.3f} to {limits[1]:.3f})"
     repeats = "" if metrics["n_repeats"] == 1 else f" in {metrics['n_repeats']} repeats"

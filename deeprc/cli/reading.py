@@ -45,10 +45,8 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         "--merge-by",
         "merge",
         type=click.Choice(["genes", "junction"]),
-        default="genes",
-        show_default=True,
         help="Which rows become one sequence, with the sum of their counts: rows with the same junction, V gene and J "
-        "gene (genes), or rows with the same junction (junction).",
+        "gene (genes), or rows with the same junction (junction).  [default: genes]",
     ),
     click.option("--keep-nucleotide-clonotypes", is_flag=True, help="Do not merge rows with the same junction."),
     click.option(
@@ -85,7 +83,9 @@ def reading_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_reading(*, keep_nucleotide_clonotypes: bool, merge: Any, **others: Any) -> None:
         names = [field.name for field in fields(ReadingOptions) if field.name in others]
         values = {name: others.pop(name) for name in names}
-        merge = "none" if keep_nucleotide_clonotypes else merge
+        if keep_nucleotide_clonotypes and merge is not None:
+            raise click.UsageError("--keep-nucleotide-clonotypes merges no rows: leave out --merge-by")
+        merge = "none" if keep_nucleotide_clonotypes else merge or "genes"
         command(reading=partial(ReadingOptions, merge=merge, **values), **others)
 
     for option in reversed(_OPTIONS):

@@ -15,7 +15,7 @@ from deeprc.datasets.options import ReadingOptions
 from deeprc.interpretation.attention import iterate_attention
 from deeprc.runs.ensemble import RunEnsemble, load_ensemble
 from deeprc.runs.run import Run
-from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.estimator import DeepRCEstimator
 from deeprc.training.model import Model
 
 __all__ = ["annotate_cells"]
@@ -28,7 +28,7 @@ _CONTRIBUTION = "contribution"  # followed by the name of the output if there ar
 
 def annotate_cells(
     adata: Any,
-    run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str],
+    run: Run | RunEnsemble | DeepRCEstimator | str | os.PathLike[str],
     *,
     donor: str,
     chain: str | None = None,
@@ -78,8 +78,8 @@ def annotate_cells(
     return [f"deeprc_{name}" for name in names]
 
 
-def _load_model(run: Run | RunEnsemble | DeepRCClassifier | str | os.PathLike[str]) -> Model:
-    if isinstance(run, DeepRCClassifier):
+def _load_model(run: Run | RunEnsemble | DeepRCEstimator | str | os.PathLike[str]) -> Model:
+    if isinstance(run, DeepRCEstimator):
         return run.model_
     return (run if isinstance(run, Run | RunEnsemble) else load_ensemble(run)).model
 

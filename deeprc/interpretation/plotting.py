@@ -298,7 +298,7 @@ def make_figure(
     kind: str,
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     cohort: str | os.PathLike[str] | None = None,
-    options: FigureOptions = FigureOptions(),
+    options: FigureOptions | None = None,
     *,
     device: str = "auto",
 ) -> Figure:
@@ -315,7 +315,7 @@ def make_figure(
         otherwise read the predictions of the run; `history`, `network`, `curves` and `cohort` do not take it; the
         others need it.
     options
-        Options of the figure.
+        Options of the figure; None: the defaults.
     device
         Name of the device, see `load_run`.
 
@@ -333,6 +333,7 @@ def make_figure(
         raise InputError(f"{kind} needs the cohort: deeprc plot {kind} {' '.join(map(str, paths))} COHORT")
     if how.cohort == "unused" and cohort is not None:
         raise InputError(f"{kind} needs no cohort, found {os.fspath(cohort)}")
+    options = options or FigureOptions()
     given = {"class" if name == "class_name" else name: value for name, value in vars(options).items()}
     stray = [name for name, value in given.items() if value is not None and name not in how.options]
     if stray:

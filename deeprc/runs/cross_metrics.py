@@ -1,8 +1,9 @@
 """Metrics of the out-of-fold predictions of a cross-validation, which may be repeated.
 
-The AUC is the mean over folds, because the scores of different ensembles cannot be compared. All other metrics are
-computed from all repertoires of a repeat, and then averaged over repeats, because F1 and other measures of called
-classes are biased in small folds. Letters: B repertoires.
+The AUC is the mean over folds, because the scores of different ensembles cannot be compared. All other metrics of
+classes are computed from all repertoires of a repeat, and then averaged over repeats, because F1 and other measures of
+called classes are biased in small folds. Metrics of numbers are computed from all repeats together. Letters: B
+repertoires.
 """
 
 from __future__ import annotations
@@ -28,7 +29,14 @@ from deeprc.outputs import output_slices
 from deeprc.runs.out_of_fold import FoldPrediction
 from deeprc.tasks import Task
 
-__all__ = ["make_folds_table", "measure_folds"]
+__all__ = ["NOT_MEASURED", "make_folds_table", "measure_folds"]
+
+NOT_MEASURED = {
+    "auc": "no AUC, because no test fold has repertoires of several classes",
+    "r2": "no r², because fewer than two different numbers are known",
+}
+"""Why a measure of a target is missing, in words."""
+
 
 _CALLS = ("f1", "balanced_accuracy", "accuracy")
 _PROBABILITIES = {

@@ -378,7 +378,7 @@ def _describe_choice(state: TrainingState) -> str:
         return ""
     kept = "the start" if state.kept_update == 0 else f"update {state.kept_update}"
     output = " with an output that was fitted to whole training repertoires" if state.history[-1]["fitted"] else ""
-    return f"; kept: {kept}{output}, which has the lowest loss on whole validation repertoires"
+    return f"; kept: {kept}{output}, by the loss on whole validation repertoires"
 
 
 def _write_results(run: Run, dataset: RepertoireDataset, outputs: OutputParts) -> None:

@@ -2,7 +2,7 @@
 
 It has `config.yaml` (all settings), `model.safetensors` (weights, and names of genes if the network reads them),
 `splits.json`, `shift.json`, `sketches.safetensors`, `seeds.tsv`, `clones.tsv`, `history.tsv`, `metrics.json`,
-`warnings.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
+`warnings.json`, `checks.json`, `predictions.tsv`, `environment.json`, and `checkpoint/` while training.
 Letters: B repertoires, T outputs.
 """
 

@@ -22,7 +22,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.description import ASPECTS, describe
 from deeprc.shift.reasons import name_reasons
-from deeprc.shift.reference import LEVEL, Reference
+from deeprc.shift.reference import LEVEL, MIN_DONORS, Reference
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
 
@@ -156,8 +156,8 @@ class Shift:
         if self.n_unknown and self.is_new.any():
             of = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
             text = (
-                f"How far new repertoires are from those of training is not known: {of} no summary of them (an earlier "
-                "version trained it, or it had fewer than 8 donors)."
+                f"How far new repertoires are from those of training is not known: {of} no summary of them. None is "
+                f"made with fewer than {MIN_DONORS} donors, or for a model that was fitted in Python."
             )
             yield Caution("note", text, "setup", "shift-unknown")
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
@@ -25,6 +26,7 @@ from deeprc.groups import shuffle_groups, validate_groups
 from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import attention_weights
 from deeprc.outputs import activate
+from deeprc.targets import format_labels
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
 from deeprc.training.fold import Fold
@@ -137,6 +139,13 @@ class DeepRCEstimator(RepertoireEstimator):
         self.model_ = TrainedModel(restore_calibration(tasks, described, where), network.eval(), config)
 
 
+def _check_unused(y_validation: ArrayLike | None, groups_validation: ArrayLike | None) -> None:
+    """Raise ValueError if there are labels or groups of validation repertoires that are not given."""
+    for name, value in (("y_validation", y_validation), ("groups_validation", groups_validation)):
+        if value is not None:
+            raise ValueError(f"{name}: expected None, because there is no X_validation")
+
+
 def _make_validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
     """Return the fold of validation repertoires with labels, (B,), and groups."""
     return Fold(X, labels[:, None], validate_groups(X, groups, several=False))
@@ -214,12 +223,14 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             If X is no `RepertoireDataset`.
         ValueError
             If X and y differ in length, y has one class or a missing label, a validation label is none of y's, the
-            donors of one class are all needed for early stopping, or a parameter is out of range.
+            donors of one class are all needed for early stopping, there are labels or groups of validation
+            repertoires without these, or a parameter is out of range.
         """
         share = self._validate_share()
         self.classes_, index = encode_classes(X, y)
         train = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
         if X_validation is None:
+            _check_unused(y_validation, groups_validation)
             n_held_out = max(len(self.classes_), round(share * len(index)))
             train, validation = self._split(train, n_held_out, stratify=True)
             self._check_classes(train, validation)
@@ -269,7 +280,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
 
     def _task(self) -> Task:
-        names = tuple(str(value) for value in self.classes_)
+        names = tuple(str(name) for name in format_labels(pd.Series(self.classes_)))  # 1 for 1.0, as in a sheet
         return Task("y", "y", "binary" if len(names) == 2 else "multiclass", names)
 
 
@@ -308,12 +319,14 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
         TypeError
             If X is no `RepertoireDataset`.
         ValueError
-            If X and y differ in length, y has one value or a missing one, or a parameter is out of range.
+            If X and y differ in length, y has one value or a missing one, there are labels or groups of validation
+            repertoires without these, or a parameter is out of range.
         """
         share = self._validate_share()
         numbers = validate_numbers(X, y)
         train = Fold(X, numbers[:, None], validate_groups(X, groups))
         if X_validation is None:
+            _check_unused(y_validation, groups_validation)
             train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)
         else:
             known = np.asarray(y_validation, np.float64)

@@ -206,7 +206,7 @@ def _inherit(
     Parameters
     ----------
     kmer_offsets
-        Pattern of the k-mers.
+        Offsets of the residues of the k-mers.
     relative, variances
         Relative excess, and excess variance, of the k-mers of each spacing.
     """

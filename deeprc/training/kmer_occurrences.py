@@ -172,7 +172,7 @@ class _Tables(NamedTuple):
     bounds
         Bounds in `beginning` for each gap and each of the 400 pairs, (A * 400 + 1,).
     beginning
-        Patterns that have a k-mer that begins with the pair, end to end.
+        Spacings that have a k-mer that begins with the pair, end to end.
     """
 
     which: NDArray[np.int32]

@@ -16,12 +16,12 @@ from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.errors import InputError
 from deeprc.interpretation.figures.parts import (
     class_styles,
-    count_ticks,
     draw_grid,
     draw_legend_below,
     escape_legend_text,
     group_by_class,
     make_panel,
+    set_count_ticks,
     set_percent_ticks,
     spread_points,
 )
@@ -78,7 +78,7 @@ def draw_metastable_figure(
     high = float(every["n_sequences"].max())
     low = 10.0 ** np.floor(np.log10(float(every["metastable_size"].min())))
     axis.set(xlim=(-0.55, len(numbers) - 0.45), ylim=(0.8 * low, 1.3 * high))
-    count_ticks(axis, "y", low, high)
+    set_count_ticks(axis, "y", low, high)
     axis.set_xticks(range(len(numbers)), [str(head) for head in numbers])
     axis.set(xlabel="head", ylabel="sequences with 90% of the attention")
     _draw_share_lines(axis, float(every["n_sequences"].median()))

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from deeprc.drawing import INK, MUTED, require_matplotlib
 from deeprc.interpretation.figures.parts import (
     class_styles,
-    count_ticks,
     draw_grid,
     escape_legend_text,
     fix_ticks,
+    set_count_ticks,
     spread_points,
 )
 
@@ -131,8 +131,8 @@ def _draw_sizes(axis: Axes, sizes: NDArray[np.int64], of_class: Mapping[str, Any
             axis.hlines(np.median(values), place - 0.35, place + 0.35, color=INK, linewidth=1.8, zorder=4)
     low, high = float(shown.min()), float(shown.max())
     axis.set(ylim=(0.8 * low, 1.25 * high), xlim=(-0.6, len(of_class) - 0.4))
-    count_ticks(axis, "y", low, high)
-    axis.set_xticks(range(len(of_class)), [_shorten_gene_name(name) for name in of_class])
+    set_count_ticks(axis, "y", low, high)
+    axis.set_xticks(range(len(of_class)), [_shorten_name(name) for name in of_class])
     axis.set_title("Sequences of a repertoire, and medians", loc="left")
     draw_grid(axis, "y")
 
@@ -205,5 +205,5 @@ def _map(
     axis.set_title(title, loc="left")
 
 
-def _shorten_gene_name(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name if len(name) <= 14 else f"{name[:13]}\N{HORIZONTAL ELLIPSIS}"

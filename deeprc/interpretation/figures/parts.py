@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "class_colour",
     "class_styles",
-    "count_ticks",
     "draw_diagonal",
     "draw_grid",
     "draw_legend_below",
@@ -27,6 +26,7 @@ __all__ = [
     "fix_ticks",
     "group_by_class",
     "make_panel",
+    "set_count_ticks",
     "set_percent_ticks",
     "spread_points",
 ]
@@ -82,7 +82,7 @@ def set_percent_ticks(axis: Axes, which: str, ticks: Sequence[float]) -> None:
     _set_ticks(axis, which, ticks, [f"{100 * tick:g}%" for tick in ticks])
 
 
-def count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
+def set_count_ticks(axis: Axes, which: str, low: float, high: float) -> None:
     """Set ticks of a logarithmic axis of counts: 1, 10, 100, 1,000; also 3, 30, 300 if there are few.
 
     If fewer than two of them are in the range, the ticks are its ends, or the upper end if their texts would overlap.

@@ -106,7 +106,8 @@ def draw_roc_figure(
 def draw_precision_recall_figure(predictions: pd.DataFrame, *, target: str | None = None) -> Figure:
     """Draw precision against recall of each part of the split, as steps.
 
-    The line of chance is that of the part that is drawn bold. Parameters and errors are those of `draw_roc_figure`.
+    The line of chance is that of the first part in this order: test, new, validation, train. Parameters and errors are
+    those of `draw_roc_figure`.
     """
     splits = _select_two_classes(predictions, target)
     figure, axis = make_panel(_SIDE, _SIDE)

@@ -1,6 +1,6 @@
 """From attended sequences to motifs: search, clusters, tests, and counts over the cohort.
 
-From the sequences that contribute most to one side of a target, and which of their residues the network uses, patterns
+From the sequences that contribute most to one direction of a target, and which of their residues the network uses, patterns
 are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
 (`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`cluster_motifs`).
 

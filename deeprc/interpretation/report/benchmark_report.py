@@ -273,7 +273,10 @@ def _format_command(header: Mapping[str, Any], folder: str) -> str:
     words = ["deeprc", "benchmark", str(header.get("cohort", "cohort.h5")), "--target", str(header["target"])]
     words += ["--methods", ",".join(map(str, header["asked"])), "--preset", str(header["preset"])]
     left_out = header.get("left_out")
-    words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
+    if header.get("folds_file"):
+        words += ["--folds", f"{folder}/folds.tsv"]
+    else:
+        words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
     words += adjust_words(header.get("adjust_for") or ())

@@ -34,6 +34,7 @@ from deeprc.interpretation.report.page import (
 )
 from deeprc.interpretation.report.pictures import render_figure
 from deeprc.runs.controls import LABELS
+from deeprc.runs.cross_metrics import NOT_MEASURED
 from deeprc.runs.cross_plan import RUNS, Header, name_runs
 from deeprc.runs.run_settings import read_settings
 from deeprc.settings import format_setting
@@ -109,7 +110,7 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
-        return f"{name}: no figure, because no test fold has repertoires of several classes."
+        return f"{name}: {NOT_MEASURED['r2' if found.mae is not None else 'auc']}."
     interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."

@@ -178,6 +178,8 @@ def group_table(
                 cells.append(make_text_cell(None if pd.isna(value) else value))
             rows.append([*cells, make_text_cell(split[name])])
     caption = "Repertoires that have far more in common than chance"
+    if any(len(group.members) > _ROWS for group in groups):
+        caption += f" (of each group, the first {_ROWS})"
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
 

@@ -72,7 +72,7 @@ def make_metrics_table(performance: Performance, task: Task, place: int) -> Tabl
     if task.kind == "regression":
         return _make_regression_table(performance, task, place)
     contrasts = [each for each in performance.contrasts if each.target == task.name]
-    columns = [Column("Side", False), Column("Repertoires")]
+    columns = [Column("Split", False), Column("Repertoires")]
     for each in contrasts:
         name = "" if len(contrasts) == 1 else f" {each.positive}"
         columns += [Column(f"AUC{name}"), Column(f"95% interval{name}")]
@@ -94,7 +94,7 @@ def make_metrics_table(performance: Performance, task: Task, place: int) -> Tabl
 
 def _make_regression_table(performance: Performance, task: Task, place: int) -> Table:
     columns = [
-        Column("Side", False),
+        Column("Split", False),
         Column("Repertoires"),
         Column("r²", note="share of the variance that is explained: 1 is perfect, 0 no better than the mean"),
         Column("95% interval of r²", note="by the jackknife of log(1 - r²)"),

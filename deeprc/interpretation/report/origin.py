@@ -176,7 +176,7 @@ def split_table(
     places: Mapping[str, Mapping[str, int]],
 ) -> Table:
     """Return the table of repertoires by class, and of sequences, by split; for `places` see `index_classes`."""
-    columns = [Column("Side", False), Column("Repertoires"), Column("Sequences")]
+    columns = [Column("Split", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
     for i, task in enumerate(tasks):

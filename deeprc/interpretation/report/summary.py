@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.evaluation.splits import NEW
 from deeprc.interpretation.report.directions import DirectionPage
 from deeprc.interpretation.report.reading_tables import make_variation_sentence
 from deeprc.runs.assess import Assessment
@@ -79,8 +80,13 @@ def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
         f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {split} "
-        f"repertoires that it had not seen, {auc.n_positive:,} of them {contrast.positive}.{_FEW_DONORS * few}"
+        f"repertoires{_describe_seen(performance)}, {auc.n_positive:,} of them {contrast.positive}.{_FEW_DONORS * few}"
     )
+
+
+def _describe_seen(performance: Performance) -> str:
+    """Return a clause about held-out repertoires; a packed model knows none, so nothing is said of new ones."""
+    return "" if performance.held_out == NEW else " that it had not seen"
 
 
 def _describe_r2(numbers: Numbers, performance: Performance) -> str:
@@ -97,8 +103,8 @@ def _describe_r2(numbers: Numbers, performance: Performance) -> str:
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
         f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
-        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {split} repertoires that it had not seen."
-        f"{_FEW_DONORS * few}"
+        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {split} "
+        f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
     )
 
 
