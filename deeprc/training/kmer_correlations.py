@@ -82,7 +82,8 @@ def correlate(
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
-    room = _SMALL_MEMORY if dataset.n_sequences.sum() <= _SMALL_COHORT else _MEMORY_OF_MACHINE
+    is_small = dataset.n_sequences.sum() <= _SMALL_COHORT
+    room = min(_SMALL_MEMORY if is_small else _MEMORY_OF_MACHINE, _MEMORY_OF_MACHINE)
     passes = _plan_passes(sizes, room // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"

@@ -547,6 +547,8 @@ def test_one_class_is_an_error_and_a_column_that_is_not_there_is_wrong_usage(tmp
     assert codes(found, "error") == ["unusable-target"] * 2
     with pytest.raises(InputError, match=r"no metadata column 'satus'.*did you mean 'status'"):
         cohort.check(targets=["satus"])
+    with pytest.raises(InputError, match=r"no metadata column 'constant_too'"):  # begins with the name of a column
+        cohort.check(targets=["constant_too=yes"])
     with pytest.raises(InputError, match="no column 'who' for `group_by`"):
         cohort.check(group_by="who")
 

@@ -1,13 +1,15 @@
 """The metadata sheet: ids stay text, missing is missing, and every mistake has a row."""
 
 import logging
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pytest
 
-from deeprc.datasets.metadata import read_metadata
+from deeprc.datasets.metadata import make_metadata, read_metadata
 from deeprc.errors import InputError
 
 SHEET = [["sample_name", "age", "cmv"], ["007", "41", "+"], [" HD.01 ", "na", "-"]]
@@ -201,7 +203,7 @@ def test_xlsx(tmp_path):
     assert sheet.repertoire_ids == ("007", "012")
     assert list(sheet.table) == ["Sample ID", "age", "dose", "flag"]
     assert sheet.table["dose"].tolist() == [0.5, 2.0]
-    assert sheet.table["flag"].tolist() == ["True", "False"]
+    assert sheet.table["flag"].tolist() == ["TRUE", "FALSE"]
     assert read_metadata(path, sheet="second").repertoire_ids == ("only",)
     with pytest.raises(InputError, match="no sheet 'third'; the file has Sheet, second"):
         read_metadata(path, sheet="third")
@@ -300,3 +302,19 @@ def test_decimal_commas_of_a_sheet_with_semicolons(tmp_path: Path, caplog: pytes
 def test_commas_of_other_sheets_are_text(tmp_path: Path) -> None:
     (tmp_path / "m.tsv").write_text("ID\tloci\na\t2,24\nb\t1,3\n")  # two numbers in a cell, such as alleles
     assert read_metadata(tmp_path / "m.tsv").table["loci"].tolist() == ["2,24", "1,3"]
+
+
+def test_dates_of_a_workbook_and_of_a_table_are_those_of_a_csv_file(tmp_path: Path) -> None:
+    days = [datetime(2020, 1, 5), datetime(2021, 12, 31, 8, 30)]
+    path = write_xlsx(tmp_path / "m.xlsx", [["ID", "date"], ["a", days[0]], ["b", days[1]]])
+    expected = ["2020-01-05", "2021-12-31 08:30:00"]
+    assert read_metadata(path).table["date"].tolist() == expected
+    made = make_metadata({"ID": ["a", "b"], "date": pd.to_datetime(days).tolist()})
+    assert made.table["date"].tolist() == expected
+
+
+def test_the_sheet_that_is_read_is_named_if_there_are_several(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_xlsx(tmp_path / "m.xlsx", [["ID", "y"], ["a", 1]])
+    with caplog.at_level(logging.INFO):
+        read_metadata(path)
+    assert f"{path}: read the sheet 'Sheet', the first of 2" in caplog.text

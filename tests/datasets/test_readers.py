@@ -279,6 +279,12 @@ def test_airr_rows_that_are_no_cell(write_table, tmp_path):
     assert statuses(table) == ["IN_FRAME", "LOW_CONFIDENCE", "UNPRODUCTIVE"]
 
 
+def test_an_empty_column_of_changeo_leaves_the_decision_to_that_of_airr(write_table, tmp_path):
+    header = "junction_aa productive functional vj_in_frame in_frame"
+    table = read(write_table, tmp_path, header, "CAF|F|||", "CAF|||F|", "CAF||T||")
+    assert statuses(table) == ["UNPRODUCTIVE", "OUT_OF_FRAME", "IN_FRAME"]
+
+
 def test_airr_challenge_files(write_table, tmp_path):
     header = "junction_aa v_call j_call templates"
     table = read(write_table, tmp_path, header, "CASSF|TRBV19|TRBJ2-1|4", "CATTF|TRBV2|TRBJ1-1|-1")

@@ -127,7 +127,7 @@ def test_an_estimator_of_a_version_without_digests(
     old = DeepRCClassifier.load(tmp_path / "old.safetensors")
     np.testing.assert_array_equal(old.decision_function(motif_cohort[:3]), fitted.decision_function(motif_cohort[:3]))
     deeprc.report(old, motif_cohort, output=tmp_path / "report.html", labels=status, target="status", top=10)
-    assert "on 100 new repertoires that it had not seen" in (tmp_path / "report.html").read_text()
+    assert "on 100 new repertoires, " in (tmp_path / "report.html").read_text()
     assert "does not say which repertoires it was fitted with: all count as new" in caplog.text
 
 
@@ -164,7 +164,7 @@ def test_the_report_of_a_fitted_model(
 
     auc = roc_auc_score(status[70:] == "healthy", fitted.decision_function(motif_cohort[70:]))
     assert f"its AUC is {auc:.3f}" in page
-    assert "on 30 new repertoires that it had not seen" in page
+    assert "on 30 new repertoires, " in page
     assert "whether “status” is healthy rather than case?" in page
     assert "The network was fitted in Python" in page
     assert "deeprc train" not in page
@@ -196,6 +196,16 @@ def test_labels_take_the_place_of_a_column(motif_cohort: RepertoireDataset) -> N
     pd.testing.assert_series_equal(numbers, pd.Series([1.5, np.nan], name="score"))
     with pytest.raises(InputError, match=r"labels: expected 2, one for each repertoire, found \(3,\)"):
         set_labels(some, "status", [1, 2, 3])
+
+
+def test_labels_that_are_floats_name_the_classes_as_a_sheet_does(motif_cohort: RepertoireDataset) -> None:
+    labels = (np.arange(20) % 2).astype(float)
+    settings = {**SETTINGS, "n_updates": 1}
+    model = DeepRCClassifier(overrides=settings, device="cpu").fit(motif_cohort[:20], labels)
+    fitted = FittedModel.of(model, "cmv")
+    view = set_labels(motif_cohort[:20], "cmv", labels)
+    assert fitted.model.tasks[0].class_names == ("0", "1")
+    assert fitted.model.labels(view)[:, 0].tolist() == labels.tolist()
 
 
 def test_a_simulated_cohort(fitted: DeepRCClassifier, tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     check_soundness(page)
     assert page.rows["metrics-1"][0][2:8:2] == ["AUC high", "AUC low", "AUC mid"]
-    assert page.rows["metrics-2"][0][::2] == ["Side", "r²", "Spearman", "Mean error"]
+    assert page.rows["metrics-2"][0][::2] == ["Split", "r²", "Spearman", "Mean error"]
     assert page.rows["metrics-2"][0][3] == "95% interval of r²"
     found = run.evaluate(cohort)["test"]["age"]
     assert page.rows["metrics-2"][1][:3:2] == ["test", make_number_cell(found["r2"]).text]

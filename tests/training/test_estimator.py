@@ -124,6 +124,9 @@ def test_the_training_knows_the_donors_of_both_sides(
     assert train is not None
     assert validation is not None
     assert not set(train) & set(validation)
+    for name in ("y_validation", "groups_validation"):
+        with pytest.raises(ValueError, match=f"{name}: expected None, because there is no X_validation"):
+            DeepRCClassifier().fit(cohort, y, **{name: sides[name]})
     with pytest.raises(ValueError, match="groups: expected 10 values"):
         DeepRCClassifier().fit(cohort[:20], y[:20], groups=donors[:20], **{**sides, "groups_validation": donors})
 

@@ -1,8 +1,8 @@
 """From attended sequences to motifs: search, clusters, tests, and counts over the cohort.
 
-From the sequences that contribute most to one direction of a target, and which of their residues the network uses, patterns
-are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the attribution
-(`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`cluster_motifs`).
+From the sequences that contribute most to one direction of a target, and which of their residues the network uses,
+patterns are searched for that are more frequent among them than in the cohort: from enriched gapped k-mers under the
+attribution (`search`), and from the kernels (`kernels`). Patterns that are alike are one motif (`cluster_motifs`).
 
 The network chose the attended sequences. So the enrichment shows that a pattern is more frequent among them than by
 chance, but not that it is associated with the class. For this, donors that the network has not learned from are
