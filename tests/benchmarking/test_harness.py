@@ -579,6 +579,7 @@ def test_other_labels_are_computed_anew(
     for status in (["sick", "well"] * 12, ["well", "sick"] * 12):
         cohort = small_cohort(status)
         result = run({"noise": toys.Noise(log=log)}, cohort=cohort, folds=folds, output=tmp_path / "o", resume=True)
+        assert "folds_file: true" in (tmp_path / "o" / "benchmark.yaml").read_text()
         expected = (cohort.metadata["status"] == "sick").astype(int)
         found = result.predictions.set_index("repertoire_id")["label"]
         assert [found[i] for i in cohort.repertoire_ids] == expected.tolist()

@@ -27,7 +27,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
-from deeprc.interpretation.report.benchmark_report import _format_lead
+from deeprc.interpretation.report.benchmark_report import _format_command, _format_lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import DASH, make_number_cell
 from deeprc.interpretation.survey import survey
@@ -429,6 +429,12 @@ def test_merged_classes_are_called_by_both_names() -> None:
     number = Task("age", "age", "regression")
     text = _format_metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
     assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean error 3.000, on 12 repertoires"
+
+
+def test_the_command_of_a_benchmark_with_folds_of_a_file_takes_them_from_its_folder() -> None:
+    header = {"target": "s", "asked": ["logistic"], "preset": "quick", "n_folds": 4, "group_by": None, "seed": 0}
+    assert "--folds 4 " in _format_command(header, "out")
+    assert "--folds out/folds.tsv " in _format_command({**header, "folds_file": True}, "out")
 
 
 def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:

@@ -43,11 +43,21 @@ def test_cohort_that_the_run_has_not_seen(
     )
 
 
+def test_a_packed_model_does_not_know_what_it_has_seen(trained: Run) -> None:
+    performance = _performance(["new"] * 40, [0, 1] * 20, np.arange(40.0).tolist())
+    performance = replace(performance, held_out="new")
+    texts = _texts(trained, performance, bundle="a file")
+    assert [text for text in texts if text.startswith("A packed model does not know its training repertoires")]
+    assert not [text for text in texts if "took part in training" in text]
+    assert "on 40 new repertoires, 20 of them ill." in _describe_auc(performance.contrasts[0], performance)
+
+
 def _texts(
     run: Run,
     performance: Performance,
     folder: Path = Path("nowhere"),  # without what was noted when it was trained
     cautions: Sequence[Caution] = (),
+    bundle: object = None,
     **changed: pd.DataFrame,
 ) -> list[str]:
     tables = {
@@ -60,6 +70,7 @@ def _texts(
     found = [*find_run_cautions(performance, [], metadata=every["metadata"]), *cautions]
     own: Any = SimpleNamespace(
         path=folder,
+        bundle=bundle,
         splits=run.splits,
         settings=run.settings,
         history=lambda: every["history"],
