@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from deeprc.baselines.association import phi_coefficients
-from deeprc.baselines.carriers import Carriers, count_carriers, run_in_parts
+from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
 from deeprc.baselines.parameters import check_choice, check_whole_number
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import find_shared_clones, hash_sequences, take_sequences
@@ -168,11 +168,11 @@ def _select_sequences(
     n_positive, n_all = int(carriers.label_sum.sum()), int(carriers.n_all.sum())
 
     def pairs(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, a, n = count_carriers(clones, start, stop, carriers)
+        numbers, a, n = count_clone_carriers(clones, start, stop, carriers)
         return numbers, n * (n_positive + 1) + a
 
     counts = np.zeros((n_all + 1) * (n_positive + 1), np.int64)
-    for _, codes in run_in_parts(pairs, len(clones)):
+    for _, codes in run_over_clones(pairs, len(clones)):
         values, sizes = np.unique(codes, return_counts=True)
         counts[values] += sizes
     occurring = np.flatnonzero(counts)
@@ -182,7 +182,7 @@ def _select_sequences(
     order = occurring[np.argsort(-phi[occurring], kind="stable")]
     enough = order[: int(np.searchsorted(np.cumsum(counts[order]), number)) + 1]
     good = phi >= phi[enough].min(initial=np.inf)
-    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_in_parts(pairs, len(clones))]
+    found = [(numbers[good[codes]], phi[codes[good[codes]]]) for numbers, codes in run_over_clones(pairs, len(clones))]
     tied = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in found)])
     strength = np.concatenate([np.zeros(0), *(each[1] for each in found)])
     best = np.lexsort((hash_sequences(X, clones.representative[tied]), -strength))[:number]

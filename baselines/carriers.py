@@ -28,9 +28,9 @@ __all__ = [
     "MIN_CARRIERS",
     "AssociatedClones",
     "Carriers",
-    "count_carriers",
+    "count_clone_carriers",
     "find_associated_clones",
-    "run_in_parts",
+    "run_over_clones",
 ]
 
 MIN_CARRIERS = 2
@@ -106,16 +106,16 @@ def find_associated_clones(
     needed = test.critical([threshold], carriers.labels())[0]
 
     def find(start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        indices, a, n = count_carriers(clones, start, stop, carriers)
+        indices, a, n = count_clone_carriers(clones, start, stop, carriers)
         found = a >= needed[n]
         return indices[found], a[found], n[found], len(indices)
 
-    parts = [(np.zeros(0, np.int64),) * 3 + (0,), *run_in_parts(find, len(clones))]
+    parts = [(np.zeros(0, np.int64),) * 3 + (0,), *run_over_clones(find, len(clones))]
     indices, a, n = (np.concatenate([part[column] for part in parts]) for column in range(3))
     return AssociatedClones(indices, a, n, test.p_values(a, n, carriers.labels()), sum(part[3] for part in parts))
 
 
-def run_in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
+def run_over_clones(work: Callable[[int, int], _Result], n: int) -> Iterator[_Result]:
     """Call `work(start, stop)` for each part of n clones, on all cores; yield the results in order."""
     bounds = list(pairwise([*range(0, n, _PART), n]))
     with open_threads() as threads:
@@ -123,7 +123,7 @@ def run_in_parts(work: Callable[[int, int], _Result], n: int) -> Iterator[_Resul
         yield from track(found, "comparing clones with labels", len(bounds))
 
 
-def count_carriers(
+def count_clone_carriers(
     clones: Clones, start: int, stop: int, carriers: Carriers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the clones from `start` to `stop` that at least two different carriers have.

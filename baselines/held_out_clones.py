@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.baselines.association import FISHER, AssociationTest
-from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, run_in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, Carriers, run_over_clones
 from deeprc.compilation import njit
 from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -150,7 +150,7 @@ def count_held_out_clones(
     repertoires = FoldedRepertoires.of(X, carriers, folds)
     needed = find_critical_sums(selections.left_out, repertoires, thresholds, test)
     counts = np.zeros((len(repertoires.fold), len(selections.of_fold), len(thresholds)), np.int64)
-    for part in run_in_parts(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
+    for part in run_over_clones(partial(_count_part, clones, repertoires, selections, needed), len(clones)):
         counts += part
     return count_by_threshold(counts, repertoires, X)
 
@@ -193,7 +193,7 @@ def find_passing_clones(
     """
     parts = [
         (np.zeros(0, np.int64), np.zeros((0, len(needed)), np.uint8)),
-        *run_in_parts(partial(_pass_part, clones, repertoires, left_out, needed), len(clones)),
+        *run_over_clones(partial(_pass_part, clones, repertoires, left_out, needed), len(clones)),
     ]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 

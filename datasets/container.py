@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_check import check_contents, is_checked, remember_checked
+from deeprc.datasets.container_check import check_container_contents, is_checked, remember_checked
 from deeprc.datasets.container_header import (
     EXPECTED,
     LEGACY_VERSION,
@@ -67,7 +67,7 @@ class Container(OneStore):
             self.stamp = FileStamp.of(self.path)  # stamp of the file that is read here, even if it is replaced
             self._read(file)
             if not is_checked(self.path, self.stamp):
-                checks = check_contents(self)
+                checks = check_container_contents(self)
                 if self.version == LEGACY_VERSION:
                     _check_blocks(file, self.path, checks)
                 else:

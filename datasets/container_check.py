@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache_folder",
-    "check_contents",
+    "check_container_contents",
     "is_checked",
     "make_cache_folder",
     "read_cached_json",
@@ -45,7 +45,7 @@ _CHECKED: set[tuple[Path, FileStamp]] = set()
 _logger = logging.getLogger(__name__)
 
 
-def check_contents(container: Container) -> dict[str, BlockCheck]:
+def check_container_contents(container: Container) -> dict[str, BlockCheck]:
     """Raise unless a container's arrays fit together; return the checks of the values of its large datasets.
 
     No value leads outside of another array if every check has been called with all blocks of its dataset, in order. So

@@ -35,7 +35,7 @@ __all__ = [
     "LEGACY_VERSION",
     "LINKED_VERSION",
     "VERSION",
-    "Header",
+    "ContainerHeader",
     "Origin",
     "Texts",
     "get_creator",
@@ -64,7 +64,7 @@ class Origin(NamedTuple):
     simulation: dict[str, Any] | None
 
 
-class Header(NamedTuple):
+class ContainerHeader(NamedTuple):
     """What a container says beside its sequences: its origin, and its B repertoires."""
 
     origin: Origin
@@ -137,13 +137,15 @@ def get_creator() -> str:
     return f"deeprc {package_version('deeprc') or 'unknown'}"
 
 
-def read_header(file: h5py.File, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path) -> Header:
+def read_header(
+    file: h5py.File, things: dict[str, h5py.Group | h5py.Dataset], texts: Texts, path: Path
+) -> ContainerHeader:
     """Return what a container of any version says beside its sequences; `things` are the members of the file."""
     origin = _read_origin(file, texts, path)
     ids = texts.read_dataset(get_dataset(things, "repertoire_ids"))
     offsets = map_values(path, get_dataset(things, "repertoire_offsets"), np.int64)
     metadata = _read_metadata_table(things.get("metadata"), texts, path)
-    return Header(origin, np.array(ids, object), np.array(offsets), metadata)
+    return ContainerHeader(origin, np.array(ids, object), np.array(offsets), metadata)
 
 
 def _read_origin(file: h5py.File, texts: Texts, path: Path) -> Origin:

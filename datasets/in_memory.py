@@ -29,7 +29,7 @@ from deeprc.datasets.parts import OneStore
 from deeprc.datasets.plan import NEVER, list_names
 from deeprc.datasets.preprocessing import check_container_output, check_loci, report_empty
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
-from deeprc.datasets.readers.columns import check_columns
+from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
@@ -163,7 +163,7 @@ def from_frame(
     layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
     if not layout.repertoire:
         raise InputError("no column names the repertoire of each row; say which one does with `repertoire`")
-    check_columns(header, frame.column_names)
+    check_column_names(header, frame.column_names)
     texts = {name: extract_texts(frame, name) for name in layout.sequences.values()}
     coded = {name: extract_categorical(frame, name) for name in list_coded_columns(layout)}
     rows = make_rows(texts, coded, layout, lambda row: f"table: row {row}")
@@ -193,7 +193,7 @@ def make_sheet(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Meta
     if isinstance(metadata, str | os.PathLike):
         return read_metadata(metadata, id_column=id_column, ids=ids)
     frame = to_arrow(metadata)
-    check_columns(Header(Path("metadata"), tuple(frame.column_names)), frame.column_names)
+    check_column_names(Header(Path("metadata"), tuple(frame.column_names)), frame.column_names)
     columns = {name: extract_categorical(frame, name).names().tolist() for name in frame.column_names}
     return make_metadata(columns, id_column=id_column, ids=ids)
 

@@ -12,7 +12,7 @@ from deeprc.datasets.matching import list_stems, match_files, name_files
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
-from deeprc.datasets.readers.columns import check_columns, read_columns
+from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
@@ -168,7 +168,7 @@ class _Planner:
             if self.split_by is not None:
                 column = None if self.split_by == NEVER else header.find(self.split_by)
                 layout = replace(layout, repertoire=() if column is None else (column,))
-            check_columns(header, layout.columns)
+            check_column_names(header, layout.columns)
         except InputError as error:
             self.errors[file] = str(error)
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "check_columns",
+    "check_column_names",
     "factorize",
     "factorize_texts",
     "find_first_rows",
@@ -50,7 +50,7 @@ def find_first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
-def check_columns(header: Header, names: Iterable[str]) -> None:
+def check_column_names(header: Header, names: Iterable[str]) -> None:
     """Refuse a file in which two columns have a needed name, because either may be meant.
 
     Raises
@@ -75,7 +75,7 @@ def read_columns(
         If the file is damaged, a column is there twice, or a row has more or fewer fields than the header; rows are
         numbered as in a spreadsheet, the header being row 1.
     """
-    check_columns(header, {*texts, *coded})
+    check_column_names(header, {*texts, *coded})
     position = {name: header.columns.index(name) for name in {*texts, *coded}}
     pieces: dict[str, list[RawTexts]] = {name: [] for name in texts}
     codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in coded}

@@ -37,7 +37,7 @@ from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.airr_ml.sequence_scores import ASSOCIATION, compute_sequence_scores, has_memory
 from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.carriers import Carriers, count_carriers, run_in_parts
+from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
@@ -375,7 +375,7 @@ def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
         return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
     best, n_clones = cohort.make_empty_list(), Counter[int]()
-    parts = run_in_parts(lambda start, stop: count_carriers(clones, start, stop, known), len(clones))
+    parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
     for indices, positive, carriers in parts:
         n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))
         scores = score(positive, carriers)

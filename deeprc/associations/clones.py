@@ -24,7 +24,7 @@ from deeprc.associations.donors import Donors, find_donors
 from deeprc.associations.exact import ClassTest, compare_carriers
 from deeprc.associations.false_discoveries import permutation_q_values
 from deeprc.associations.generation import generation_probabilities
-from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_carriers
+from deeprc.associations.metaclones import EXACT, NEIGHBOUR, find_clone_carriers
 from deeprc.baselines.association import benjamini_hochberg, fisher_p_values
 from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
@@ -253,7 +253,7 @@ def _make_table(dataset: RepertoireDataset, donors: Donors, hits: _Hits, *, is_s
 def _metaclone_columns(dataset: RepertoireDataset, donors: Donors, hits: _Hits) -> dict[str, NDArray[Any]]:
     """Return the columns about clones with their neighbours; they are NaN for clones far down the table."""
     n = min(len(hits.codes), _MAX_METACLONES)
-    kinds = find_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
+    kinds = find_clone_carriers(dataset, donors.donor_of, len(donors), hits.clones.take(np.arange(n)))  # (U, n)
     exact, near = (_count_kind(kinds == kind, donors) for kind in (EXACT, NEIGHBOUR))
     codes = hits.codes[:n]
     columns: dict[str, NDArray[Any]] = dict(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from deeprc.baselines.carriers import MIN_CARRIERS, run_in_parts
+from deeprc.baselines.carriers import MIN_CARRIERS, run_over_clones
 from deeprc.compilation import njit
 from deeprc.datasets.clone_groups import Clones
 
@@ -99,7 +99,9 @@ def compare_carriers(clones: Clones, test: ClassTest, max_p: float) -> Tested:
     found: list[Integers] = []
     p_values: list[Floats] = []
     counts, n_tested = np.zeros((test.is_of_class.shape[1], _BINS_PER_DECADE * _DECADES), np.int64), 0
-    for columns, own_p, own_counts, own_tested in run_in_parts(partial(_test_part, clones, test, max_p), len(clones)):
+    for columns, own_p, own_counts, own_tested in run_over_clones(
+        partial(_test_part, clones, test, max_p), len(clones)
+    ):
         found.append(columns)
         p_values.append(own_p)
         counts += own_counts

@@ -20,13 +20,13 @@ from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.sequences import GENE_FIELDS
 
-__all__ = ["EXACT", "NEIGHBOUR", "find_carriers"]
+__all__ = ["EXACT", "NEIGHBOUR", "find_clone_carriers"]
 
 NEIGHBOUR, EXACT = 1, 2
 _AFTER_FAMILY = re.compile("[-*/,].*")
 
 
-def find_carriers(
+def find_clone_carriers(
     dataset: RepertoireDataset, donor_of: NDArray[np.int32], n_donors: int, clones: CloneSet
 ) -> NDArray[np.uint8]:
     """Return a code for each donor and clone, (U, J): 2 carries the clone, 1 only a neighbour of it, 0 neither.

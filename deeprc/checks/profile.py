@@ -32,7 +32,7 @@ __all__ = [
     "RepertoireProfile",
     "compute_gene_factors",
     "encode_locus",
-    "hash_sequences",
+    "hash_with_gene_names",
     "is_contradicting",
     "mix_hashes",
     "sample_hashes",
@@ -148,7 +148,7 @@ class RepertoireProfile:
             unrecognised=unrecognised,
             of_mice={name: n for name, n in unrecognised.items() if name in mice},
             contradicting=_count_contradicting(table, report),
-            prints=Fingerprints.of(hash_sequences(table), table.counts),
+            prints=Fingerprints.of(hash_with_gene_names(table), table.counts),
         )
 
     @property
@@ -166,7 +166,7 @@ class RepertoireProfile:
         return sum(n for name, n in self.usage.get(column, {}).items() if name)
 
 
-def hash_sequences(table: Sequences) -> NDArray[np.uint64]:
+def hash_with_gene_names(table: Sequences) -> NDArray[np.uint64]:
     """Return the hash of each sequence, (N,) uint64, which depends on its residues and gene names alone."""
     n = len(table)
     if n == 0:

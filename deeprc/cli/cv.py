@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, parse_folds, sketches_option, training_device_option
 from deeprc.cli.scheduler import scheduler_option
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
@@ -54,7 +54,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
     "--folds",
     metavar="NUMBER|leave-one-out:COLUMN",
     default="5",
-    callback=read_folds,
+    callback=parse_folds,
     show_default=True,
     help="Number of folds. Each is the test fold once. leave-one-out:COLUMN: test once on each value of the column,"
     " such as a batch.",

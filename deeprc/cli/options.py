@@ -14,14 +14,14 @@ __all__ = [
     "device_option",
     "host_option",
     "jobs_option",
-    "read_folds",
+    "parse_folds",
     "seed_option",
     "sketches_option",
     "training_device_option",
 ]
 
 
-def read_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
+def parse_folds(_: click.Context, parameter: click.Parameter, text: str) -> int | str:
     """Return the number of folds as an integer, or "leave-one-out:COLUMN" unchanged."""
     if text.startswith(LEAVE_ONE_OUT):
         return text

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from deeprc.cli.options import adjust_option, config_option, read_folds, sketches_option, training_device_option
+from deeprc.cli.options import adjust_option, config_option, parse_folds, sketches_option, training_device_option
 from deeprc.cli.progress import make_evaluation_printer
 from deeprc.cli.settings import SettingsCommand
 from deeprc.cli.tables import format_cautions, format_metrics
@@ -84,7 +84,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
     "--folds",
     metavar="NUMBER|leave-one-out:COLUMN",
     default="5",
-    callback=read_folds,
+    callback=parse_folds,
     show_default=True,
     help="Number of folds for splitting the repertoires; leave-one-out:COLUMN: train a run for each value of the"
     " column, such as a batch, and test it on this value (OUTPUT/fold-0 and so on).",
@@ -232,12 +232,12 @@ def _show_results(run: Path) -> None:
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_seeds
-    from deeprc.training.enrichment import LEVEL
+    from deeprc.training.enrichment import MOTIF_LEVEL
 
     seeds = read_seeds(run / "seeds.tsv")
     if len(seeds):
         doubtful = " (doubtful, confirmed by the validation fold)"
-        names = [name + doubtful * (p > LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
+        names = [name + doubtful * (p > MOTIF_LEVEL) for name, p in zip(seeds["motif"], seeds["p_value"], strict=True)]
         click.echo(f"kernels initialised from motifs of the training fold: {', '.join(names)}")
     n_clones = len(read_clones(run / "clones.tsv"))
     if n_clones:

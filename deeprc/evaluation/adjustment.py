@@ -30,7 +30,7 @@ from deeprc.evaluation.trust import is_few
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
-__all__ = ["check_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
+__all__ = ["check_adjusted_columns", "choose_comparable", "make_adjustment_cautions", "to_column_names"]
 
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
@@ -43,7 +43,7 @@ def to_column_names(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def check_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequence[Task], source: str) -> None:
+def check_adjusted_columns(columns: Sequence[str], metadata: pd.DataFrame, tasks: Sequence[Task], source: str) -> None:
     """Raise InputError unless the training can be adjusted for these columns of the sheet.
 
     Parameters

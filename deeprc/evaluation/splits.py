@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from deeprc.errors import InputError
-from deeprc.evaluation.adjustment import check_columns, choose_comparable, to_column_names
+from deeprc.evaluation.adjustment import check_adjusted_columns, choose_comparable, to_column_names
 from deeprc.groups import index_groups, shuffle_groups
 from deeprc.targets import format_class_counts, format_labels
 from deeprc.tasks import Task, encode_labels
@@ -226,7 +226,7 @@ def adjust_split(
     """
     if not columns:
         return split
-    check_columns(columns, metadata, tasks, source)
+    check_adjusted_columns(columns, metadata, tasks, source)
     for column in columns:
         if n_missing := int(metadata[column].isna().sum()):
             _logger.info("%s is missing for %d repertoires: they are compared with each other", column, n_missing)

@@ -17,7 +17,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
 from deeprc.readings.cohort import TrainingCohort
-from deeprc.readings.donors import count_cases, index_donors
+from deeprc.readings.donors import count_cases, renumber_donors
 from deeprc.tasks import Task
 
 __all__ = ["CloneSearch", "list_searches"]
@@ -130,5 +130,5 @@ def _average_by_donor(values: Floats, groups: NDArray[np.int64] | None) -> Float
     """Return the mean value of the donor of each repertoire, (n,), because a donor counts once."""
     if groups is None:
         return values
-    donors = index_donors(groups, len(values))
+    donors = renumber_donors(groups, len(values))
     return np.asarray((np.bincount(donors, values) / np.bincount(donors))[donors])

@@ -29,7 +29,7 @@ from deeprc.progress import track
 from deeprc.readings.cohort import FittedReading, TrainingCohort
 from deeprc.readings.composition import CompositionReading
 from deeprc.readings.composition_features import CompositionFeatures
-from deeprc.readings.donors import count_cases, index_donors
+from deeprc.readings.donors import count_cases, renumber_donors
 from deeprc.tasks import Task
 from deeprc.threads import limit_blas_threads
 
@@ -293,7 +293,7 @@ def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> 
     n_cases
         Number of cases, see `count_cases`; with few of them, the mean must be further above 0.
     """
-    donors = index_donors(groups, len(gains))
+    donors = renumber_donors(groups, len(gains))
     sums = np.bincount(donors, gains)
     residuals = sums - gains.mean() * np.bincount(donors)
     error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["association_z", "count_cases", "index_donors"]
+__all__ = ["association_z", "count_cases", "renumber_donors"]
 
 Floats = NDArray[np.float64]
 _ROUNDING = 1e-12
 
 
-def index_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
+def renumber_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
     """Return the index of the donor of each repertoire, from 0, (n,); without groups, each has another donor."""
     return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
@@ -36,7 +36,7 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
     n
         Number of repertoires.
     """
-    donors = index_donors(groups, n)
+    donors = renumber_donors(groups, n)
     return len(np.unique(donors if classes is None else 2 * donors + (classes == 1)))
 
 
@@ -56,7 +56,7 @@ def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | No
     """
     if np.ptp(scores) == 0 or np.ptp(values) == 0:
         return 0.0
-    donors = index_donors(groups, len(scores))
+    donors = renumber_donors(groups, len(scores))
     n_of = np.bincount(donors)
     scores, values = scores - scores.mean(), values - values.mean()
     score, value = (np.bincount(donors, each) / n_of for each in (scores, values))  # means of the donors, (D,)

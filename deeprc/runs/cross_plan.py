@@ -26,7 +26,7 @@ from deeprc.versions import package_version
 
 __all__ = [
     "RUNS",
-    "Header",
+    "CrossValidationHeader",
     "assign_test_folds",
     "begin_cross_validation",
     "check_folder",
@@ -46,7 +46,7 @@ _MAX_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
-class Header:
+class CrossValidationHeader:
     """The content of `cv.yaml`: the arguments of `cross_validate` that all calls for one folder must share.
 
     Attributes
@@ -85,17 +85,19 @@ def make_header(
     repeats: int,
     members: int | None,
     **others: Any,
-) -> Header:
+) -> CrossValidationHeader:
     """Return the header for arguments of `cross_validate`; `others` are further fields of the header."""
     column = parse_left_out_column(folds)
     if column is None and not isinstance(folds, int):
         raise InputError(f"`folds={folds}`: expected a number or {LEAVE_ONE_OUT}COLUMN")
     n_folds = int(folds) if column is None else len(list_left_out_values(dataset.metadata, column, cohort))
     n_members = (n_folds - 1 if column is None else N_FOLDS) if members is None else members
-    return Header(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
+    return CrossValidationHeader(cohort, targets, n_folds, repeats, n_members, left_out=column, **others)
 
 
-def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Header, seed: int) -> NDArray[np.int64]:
+def assign_test_folds(
+    dataset: RepertoireDataset, tasks: list[Task], header: CrossValidationHeader, seed: int
+) -> NDArray[np.int64]:
     """Return the index of the test fold of each repertoire, (B,); -1 if it is in none."""
     metadata, group_by, source = dataset.metadata, header.group_by, header.cohort
     if header.left_out is not None:
@@ -103,7 +105,7 @@ def assign_test_folds(dataset: RepertoireDataset, tasks: list[Task], header: Hea
     return assign_folds(metadata, tasks, n_folds=header.folds, group_by=group_by, seed=seed, source=source)
 
 
-def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[str, RunPlan]:
+def plan_cross_validation(header: CrossValidationHeader, dataset: RepertoireDataset) -> dict[str, RunPlan]:
     """Return the runs of a cross-validation by name, such as repeat-0-fold-0-validation-1.
 
     Raises
@@ -133,7 +135,7 @@ def plan_cross_validation(header: Header, dataset: RepertoireDataset) -> dict[st
     return plans
 
 
-def name_runs(header: Header) -> dict[str, tuple[int, int, int]]:
+def name_runs(header: CrossValidationHeader) -> dict[str, tuple[int, int, int]]:
     """Return the repeat, the test fold and the validation fold of each run, by name."""
     places = [
         (repeat, fold, member if header.left_out is not None else (fold + 1 + member) % header.folds)
@@ -152,7 +154,7 @@ def holds_cross_validation(folder: Path) -> bool:
     return (folder / _HEADER).is_file()
 
 
-def read_header(folder: Path) -> Header:
+def read_header(folder: Path) -> CrossValidationHeader:
     """Read `cv.yaml`.
 
     Raises
@@ -166,16 +168,20 @@ def read_header(folder: Path) -> Header:
     if found != (FORMAT, VERSION):
         seen = f"found {abbreviate(found[0])} version {abbreviate(found[1])}"
         raise InputError(f"{file}: expected format {FORMAT!r} version {VERSION}, {seen}")
-    known = {each.name: body[each.name] for each in fields(Header) if each.name in body}
-    header: Header = validate(known, Header, str(file))
+    known = {each.name: body[each.name] for each in fields(CrossValidationHeader) if each.name in body}
+    header: CrossValidationHeader = validate(known, CrossValidationHeader, str(file))
     return header
 
 
-def check_folder(folder: Path, header: Header) -> None:
+def check_folder(folder: Path, header: CrossValidationHeader) -> None:
     """Raise InputError unless the folder is new, or was written by a call with the same arguments."""
     if holds_cross_validation(folder):
         begun = read_header(folder)
-        differing = [each.name for each in fields(Header) if getattr(begun, each.name) != getattr(header, each.name)]
+        differing = [
+            each.name
+            for each in fields(CrossValidationHeader)
+            if getattr(begun, each.name) != getattr(header, each.name)
+        ]
         if differing and (differing != ["repeats"] or begun.repeats > header.repeats):
             was = _show(getattr(begun, differing[0]))
             raise InputError(f"{folder}: was begun with `{differing[0]}={was}`; choose another `output`")
@@ -183,7 +189,7 @@ def check_folder(folder: Path, header: Header) -> None:
         check_new_folder(folder)
 
 
-def begin_cross_validation(folder: Path, header: Header) -> None:
+def begin_cross_validation(folder: Path, header: CrossValidationHeader) -> None:
     """Create the folder if needed, and write `cv.yaml`."""
     with name_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ from deeprc.runs.cross_controls import judge_folds
 from deeprc.runs.cross_metrics import make_folds_table
 from deeprc.runs.cross_plan import (
     RUNS,
-    Header,
+    CrossValidationHeader,
     assign_test_folds,
     begin_cross_validation,
     check_folder,
@@ -202,7 +202,7 @@ def cross_validate(
     return _write(folder, dataset, metrics, tested, motifs, cautions)
 
 
-def _predict(folder: Path, header: Header, workers: Workers, device: str) -> list[FoldPrediction]:
+def _predict(folder: Path, header: CrossValidationHeader, workers: Workers, device: str) -> list[FoldPrediction]:
     """Return the prediction of the ensemble of each test fold, by repeat and fold."""
     members: dict[tuple[int, int], list[Path]] = {}
     for name, (repeat, fold, _) in name_runs(header).items():
@@ -221,7 +221,11 @@ def _predict(folder: Path, header: Header, workers: Workers, device: str) -> lis
 
 
 def _check_cautions(
-    dataset: RepertoireDataset, tasks: list[Task], folder: Path, header: Header, fold_of: Sequence[NDArray[np.int64]]
+    dataset: RepertoireDataset,
+    tasks: list[Task],
+    folder: Path,
+    header: CrossValidationHeader,
+    fold_of: Sequence[NDArray[np.int64]],
 ) -> list[Caution]:
     """Return warnings from the check of the cohort: shortcuts to the label, and copies in several folds of a repeat."""
     checks = read_checks(folder / RUNS / next(iter(name_runs(header))))  # the check is the same in all runs
@@ -234,7 +238,11 @@ def _check_cautions(
 
 
 def _find_cautions(
-    dataset: RepertoireDataset, tasks: Sequence[Task], folder: Path, header: Header, fold_of: NDArray[np.int64]
+    dataset: RepertoireDataset,
+    tasks: Sequence[Task],
+    folder: Path,
+    header: CrossValidationHeader,
+    fold_of: NDArray[np.int64],
 ) -> list[Caution]:
     """Return warnings about the metrics: donors in several folds, few donors, only one repeat ..."""
     cautions = find_subject_cautions(dataset.metadata, fold_of, apart="folds")

@@ -22,7 +22,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.description import ASPECTS, describe
 from deeprc.shift.reasons import name_reasons
-from deeprc.shift.reference import LEVEL, MIN_DONORS, Reference
+from deeprc.shift.reference import MIN_DONORS, SHARE_BEYOND, Reference
 from deeprc.shift.sketches import Copy
 from deeprc.shift.summary import TrainingSummary
 
@@ -98,11 +98,13 @@ class Shift:
         n, k = int((~np.isnan(self.distance)).sum()), int(self.is_beyond.sum())
         if k == 0:
             return
-        p = float(stats.betabinom.sf(k - 1, n, LEVEL * (self.n_donors + 1), (1 - LEVEL) * (self.n_donors + 1)))
+        p = float(
+            stats.betabinom.sf(k - 1, n, SHARE_BEYOND * (self.n_donors + 1), (1 - SHARE_BEYOND) * (self.n_donors + 1))
+        )
         are_many, is_far = p < _ALPHA, np.nan_to_num(self.distance) > _FAR
         text = (
             f"{k:,} of {n:,} repertoires that the model has not seen {'is' if k == 1 else 'are'} farther from the "
-            f"training repertoires than 95% of these are from each other (expected: {LEVEL * n:.3g}). "
+            f"training repertoires than 95% of these are from each other (expected: {SHARE_BEYOND * n:.3g}). "
         )
         if is_far.any() and not are_many:
             far = list_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)

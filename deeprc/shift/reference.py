@@ -26,12 +26,20 @@ from deeprc.errors import InputError
 from deeprc.files import write_text
 from deeprc.shift.description import ASPECTS, FLOORS, Description, Feature, list_features
 
-__all__ = ["LEVEL", "MIN_DONORS", "REFERENCE_FILE", "Deviations", "Reference", "read_reference", "write_reference"]
+__all__ = [
+    "MIN_DONORS",
+    "REFERENCE_FILE",
+    "SHARE_BEYOND",
+    "Deviations",
+    "Reference",
+    "read_reference",
+    "write_reference",
+]
 
 REFERENCE_FILE = "shift.json"
 """The name of the file in a run directory."""
 
-LEVEL = 0.05
+SHARE_BEYOND = 0.05
 """The share of training repertoires that are beyond the level, each measured against those of other donors."""
 
 MIN_DONORS = 8
@@ -125,7 +133,9 @@ class Reference:
             others = sums.without(description, rows)
             z[rows] = _standardise(description.values[rows], description.noise[rows], *others.moments(), scales)
         statistics = _compute_statistics(z, description.features)
-        limits = {name: max(float(np.quantile(each, 1 - LEVEL)), _MIN_LIMIT) for name, each in statistics.items()}
+        limits = {
+            name: max(float(np.quantile(each, 1 - SHARE_BEYOND)), _MIN_LIMIT) for name, each in statistics.items()
+        }
         distances = np.sort(np.max([each / _compute_limits_of_others(each) for each in statistics.values()], axis=0))
         centre, spread, error = sums.moments()
         low, high = _compute_usual_range(description.values)
@@ -229,7 +239,7 @@ def _compute_statistics(z: Floats, features: Sequence[Feature]) -> dict[str, Flo
 def _compute_limits_of_others(values: Floats) -> Floats:
     """Return for each value of a statistic the limit that the other values give, (B,)."""
     ordered, rank = np.sort(values), np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    place = (1 - LEVEL) * (len(values) - 2)
+    place = (1 - SHARE_BEYOND) * (len(values) - 2)
     below = int(place)
     above = min(below + 1, len(values) - 2)
     first, second = (ordered[each + (rank <= each)] for each in (below, above))
@@ -252,9 +262,9 @@ def upper_limit(distances: Floats, n_donors: int) -> float:
     """
     n = len(distances)
     if n_donors >= _MIN_FOR_QUANTILE:
-        return float(np.sort(distances)[min(int(np.ceil((n + 1) * (1 - LEVEL))), n) - 1])
+        return float(np.sort(distances)[min(int(np.ceil((n + 1) * (1 - SHARE_BEYOND))), n) - 1])
     logs = np.log(np.maximum(distances, _SMALLEST))
-    t = stats.t.ppf(1 - LEVEL, n_donors - 1)
+    t = stats.t.ppf(1 - SHARE_BEYOND, n_donors - 1)
     return float(np.exp(logs.mean() + t * logs.std(ddof=1) * np.sqrt(1 + 1 / n_donors)))
 
 

@@ -23,8 +23,8 @@ from deeprc.specificity.background import (
     Background,
     Strata,
     classify_publicity,
-    count_carriers,
-    draw_background,
+    count_carrying_repertoires,
+    draw_clone_background,
     match_rates,
 )
 from deeprc.specificity.databases import COLUMNS, normalise_calls, trim_conserved_residues
@@ -200,7 +200,7 @@ def _compare(
 ) -> pd.DataFrame:
     """Return the organisms with the number expected by chance, p-values and q-values; the smallest p-values first."""
     junctions = _list_possible_junctions(different)
-    background = draw_background(cohort, without=list(junctions))
+    background = draw_clone_background(cohort, without=list(junctions))
     names = organisms["antigen_organism"].tolist()
     pairs = _match_junctions(background.sequences, database)
     organism_of = pd.Index(names).get_indexer(database["antigen_organism"].to_numpy(object))[pairs.entries]
@@ -226,7 +226,7 @@ def _make_strata(
     """Return the strata of the sequences of the table and of the clones of the background."""
     owners = np.array(list(junctions.values()), np.int64)
     # of the whole container, as for the clones of the background
-    n_carriers = count_carriers(cohort.whole(), CloneSet(Sequences.encode(list(junctions))), owners)
+    n_carriers = count_carrying_repertoires(cohort.whole(), CloneSet(Sequences.encode(list(junctions))), owners)
     calls = background.sequences.genes.get("v_call")
     of_clones = [""] * len(background.publicity) if calls is None else list(calls.names())
     own = different["v_call"].tolist() if calls is not None else [""] * len(different)

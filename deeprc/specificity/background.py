@@ -21,7 +21,14 @@ from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
 
-__all__ = ["Background", "Strata", "classify_publicity", "count_carriers", "draw_background", "match_rates"]
+__all__ = [
+    "Background",
+    "Strata",
+    "classify_publicity",
+    "count_carrying_repertoires",
+    "draw_clone_background",
+    "match_rates",
+]
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -52,7 +59,7 @@ def classify_publicity(n_carriers: Integers) -> Integers:
     return np.ceil(np.log2(np.maximum(n_carriers, 1))).astype(np.int64)
 
 
-def count_carriers(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
+def count_carrying_repertoires(dataset: RepertoireDataset, clones: CloneSet, owners: Integers) -> Integers:
     """Return the number of repertoires that carry any clone of each sequence, (n,).
 
     `owners` is the index of each clone's sequence, (c,).
@@ -63,7 +70,7 @@ def count_carriers(dataset: RepertoireDataset, clones: CloneSet, owners: Integer
     return found
 
 
-def draw_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
+def draw_clone_background(dataset: RepertoireDataset, *, without: Sequence[str] = ()) -> Background:
     """Return clones of each publicity of a cohort, drawn at random; a clone is a junction here.
 
     `without` are junctions that are left out: those of the table, which are compared with the others.

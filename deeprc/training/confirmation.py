@@ -18,12 +18,12 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
-from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.enrichment import MOTIF_LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import weigh_gaps
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
-from deeprc.training.kmer_occurrences import find_carriers
+from deeprc.training.kmer_occurrences import find_sequences_with_kmer
 from deeprc.training.motif_start import find_start_motifs
 from deeprc.training.search_targets import make_target_of_output
 
@@ -65,7 +65,7 @@ def _find_confirmed(
 ) -> list[EnrichedMotif]:
     own_seed = int(make_generator(seed, Purpose.MOTIFS).integers(2**62))
     motifs = find_start_motifs(config, tasks, train, seed=own_seed)
-    if all(motif.p_value <= LEVEL for motif in motifs):
+    if all(motif.p_value <= MOTIF_LEVEL for motif in motifs):
         return weigh_gaps(motifs, train, tasks)
     confirmed = confirm_motifs(motifs, validation, tasks, seed=own_seed)
     refused = [motif for motif in motifs if motif not in confirmed]
@@ -116,5 +116,5 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
 
 def _compute_motif_share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
     """Return the share of sequences with a motif in each repertoire, (n,); no repertoire may be empty."""
-    carrying = find_carriers(dataset, motif.kmer_offsets, motif.code)
+    carrying = find_sequences_with_kmer(dataset, motif.kmer_offsets, motif.code)
     return np.asarray(count_flagged(carrying, compute_offsets(dataset.n_sequences)) / dataset.n_sequences)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from deeprc.training.kmer_correlations import correlate_columns
 
-__all__ = ["N_PERMUTATIONS", "FalseDiscoveries"]
+__all__ = ["N_DISCOVERY_PERMUTATIONS", "FalseDiscoveries"]
 
-N_PERMUTATIONS = 2000
+N_DISCOVERY_PERMUTATIONS = 2000
 """Number of permutations of the labels for the false discovery rates."""
 
 Floats = NDArray[np.float64]

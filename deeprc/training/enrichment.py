@@ -16,28 +16,27 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.tasks import Task
-from deeprc.training.discoveries import N_PERMUTATIONS as N_DISCOVERY_PERMUTATIONS
-from deeprc.training.discoveries import FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.fold import Fold
 from deeprc.training.kmer_candidates import ANY, Candidates, compute_code, list_kmer_offsets
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
-from deeprc.training.kmer_occurrences import Occurrences, find_carriers, find_occurrences
+from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
 from deeprc.training.motif_forms import find_forms
 from deeprc.training.permutations import N_PERMUTATIONS, PermutationNull
 from deeprc.training.search_targets import SearchTarget, iterate_targets
 
 __all__ = [
-    "LEVEL",
+    "MOTIF_LEVEL",
     "EnrichedMotif",
     "MotifLimits",
     "enumerate_kmer_offsets",
     "find_enriched_motifs",
 ]
 
-LEVEL = 0.01
+MOTIF_LEVEL = 0.01
 """Largest p-value of a motif that needs no further evidence; see docs/experiments.md."""
 
 Floats = NDArray[np.float64]
@@ -127,7 +126,7 @@ class MotifLimits:
 
     max_motifs: int
     min_donors: int = 8
-    level: float = LEVEL
+    level: float = MOTIF_LEVEL
     doubtful_level: float = 0.0
 
 
@@ -350,7 +349,7 @@ class _Search:
             return [], True
         if not found.was_searched[0]:  # the first one is too common to be compared with the others
             kmer_offsets = self._spacings[candidates.spacing[0]]
-            has_motif |= find_carriers(self._dataset, kmer_offsets, int(candidates.code[0]))
+            has_motif |= find_sequences_with_kmer(self._dataset, kmer_offsets, int(candidates.code[0]))
             return [self._make_motif(candidates, 0, candidates.correlation)], False
         n_free = np.diff(starts) - count_flagged(has_motif, starts)
         chosen: list[EnrichedMotif] = []

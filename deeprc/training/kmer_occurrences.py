@@ -23,7 +23,7 @@ from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
 from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
 
-__all__ = ["Occurrences", "find_carriers", "find_occurrences"]
+__all__ = ["Occurrences", "find_occurrences", "find_sequences_with_kmer"]
 
 _Numbers = NDArray[np.uint64]
 
@@ -252,7 +252,7 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
     return repertoire, sequence, which
 
 
-def find_carriers(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
+def find_sequences_with_kmer(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
     """Return whether each sequence of all repertoires has a k-mer."""
     found = compute_parts(partial(_mark_part, tuple(kmer_offsets), code), divide_repertoires(dataset))
     return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])

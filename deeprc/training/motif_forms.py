@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.kmer_candidates import ANY, compute_code, list_kmer_offsets
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
@@ -91,7 +91,7 @@ def find_forms(
     code = np.array([compute_code(form) for form in known], np.int64)
     counts = _count_free(target.dataset, spacings, np.array(list(known.values()), np.int64), code, has_motif)
     weights = target.compute_weights(n_free)
-    labels = target.permute_labels(N_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
+    labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
     same = {form: i for i, (form, each) in enumerate(zip(known, r, strict=True)) if float(np.sign(each)) in signs[form]}

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from deeprc.baselines.burden import BurdenTest
-from deeprc.baselines.carriers import Carriers, count_carriers
+from deeprc.baselines.carriers import Carriers, count_clone_carriers
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.clones import find_shared_clones
@@ -248,7 +248,7 @@ def test_carriers_among_the_training_repertoires(public: RepertoireDataset) -> N
     clones = find_shared_clones(public)
     rows = np.array([3, 4, 4, 9, 12, 1])
     weights = Carriers.of(public[rows], np.array([True, False, False, True, False, True]))
-    numbers, a, n = count_carriers(clones, 5, len(clones), weights)
+    numbers, a, n = count_clone_carriers(clones, 5, len(clones), weights)
     expected = []
     for clone_number in range(5, len(clones)):
         carriers = clones.repertoires[clones.offsets[clone_number] : clones.offsets[clone_number + 1]].tolist()

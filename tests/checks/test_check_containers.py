@@ -19,7 +19,7 @@ from deeprc.checks.container import hash_repertoire, profile_container
 from deeprc.checks.folder import check_folder
 from deeprc.checks.of_run import check_for_training, read_checks
 from deeprc.checks.overlaps import find_overlaps
-from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_sequences
+from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_with_gene_names
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_file import seal_container
@@ -79,7 +79,7 @@ def test_the_compiled_hash_is_the_readable_one() -> None:
     for genes in (v, None):
         sequences = Sequences.encode(letters).with_genes({} if genes is None else {"v_call": genes})
         repertoire = checks_container.Repertoire("r", 0, 50, MadeSequences(Path("r"), sequences, {}), {})
-        assert hash_repertoire(repertoire).tolist() == hash_sequences(sequences).tolist()
+        assert hash_repertoire(repertoire).tolist() == hash_with_gene_names(sequences).tolist()
 
 
 def test_fingerprints_of_many_sequences() -> None:

@@ -13,7 +13,7 @@ import pytest
 from deeprc.checks import CODES, check_cohort
 from deeprc.checks.features import sheet_features
 from deeprc.checks.overlaps import find_overlaps
-from deeprc.checks.profile import hash_sequences
+from deeprc.checks.profile import hash_with_gene_names
 from deeprc.checks.sheet import Subjects, _are_alike
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.categorical import Categorical
@@ -488,8 +488,8 @@ def test_hashes_know_residues_and_gene_names_but_not_their_codes():
     def table(vocabulary, codes):
         return Sequences(residues, offsets, np.ones(4, np.uint32), Categorical(np.array(codes, np.uint16), vocabulary))
 
-    one = hash_sequences(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
-    other = hash_sequences(table(("", "TRBV9", "TRBV2"), [2, 1, 2, 0]))
+    one = hash_with_gene_names(table(("TRBV2", "TRBV9"), [0, 1, 0, 0]))
+    other = hash_with_gene_names(table(("", "TRBV9", "TRBV2"), [2, 1, 2, 0]))
     assert len(set(one.tolist())) == 4
     assert one[:3].tolist() == other[:3].tolist()
     assert one[3] != other[3]

@@ -20,7 +20,7 @@ from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.errors import InputError
 from deeprc.specificity import annotate_sequences, read_database
 from deeprc.specificity.annotate import compute_upper_tail
-from deeprc.specificity.background import Strata, classify_publicity, draw_background, match_rates
+from deeprc.specificity.background import Strata, classify_publicity, draw_clone_background, match_rates
 
 DATABASE = pd.DataFrame(
     [
@@ -179,7 +179,7 @@ def test_the_background_lacks_the_table_and_knows_how_public_clones_are(
     public: tuple[RepertoireDataset, list[str]],
 ) -> None:
     cohort, clones = public
-    background = draw_background(cohort, without=clones[:100])
+    background = draw_clone_background(cohort, without=clones[:100])
     of_publicity = np.bincount(background.publicity)
     assert of_publicity[2] == 500  # carried by four
     assert of_publicity[0] == 12 * 500

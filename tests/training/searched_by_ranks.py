@@ -28,7 +28,7 @@ from deeprc.training import kmer_correlations, kmer_occurrences
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters
-from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
+from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from deeprc.training.kmer_summaries import summarise_spacings
 
 STATUS = Task("status", "status", "binary", ("healthy", "case"))
@@ -75,7 +75,7 @@ def count(dataset: RepertoireDataset) -> Found:
         "moments": digest(*(array for each in summaries for array in (each.mean, each.variance))),
         "strongest": digest(*(array for each in summaries for kmers in each.by_output for array in kmers)),
         "occurrences": [[int(n) for n in array[order]] for array in list(vars(occurrences).values())[:3]],
-        "carriers": np.flatnonzero(find_carriers(dataset, (0, 2), 44)).tolist(),
+        "carriers": np.flatnonzero(find_sequences_with_kmer(dataset, (0, 2), 44)).tolist(),
         "4-mers": digest(compute_kmer_frequencies(dataset)),
         "different clones": count_distinct_clones(dataset, ["v_call"]).tolist(),
     }

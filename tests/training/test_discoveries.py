@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deeprc.training.discoveries import N_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.permutations import permute_labels
 from tests.training.test_enrichment import Floats
 
@@ -16,7 +16,7 @@ def discoveries(frequencies: Floats, values: Floats = ALTERNATING, *, level: flo
 
 def permuted(values: Floats) -> Floats:
     rng = np.random.default_rng(0)
-    return permute_labels(values[:, None], np.full(60, 100), np.arange(60), N_PERMUTATIONS, rng)[:, 0]
+    return permute_labels(values[:, None], np.full(60, 100), np.arange(60), N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
 
 
 def carried_by_six(n: int) -> Floats:

@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.confirmation import confirm_motifs
-from deeprc.training.enrichment import LEVEL, EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.enrichment import (
+    MOTIF_LEVEL,
+    EnrichedMotif,
+    MotifLimits,
+    enumerate_kmer_offsets,
+    find_enriched_motifs,
+)
 from deeprc.training.fold import Fold
 from tests.conftest import motif, random_sequences, write_cohort
 
@@ -64,7 +70,7 @@ def test_random_labels_of_donors_find_no_motif(tmp_path: Path, n_known: int, n_u
 @pytest.mark.parametrize("by_donor", [True, False])
 def test_false_motifs_are_as_rare_as_the_level_says(tmp_path: Path, by_donor: bool) -> None:
     """Of 200 labels 2 are expected to find a motif; more than 6 in one case of 200."""
-    assert LEVEL == 0.01
+    assert MOTIF_LEVEL == 0.01
     assert count_false_motifs(tmp_path, 100, by_donor=by_donor) <= 6
 
 
@@ -73,7 +79,7 @@ def test_a_motif_of_the_positive_donors_is_found(tmp_path: Path) -> None:
     dataset = samples_of_donors(tmp_path, 0, n_carriers=20)
     labels = (DONORS < 20)[:, None].astype(np.float64)
     first = find_motifs(Fold(dataset, labels, DONORS))[0]
-    assert (first.pattern, first.p_value <= LEVEL) == ("WHW", True)
+    assert (first.pattern, first.p_value <= MOTIF_LEVEL) == ("WHW", True)
 
 
 def test_a_motif_of_one_sample_of_each_donor_is_found(tmp_path: Path) -> None:
@@ -86,7 +92,7 @@ def test_a_motif_of_one_sample_of_each_donor_is_found(tmp_path: Path) -> None:
     dataset = write_cohort(tmp_path / "pairs.h5", repertoires, pd.DataFrame({"x": range(60)}))
     labels = (np.arange(60) % 2.0)[:, None]
     found = find_motifs(Fold(dataset, labels, np.arange(60) // 2))
-    assert (found[0].pattern, found[0].p_value <= LEVEL) == ("WHW", True)
+    assert (found[0].pattern, found[0].p_value <= MOTIF_LEVEL) == ("WHW", True)
 
 
 @pytest.mark.slow

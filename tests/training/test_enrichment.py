@@ -12,7 +12,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences
 from deeprc.training.enrichment import (
-    LEVEL,
+    MOTIF_LEVEL,
     EnrichedMotif,
     MotifLimits,
     enumerate_kmer_offsets,
@@ -202,7 +202,7 @@ def test_the_strongest_is_doubtful_where_nothing_stands_out(tmp_path: Path) -> N
 
     (doubtful,) = found(doubtful_level=0.5)
     assert doubtful.pattern == "WHWM"
-    assert LEVEL < doubtful.p_value < 0.5
+    assert MOTIF_LEVEL < doubtful.p_value < 0.5
     assert found() == []
     assert found(doubtful_level=0.99 * doubtful.p_value) == []
     assert [motif.pattern for motif in found(level=1.01 * doubtful.p_value, doubtful_level=1.0)] == ["WHWM"]
@@ -214,11 +214,11 @@ def test_each_output_may_have_a_doubtful_motif_unless_one_has_a_better(tmp_path:
     cohort = implanted(tmp_path, [["WHWM"] if g == 0 else [] for g in grade])
     task = Task("grade", "grade", "multiclass", tuple("abcd"))
     every = find_motifs(cohort, column(grade), [task], spacings=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
-    assert {motif.output for motif in every if motif.p_value <= LEVEL} == {motif.output for motif in every}
+    assert {motif.output for motif in every if motif.p_value <= MOTIF_LEVEL} == {motif.output for motif in every}
     nobody = np.random.default_rng(2).permutation(grade)
     doubtful = find_motifs(cohort, column(nobody), [task], spacings=[(0, 1, 2, 3)], max_motifs=8, doubtful_level=4.0)
     assert sorted(motif.output for motif in doubtful) == [0, 1, 2, 3]
-    assert all(motif.p_value > LEVEL for motif in doubtful)
+    assert all(motif.p_value > MOTIF_LEVEL for motif in doubtful)
 
 
 def test_a_class_that_nobody_has_changes_nothing(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_motifs_of_subgroups(tmp_path: Path) -> None:
     cohort, y = in_subgroups(tmp_path)
     found = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=16)
     assert sorted(motif.pattern for motif in found) == ["CY.FC", "HCHC", "MMWW", "WHWM", "WYMH"]
-    assert all(motif.p_value <= LEVEL for motif in found)
+    assert all(motif.p_value <= MOTIF_LEVEL for motif in found)
     assert [motif.correlation for motif in found] == pytest.approx([1 / 3] * 5, abs=0.02)
     three = find_motifs(cohort, y, BINARY, spacings=SUBGROUP_SPACINGS, max_motifs=3)
     assert three == found[:3]

@@ -10,7 +10,7 @@ from deeprc.progress import Step
 from deeprc.training import kmer_correlations, kmer_frequencies
 from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_frequencies import SparseFrequencies, iterate_frequencies
-from deeprc.training.kmer_occurrences import find_carriers, find_occurrences
+from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from tests.conftest import StepRecorder
 
 SPACINGS = [(0, 1), (0, 2), (0, 1, 3)]
@@ -138,7 +138,7 @@ def test_carriers_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     expected = [bool(re.search("W.W", text)) for repertoire in cohort for text in repertoire.sequences.decode()]
     code = AMINO_ACIDS.index("W") * 21
-    assert find_carriers(cohort, (0, 2), code).tolist() == expected
+    assert find_sequences_with_kmer(cohort, (0, 2), code).tolist() == expected
     assert any(expected)
 
 
@@ -151,7 +151,7 @@ def test_steps_end_when_all_sequences_were_read(
     for _ in correlate(cohort, SPACINGS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
         pass
     find_occurrences(cohort, SPACINGS, np.array([1]), np.array([5]))
-    find_carriers(cohort, (0, 2), 5)
+    find_sequences_with_kmer(cohort, (0, 2), 5)
     assert [(step.name, step.done, step.total) for step in recorder.steps] == [
         (f"search for motifs: correlations, passes over {len(cohort)} repertoires: 3", 3 * n, 3 * n),
         ("search for motifs: where candidates occur, pass 1 of 2", n, n),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_forms
-from deeprc.training.discoveries import N_PERMUTATIONS
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
 from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
 from deeprc.training.fold import Fold
 from deeprc.training.motif_forms import find_forms, list_forms
@@ -99,7 +99,7 @@ def test_correlations_and_rates_equal_a_plain_computation(tmp_path: Path) -> Non
     assert expected["WHM"] > 0.5
     assert expected["YCF"] < -0.5
     # with labels of nobody no form of 120 repertoires is as strong, so the true labels alone are, for two forms
-    assert [form.rate for form in found] == pytest.approx([1 / (1 + N_PERMUTATIONS) / 2] * 2)
+    assert [form.rate for form in found] == pytest.approx([1 / (1 + N_DISCOVERY_PERMUTATIONS) / 2] * 2)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from deeprc.tasks import Task, TaskKind
 from deeprc.training import confirmation, motif_start
 from deeprc.training import trainer as trainer_module
 from deeprc.training.building import build_network
-from deeprc.training.enrichment import LEVEL, EnrichedMotif
+from deeprc.training.enrichment import MOTIF_LEVEL, EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.trainer import Trainer
@@ -181,7 +181,7 @@ def test_a_weak_motif_starts_a_network_if_the_validation_fold_knows_it(
         assert len(trainer.start_motifs) == expected
         if expected:
             assert set(trainer.start_motifs[0].pattern) <= set("WHM.")
-            assert LEVEL < trainer.start_motifs[0].p_value < 0.5
+            assert MOTIF_LEVEL < trainer.start_motifs[0].p_value < 0.5
 
 
 @pytest.mark.slow

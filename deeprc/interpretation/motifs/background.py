@@ -11,7 +11,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.motifs.seeds import ComparedSequences
 from deeprc.progress import track
 
-__all__ = ["draw_background", "draw_compared", "find_unique_rows", "match_lengths"]
+__all__ = ["draw_compared", "draw_other_sequences", "find_unique_rows", "match_lengths"]
 
 _POOL = 4  # factor by which more sequences are drawn than wanted, to choose those of the right lengths from them
 _MATCHED = 0.9  # smallest share of the wanted numbers by length that the background should reach
@@ -28,13 +28,15 @@ def find_unique_rows(sequences: pd.DataFrame, change: NDArray[np.float64]) -> ND
 
 
 def draw_compared(attended: list[str], dataset: RepertoireDataset, *, background: int, seed: int) -> ComparedSequences:
-    """Return the attended sequences and at most `background` others of the cohort; see `draw_background`."""
-    others = draw_background(dataset, attended, max_sequences=background, seed=seed)
+    """Return the attended sequences and at most `background` others of the cohort; see `draw_other_sequences`."""
+    others = draw_other_sequences(dataset, attended, max_sequences=background, seed=seed)
     residues, offsets = encode_many([*attended, *others])
     return ComparedSequences(residues, offsets, len(attended))
 
 
-def draw_background(dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int) -> list[str]:
+def draw_other_sequences(
+    dataset: RepertoireDataset, attended: list[str], *, max_sequences: int, seed: int
+) -> list[str]:
     """Draw different sequences evenly from the repertoires, without the attended ones, but with similar lengths."""
     rng = np.random.default_rng(seed)
     each = -(-_POOL * max_sequences // max(1, len(dataset)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.splits import choose_subject_column, index_donors
 from deeprc.interpretation.motifs.donor_tests import compute_class_p_value, compute_donor_rates, compute_number_p_value
-from deeprc.interpretation.motifs.matching import count_carriers
+from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import Masks
 from deeprc.outputs import output_slices
 from deeprc.progress import track
@@ -39,7 +39,7 @@ def count_carrying_sequences(dataset: RepertoireDataset, patterns: Sequence[Mask
         return counts
     for position in track(range(len(dataset)), "who carries the motifs", len(dataset)):
         repertoire = dataset[position]
-        counts[position] = count_carriers(repertoire.residues, repertoire.offsets, patterns)
+        counts[position] = count_pattern_carriers(repertoire.residues, repertoire.offsets, patterns)
     return counts
 
 

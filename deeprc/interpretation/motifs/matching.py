@@ -19,12 +19,12 @@ from deeprc.errors import InputError
 from deeprc.interpretation.motifs.patterns import Masks
 
 __all__ = [
-    "count_carriers",
+    "count_pattern_carriers",
     "count_prefixes",
     "count_residues",
     "erase_matches",
-    "find_carriers",
     "find_freed_residues",
+    "find_pattern_carriers",
 ]
 
 _WORD = 64
@@ -70,7 +70,7 @@ def _build_automaton(patterns: Sequence[Masks]) -> _Automaton:
     return _Automaton(letters, ends[0], ends[1], np.array(last_bits, np.uint64), members)
 
 
-def find_carriers(
+def find_pattern_carriers(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
 ) -> NDArray[np.bool_]:
     """Return whether each sequence carries each pattern anywhere, (N, M).
@@ -88,10 +88,10 @@ def find_carriers(
     return found
 
 
-def count_carriers(
+def count_pattern_carriers(
     residues: NDArray[np.uint8], offsets: NDArray[np.int64], patterns: Sequence[Masks]
 ) -> NDArray[np.int64]:
-    """Return the number of sequences that carry each pattern, (M,), on all cores; see `find_carriers`."""
+    """Return the number of sequences that carry each pattern, (M,), on all cores; see `find_pattern_carriers`."""
     n = len(offsets) - 1
     if not n or not patterns:
         return np.zeros(len(patterns), np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import INVALID
 from deeprc.interpretation.motifs.enrichment import fisher_log_p
-from deeprc.interpretation.motifs.matching import count_carriers
+from deeprc.interpretation.motifs.matching import count_pattern_carriers
 from deeprc.interpretation.motifs.patterns import ANY, Masks, pattern_cost
 
 __all__ = ["ComparedSequences", "find_attended_residues", "find_seeds"]
@@ -39,8 +39,8 @@ class ComparedSequences(NamedTuple):
 
     def counts(self, patterns: list[Masks]) -> NDArray[np.int64]:
         """Return the numbers of attended and of background sequences that carry each of M patterns, (2, M)."""
-        attended = count_carriers(self.residues, self.offsets[: self.n + 1], patterns)
-        return np.stack([attended, count_carriers(self.residues, self.offsets[self.n :], patterns)])
+        attended = count_pattern_carriers(self.residues, self.offsets[: self.n + 1], patterns)
+        return np.stack([attended, count_pattern_carriers(self.residues, self.offsets[self.n :], patterns)])
 
     def log_p(self, patterns: list[Masks]) -> NDArray[np.float64]:
         """Return the natural logarithms of the p-values of the enrichment of M patterns, (M,)."""

@@ -17,7 +17,7 @@ from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
-from deeprc.training.enrichment import LEVEL
+from deeprc.training.enrichment import MOTIF_LEVEL
 
 __all__ = ["collect_cautions"]
 
@@ -62,7 +62,7 @@ def _collect_stored_cautions(runs: Sequence[Run], known: Sequence[Caution]) -> l
 
 
 def _warn_of_doubtful_seeds(seeds: pd.DataFrame) -> Iterator[Caution]:
-    names = seeds.loc[seeds["p_value"] > LEVEL, "motif"].tolist() if "p_value" in seeds else []
+    names = seeds.loc[seeds["p_value"] > MOTIF_LEVEL, "motif"].tolist() if "p_value" in seeds else []
     if names:
         text = (
             f"Training started from {len(names):,} {_pluralise(len(names), 'motif')} that did not stand out clearly in "

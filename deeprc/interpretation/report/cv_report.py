@@ -35,7 +35,7 @@ from deeprc.interpretation.report.page import (
 from deeprc.interpretation.report.pictures import render_figure
 from deeprc.runs.controls import LABELS
 from deeprc.runs.cross_metrics import NOT_MEASURED
-from deeprc.runs.cross_plan import RUNS, Header, name_runs
+from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, name_runs
 from deeprc.runs.run_settings import read_settings
 from deeprc.settings import format_setting
 from deeprc.shift.sketches import SKETCHES_FILE
@@ -275,7 +275,7 @@ def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd
     return wide.assign(label=label)
 
 
-def _format_command(header: Header, folder: Path) -> str:
+def _format_command(header: CrossValidationHeader, folder: Path) -> str:
     words, run = ["deeprc", "cv", header.cohort], folder / RUNS / next(iter(name_runs(header)))
     if run.exists():  # not if the tables alone were copied
         words += [f"{name}={format_setting(value)}" for name, value in read_settings(run).config.changes().items()]

@@ -16,7 +16,7 @@ from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution, read_cautions
 from deeprc.evaluation.stored_tables import read_fold_metrics, read_motif_counts, read_out_of_fold
 from deeprc.evaluation.trust import Relation
-from deeprc.runs.cross_plan import Header, holds_cross_validation, read_header
+from deeprc.runs.cross_plan import CrossValidationHeader, holds_cross_validation, read_header
 
 __all__ = ["CrossValidation", "TargetMetrics", "list_classes", "read_cross_validation"]
 
@@ -84,7 +84,7 @@ class TargetMetrics:
 class CrossValidation:
     """The content of the folder of a cross-validation."""
 
-    header: Header
+    header: CrossValidationHeader
     metrics: dict[str, TargetMetrics]
     folds: pd.DataFrame
     predictions: pd.DataFrame

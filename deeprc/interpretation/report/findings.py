@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.checks.cautions import format_finding
 from deeprc.checks.container import hash_repertoire
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
-from deeprc.checks.profile import hash_sequences
+from deeprc.checks.profile import hash_with_gene_names
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, index_donors
@@ -252,7 +252,7 @@ def find_sharing_repertoires(
 
 def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each sequence with its genes, (n,), as `hash_repertoire` computes it."""
-    return hash_sequences(dataset.container.take(index.to_container_rows(dataset)))
+    return hash_with_gene_names(dataset.container.take(index.to_container_rows(dataset)))
 
 
 def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:

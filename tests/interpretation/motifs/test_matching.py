@@ -12,12 +12,12 @@ import pytest
 from deeprc.datasets.alphabet import AMINO_ACIDS, INVALID, decode, encode_many
 from deeprc.errors import InputError
 from deeprc.interpretation.motifs.matching import (
-    count_carriers,
+    count_pattern_carriers,
     count_prefixes,
     count_residues,
     erase_matches,
-    find_carriers,
     find_freed_residues,
+    find_pattern_carriers,
 )
 from deeprc.interpretation.motifs.patterns import ANY, LONGEST, format_pattern, pattern_cost, trim_pattern
 from tests.conftest import random_sequences
@@ -53,30 +53,30 @@ def test_carriers_are_those_of_a_regular_expression() -> None:
     residues, offsets = encode_many(sequences())
     expected = np.array([[bool(re.search(text, sequence)) for text in texts] for sequence in sequences()])
     patterns = [pattern_of(text) for text in texts]
-    assert np.array_equal(find_carriers(residues, offsets, patterns), expected)
-    assert np.array_equal(count_carriers(residues, offsets, patterns), expected.sum(axis=0))
-    assert np.array_equal(count_carriers(residues, offsets[100:301], patterns), expected[100:300].sum(axis=0))
+    assert np.array_equal(find_pattern_carriers(residues, offsets, patterns), expected)
+    assert np.array_equal(count_pattern_carriers(residues, offsets, patterns), expected.sum(axis=0))
+    assert np.array_equal(count_pattern_carriers(residues, offsets[100:301], patterns), expected[100:300].sum(axis=0))
 
 
 def test_counts_do_not_depend_on_the_number_of_threads() -> None:
     residues, offsets = encode_many(sequences())
     patterns, threads = [pattern_of(text) for text in TEXTS], numba.get_num_threads()
-    every = count_carriers(residues, offsets, patterns)
+    every = count_pattern_carriers(residues, offsets, patterns)
     numba.set_num_threads(1)
     try:
-        assert np.array_equal(count_carriers(residues, offsets, patterns), every)
+        assert np.array_equal(count_pattern_carriers(residues, offsets, patterns), every)
     finally:
         numba.set_num_threads(threads)
 
 
 def test_nothing_to_match() -> None:
     residues, offsets = encode_many([])
-    assert count_carriers(residues, offsets, [pattern_of("A")]).tolist() == [0]
-    assert count_carriers(*encode_many(["A"]), []).shape == (0,)
-    assert find_carriers(*encode_many(["A"]), []).shape == (1, 0)
+    assert count_pattern_carriers(residues, offsets, [pattern_of("A")]).tolist() == [0]
+    assert count_pattern_carriers(*encode_many(["A"]), []).shape == (0,)
+    assert find_pattern_carriers(*encode_many(["A"]), []).shape == (1, 0)
     with pytest.raises(InputError, match="65 positions; expected 1 to 64"):
-        count_carriers(*encode_many(["A"]), [pattern_of("A" * 65)])
-    assert count_carriers(*encode_many(["A" * 64, "A" * 63]), [pattern_of("A" * 64)]).tolist() == [1]
+        count_pattern_carriers(*encode_many(["A"]), [pattern_of("A" * 65)])
+    assert count_pattern_carriers(*encode_many(["A" * 64, "A" * 63]), [pattern_of("A" * 64)]).tolist() == [1]
 
 
 def test_freed_residues_are_what_a_pattern_with_one_position_open_finds() -> None:

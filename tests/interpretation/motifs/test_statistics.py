@@ -12,7 +12,7 @@ from scipy.stats import fisher_exact
 from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.motif_clusters import cluster_motifs, similarity
-from deeprc.interpretation.motifs.background import draw_background, find_unique_rows, match_lengths
+from deeprc.interpretation.motifs.background import draw_other_sequences, find_unique_rows, match_lengths
 from deeprc.interpretation.motifs.enrichment import fisher_log_p, odds_ratio
 from deeprc.interpretation.motifs.matrices import (
     Matrix,
@@ -145,12 +145,12 @@ def test_the_background_is_of_the_cohort_without_the_attended_sequences(
 ) -> None:
     dataset = cohort_factory(n_repertoires=6, n_sequences=200)
     attended = dataset[1].sequences.decode()[::10]
-    others = draw_background(dataset, attended, max_sequences=100, seed=4)
+    others = draw_other_sequences(dataset, attended, max_sequences=100, seed=4)
     assert len(set(others)) == len(others) <= 100
     assert not set(others) & set(attended)
     assert set(others) <= {sequence for repertoire in dataset for sequence in repertoire.sequences.decode()}
-    assert draw_background(dataset, attended[::-1], max_sequences=100, seed=4) == others
-    assert draw_background(dataset, attended, max_sequences=100, seed=5) != others
+    assert draw_other_sequences(dataset, attended[::-1], max_sequences=100, seed=4) == others
+    assert draw_other_sequences(dataset, attended, max_sequences=100, seed=5) != others
 
 
 def test_seeds_lie_where_the_attribution_is() -> None:
