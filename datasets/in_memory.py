@@ -32,13 +32,14 @@ from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_ro
 from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
-from deeprc.errors import InputError
+from deeprc.errors import InputError, join_names
 from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
 _logger = logging.getLogger(__name__)
 _NAME = "table"
+_SHOWN = 20  # number of columns that a message names
 
 
 class MemoryDataset(RepertoireDataset):
@@ -157,7 +158,8 @@ def from_frame(
     frame = to_arrow(table)
     header = Header(Path(_NAME), tuple(frame.column_names))
     if repertoire is not None and repertoire not in header.columns:
-        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {_list(header.columns)}")
+        known = join_names(header.columns, _SHOWN)
+        raise InputError(f"`repertoire`: no column {repertoire!r}; the table's columns are {known}")
     matched = match_reader(header, options.reader())
     split_by = repertoire if options.split_by in (None, NEVER) else options.split_by
     layout = matched.layout if split_by is None else replace(matched.layout, repertoire=(split_by,))
@@ -182,10 +184,6 @@ def from_frame(
     else:
         sheet = make_sheet(metadata, options.id_column, rows.repertoire.vocabulary)
     return make_dataset(RowsInMemory(rows, matched.reader.name, "a table"), sheet, options)
-
-
-def _list(columns: Sequence[str]) -> str:
-    return ", ".join(columns[:20]) + ", ..." * (len(columns) > 20)
 
 
 def make_sheet(metadata: Any, id_column: str | None, ids: Sequence[str]) -> Metadata:

@@ -25,7 +25,7 @@ from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_header, re
 from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
-from deeprc.errors import InputError, quote
+from deeprc.errors import InputError, join_names, quote
 from deeprc.files import check_regular_file
 
 __all__ = ["Metadata", "find_file_column", "make_metadata", "read_metadata"]
@@ -375,9 +375,7 @@ def _find(names: Iterable[str], wanted: Iterable[str]) -> str | None:
 
 def _list_columns(columns: Iterable[str]) -> str:
     """Return the first names of the columns, for a message."""
-    names = [name[:_SHOWN_LETTERS] for name in columns]
-    more = f" and {len(names) - _SHOWN_COLUMNS:,} more" if len(names) > _SHOWN_COLUMNS else ""
-    return ", ".join(names[:_SHOWN_COLUMNS]) + more
+    return join_names([name[:_SHOWN_LETTERS] for name in columns], _SHOWN_COLUMNS)
 
 
 def _check_ids(path: Path, column: str, ids: Sequence[str], numbers: Sequence[int]) -> None:

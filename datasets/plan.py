@@ -16,7 +16,7 @@ from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
 from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
-from deeprc.errors import InputError, group_errors
+from deeprc.errors import InputError, group_errors, join_names
 
 __all__ = ["NEVER", "Plan", "describe_missing", "list_names", "plan_readings"]
 
@@ -137,8 +137,7 @@ def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
 
 def list_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
     """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
-    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    return f"{len(names):,} {one if len(names) == 1 else many}: {', '.join(names[:shown])}{more}"
+    return f"{len(names):,} {one if len(names) == 1 else many}: {join_names(names, shown)}"
 
 
 class _Planner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -15,6 +15,7 @@ __all__ = [
     "Terminated",
     "WriteError",
     "group_errors",
+    "join_names",
     "quote",
     "show_parameters",
     "use_parameter_renderer",
@@ -81,6 +82,12 @@ def quote(value: str) -> str:
     """Return a value in quotes for a message; a long value is cut."""
     more = f"... ({len(value):,} letters)" if len(value) > _MAX_QUOTED_LETTERS else ""
     return f"{value[:_MAX_QUOTED_LETTERS]!r}{more}"
+
+
+def join_names(names: Sequence[str], shown: int) -> str:
+    """Return the first names for a message, and how many more there are, as in "a, b, c and 9 more"."""
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 def group_errors(errors: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

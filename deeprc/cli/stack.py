@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deeprc.cli.options import seed_option
+from deeprc.cli.options import device_option, seed_option
 
 __all__ = ["stack"]
 
@@ -32,7 +32,7 @@ def stack() -> None:
     help="The number of folds.",
 )
 @click.option("--preset", default="quick", show_default=True, help="The search spaces, as in `deeprc benchmark`.")
-@click.option("--device", default="auto", show_default=True, help="Where DeepRC computes: auto, cpu, cuda, ...")
+@device_option
 @seed_option
 def fit(
     container: str,

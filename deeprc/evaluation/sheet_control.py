@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.sheet import list_control_columns
 from deeprc.datasets.categories import is_category
+from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.intervals import rank_correlation
 from deeprc.evaluation.splits import choose_subject_column, find_subject_columns, index_donors, index_known_donors
@@ -92,8 +93,7 @@ def warn_of_left_out_columns(columns: ControlColumns) -> list[Caution]:
 
 def format_column_names(columns: Sequence[str]) -> str:
     """Return the names of columns in a few words."""
-    more = f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
-    return ", ".join(columns[:_SHOWN]) + more
+    return join_names(columns, _SHOWN)
 
 
 def _determines(values: pd.Series[Any], label: NDArray[np.float64], kind: TaskKind, donors: NDArray[np.int64]) -> bool:

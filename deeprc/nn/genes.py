@@ -5,7 +5,7 @@ Letters: N sequences, G units of one gene's embedding, M names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +52,6 @@ class GeneNames:
             v_names.update(_collect_names(v_call))
             j_names.update(_collect_names(j_call))
         return cls(tuple(sorted(v_names - {""})), tuple(sorted(j_names - {""})))
-
-    @classmethod
-    def from_mapping(cls, names: Mapping[str, Sequence[str]]) -> GeneNames:
-        """Return the names from a result of `to_mapping`."""
-        return cls(tuple(map(str, names["v_call"])), tuple(map(str, names["j_call"])))
 
     def to_mapping(self) -> dict[str, list[str]]:
         """Return the names by field, as values for JSON."""

@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 
-from deeprc.cli.flags import COMMANDS
+from deeprc.airr_ml.predictor import METHODS
+from deeprc.cli.flags import COMMANDS, load_command
+from deeprc.stacking.stack import MEMBERS
 
 SLOW = ("torch", "numba", "pandas", "sklearn", "h5py", "scipy", "matplotlib", "pyarrow")
 PROGRAM = """
@@ -37,3 +39,11 @@ def test_help_imports_no_slow_package() -> None:
     imported = json.loads(done.stdout)
     assert {"", "train", "plot", "simulate train-lstm", *COMMANDS} <= set(imported)
     assert [words for words, packages in imported.items() if packages] == []
+
+
+def test_names_that_the_command_line_writes_again_are_those_of_the_library() -> None:
+    """The command line may not import the modules that define them, because they import slow packages."""
+    (method,) = [each for each in load_command("airr-ml").params if each.name == "method"]
+    assert tuple(method.type.choices) == ("auto", *METHODS)  # type: ignore[attr-defined]
+    fit = load_command("stack").commands["fit"]  # type: ignore[attr-defined]
+    assert " ".join(fit.help.split()).count(f"members are {', '.join(MEMBERS[:-1])} and {MEMBERS[-1]}.") == 1

@@ -68,7 +68,7 @@ def test_the_names_are_those_that_occur(genes: RepertoireDataset) -> None:
     names = GeneNames.of(genes)
     assert names == GeneNames(("TRBV20-1", "TRBV5-1", "TRBV6-2,TRBV6-3"), J_GENES)
     assert names.index_names(("", "TRBV5-1", "TRBV9", "TRBV20-1"), "v_call").tolist() == [0, 2, 0, 1]
-    assert GeneNames.from_mapping(names.to_mapping()) == names
+    assert names.to_mapping() == {"v_call": list(names.v_call), "j_call": list(J_GENES)}
 
 
 def test_a_name_of_other_repertoires_is_not_known(genes: RepertoireDataset, tmp_path: Path) -> None:

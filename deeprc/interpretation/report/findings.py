@@ -17,6 +17,7 @@ from deeprc.checks.container import hash_repertoire
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.profile import hash_with_gene_names
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.errors import join_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import NEW, index_donors
 from deeprc.interpretation.report.page import Column, Table, make_number_cell, make_text_cell
@@ -132,7 +133,7 @@ def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedB
         marked = [each for each in first if each.group is not None]
         if marked:
             groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
-            named = "; ".join(f"{group.name} ({_format_names(group.members)})" for group in groups[:_SHOWN])
+            named = "; ".join(f"{group.name} ({join_names(group.members, _SHOWN)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
             said = (
                 f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
@@ -142,11 +143,6 @@ def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedB
             yield Caution("warning", said, "sequences")
     for finding in checks.warnings:
         yield Caution("warning", format_finding(finding), "cohort-check")
-
-
-def _format_names(members: Sequence[str]) -> str:
-    more = f" and {len(members) - _SHOWN:,} more" if len(members) > _SHOWN else ""
-    return ", ".join(members[:_SHOWN]) + more
 
 
 def group_table(
