@@ -106,10 +106,10 @@ def benchmark(
     # divides all folds, which may fail, before anything is written
     adjusted = make_adjustment_cautions(plan.adjust_for, task.kind, [labels[split.train] for split in plan.splits])
     asked = {"target": target, "group_by": options.group_by, "preset": preset, "asked": names}
-    asked |= {"left_out": parse_left_out_column(options.folds), "adjust_for": list(options.adjust_for) or None}
-    if asked["left_out"] is None and not isinstance(options.folds, int | np.integer):
-        asked["folds_file"] = True
-    store = ResultStore(folder, {**asked, **_make_header(plan, task)}, resume=resume)
+    left_out = parse_left_out_column(options.folds)
+    asked |= {"left_out": left_out, "adjust_for": list(options.adjust_for) or None}
+    of_file = {"folds_file": True} if left_out is None and not isinstance(options.folds, int | np.integer) else {}
+    store = ResultStore(folder, {**asked, **of_file, **_make_header(plan, task)}, resume=resume)
     cautions = [
         *_find_subject_cautions(plan, options.group_by),
         *_check_cautions(plan, options.group_by),
