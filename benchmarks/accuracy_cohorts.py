@@ -25,7 +25,7 @@ from deeprc.datasets.simulation import SimulatedDataset
 from deeprc.datasets.simulation.cohort import Cohort
 from deeprc.datasets.simulation.write import write_container
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import Split, SplitOptions, donor_codes, make_split
+from deeprc.evaluation.splits import Split, SplitOptions, index_given_donors, make_split
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
 __all__ = ["N_FOLDS", "Cohorts", "Source", "make_file_name"]
@@ -87,7 +87,7 @@ class Source:
     @cached_property
     def groups(self) -> NDArray[np.int64] | None:
         """Donor of each repertoire as an index, (B,); None without `group_by`."""
-        return donor_codes(self.dataset.metadata, self.group_by, self.name)
+        return index_given_donors(self.dataset.metadata, self.group_by, self.name)
 
     @cached_property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.evaluation.splits import group_codes, index_known_donors
+from deeprc.evaluation.splits import index_given_groups, index_known_donors
 from deeprc.targets import format_labels
 from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
@@ -106,7 +106,7 @@ def find_donors(
     if task.kind == "regression":
         raise InputError(f"{source}: `target={target!r}`: is a number; expected classes, such as {task.column}>NUMBER")
     of_each = encode_labels([task], metadata)[:, 0]
-    groups = _sort_by_content(group_codes(metadata, group_by, source), dataset, of_each)
+    groups = _sort_by_content(index_given_groups(metadata, group_by, source), dataset, of_each)
     kept, notes = _keep_repertoires(dataset, of_each, groups)
     labelled = np.stack([groups[kept], of_each[kept].astype(np.int64)])
     (subjects, codes), donor = np.unique(labelled, axis=1, return_inverse=True)

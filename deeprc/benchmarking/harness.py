@@ -37,7 +37,7 @@ from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import find_donor_cautions, find_left_out_cautions, find_subject_cautions
 from deeprc.evaluation.folds_text import parse_left_out_column
 from deeprc.evaluation.sheet_control import select_control_columns, warn_of_left_out_columns
-from deeprc.evaluation.splits import choose_subject_column, donor_codes, index_donors, index_donors_by_id
+from deeprc.evaluation.splits import choose_subject_column, index_donors, index_donors_by_id, index_given_donors
 from deeprc.files import write_text
 from deeprc.jobs import check_scheduler
 from deeprc.tasks import Task, describe_classes
@@ -99,7 +99,7 @@ def benchmark(
     fold_of, validation_of, labels, task = assign_labelled_folds(dataset, target, options)
     chosen, skipped = choose_methods(names, preset=preset, dataset=dataset, own=own, task=task)
     seeded = tuple(map(_make_seed_setter(options.seed), chosen))
-    donors = donor_codes(dataset.metadata, options.group_by, str(dataset.container.path))
+    donors = index_given_donors(dataset.metadata, options.group_by, str(dataset.container.path))
     content = digest_cohort(dataset)
     parts, seed = (donors, validation_of, tuple(options.adjust_for)), options.seed
     plan = NestedPlan(dataset, fold_of, labels, task, seed, content, seeded, *parts)

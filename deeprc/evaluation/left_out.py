@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deeprc.errors import InputError
 from deeprc.evaluation.folds_text import LEAVE_ONE_OUT
-from deeprc.evaluation.splits import group_codes, label_strata
+from deeprc.evaluation.splits import index_given_groups, label_strata
 from deeprc.targets import format_labels
 from deeprc.tasks import Task
 
@@ -51,7 +51,7 @@ def assign_left_out(
     index_of = {value: index for index, value in enumerate(values)}
     fold_of = np.array([index_of.get(text or "", -1) for text in format_labels(metadata[column])], np.int64)
     if group_by is not None:
-        groups = group_codes(metadata, group_by, source)
+        groups = index_given_groups(metadata, group_by, source)
         pairs = pd.DataFrame({"group": groups, "fold": fold_of})[fold_of >= 0].drop_duplicates()
         if pairs["group"].duplicated().any():
             raise InputError(

@@ -31,11 +31,11 @@ __all__ = [
     "assign_folds",
     "choose_subject_column",
     "count_subjects_in_several",
-    "donor_codes",
     "find_subject_columns",
-    "group_codes",
     "index_donors",
     "index_donors_by_id",
+    "index_given_donors",
+    "index_given_groups",
     "index_known_donors",
     "label_strata",
     "make_split",
@@ -168,7 +168,7 @@ def make_split(
     every[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )
-    strata, groups = label_strata(tasks[0], metadata), group_codes(metadata, group_by, source)
+    strata, groups = label_strata(tasks[0], metadata), index_given_groups(metadata, group_by, source)
     if group_by is not None and set(groups[is_test]) & set(groups[rest]):
         raise InputError(f"{source}: `test={options.test}` divides repertoires that {group_by!r} keeps together")
     test = np.flatnonzero(every == fold if options.test is None else is_test & (strata >= 0))
@@ -293,7 +293,7 @@ def assign_folds(
             f"{source}: target {tasks[0].name!r}: the smallest class has {smallest} repertoires; "
             f"expected at least {n_folds}, one for each of the {n_folds} folds"
         )
-    groups = group_codes(metadata, group_by, source)
+    groups = index_given_groups(metadata, group_by, source)
     fold_of = np.full(len(metadata), -1)
     fold_of[labelled] = _assign_folds(
         strata[labelled], None if group_by is None else groups[labelled], n_folds, seed, source
@@ -310,12 +310,12 @@ def label_strata(task: Task, metadata: pd.DataFrame) -> NDArray[np.int64]:
     return np.where(np.isnan(values), -1, values).astype(np.int64)
 
 
-def donor_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64] | None:
-    """Return the groups of `group_codes`; None without a column, if each repertoire has its own donor."""
-    return None if group_by is None else group_codes(metadata, group_by, source)
+def index_given_donors(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64] | None:
+    """Return the groups of `index_given_groups`; None without a column, if each repertoire has its own donor."""
+    return None if group_by is None else index_given_groups(metadata, group_by, source)
 
 
-def group_codes(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
+def index_given_groups(metadata: pd.DataFrame, group_by: str | None, source: str) -> NDArray[np.int64]:
     """Return the index of the group of each repertoire, (B,): equal values of a column are one group.
 
     A missing value is a group of its own.

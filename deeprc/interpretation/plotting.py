@@ -99,13 +99,13 @@ class _Request:
         return self.model.tasks[0 if self.target is None else names.index(self.target)]
 
     def survey(self, top: int = 1) -> Survey:
-        from deeprc.interpretation.survey import survey
+        from deeprc.interpretation.survey import survey_cohort
 
         if not self.dataset.n_sequences.any():
             repertoire = self.options.repertoire
             where = "the cohort" if repertoire is None else f"the repertoire {repertoire!r}"
             raise InputError(f"{self.cohort}: {where} has no sequences, so there is nothing to draw")
-        return survey(self.model, self.dataset, top=top)
+        return survey_cohort(self.model, self.dataset, top=top)
 
     def predictions(self) -> pd.DataFrame:
         if self.cohort is not None:

@@ -28,7 +28,7 @@ __all__ = [
     "TopSequences",
     "add_q_values",
     "select_held_out_sequences",
-    "survey",
+    "survey_cohort",
 ]
 
 
@@ -56,7 +56,7 @@ class TopSequences:
 
 @dataclass(frozen=True)
 class Survey:
-    """The results of `survey`.
+    """The results of `survey_cohort`.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Survey:
         )
 
 
-def survey(
+def survey_cohort(
     model: Model,
     dataset: RepertoireDataset,
     *,

@@ -61,7 +61,7 @@ class SurveyPlan:
 
     @classmethod
     def of(cls, model: Model, dataset: RepertoireDataset, top: int, witnesses_among: Sequence[int]) -> SurveyPlan:
-        """Return the plan of `deeprc.interpretation.survey.survey`, whose parameters these are."""
+        """Return the plan of `deeprc.interpretation.survey.survey_cohort`, whose parameters these are."""
         known = getattr(dataset.container, "gene_names", {})  # a simulated cohort makes them with its sequences
         step = witness_step(dataset, witnesses_among) if len(witnesses_among) else None
         return cls(list_directions(model.tasks), top, bool(model.reading_names), dict(known), step)

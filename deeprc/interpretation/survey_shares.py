@@ -26,7 +26,7 @@ def survey_by_workers(
     splits: Sequence[str] | None = None,
     witnesses_among: Sequence[int] = (),
 ) -> Survey:
-    """Return what `survey` returns, computed by workers.
+    """Return what `survey_cohort` returns, computed by workers.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def survey_by_workers(
     workers, device
         Where it is computed, and on what device; see `deeprc.runs.shares.iterate_shares`.
     top, splits, witnesses_among
-        As those of `survey`.
+        As those of `survey_cohort`.
 
     Raises
     ------

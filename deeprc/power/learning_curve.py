@@ -34,7 +34,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.auc_intervals import fold_aucs_interval, overlap_factor
 from deeprc.evaluation.cohort_cautions import find_subject_cautions
-from deeprc.evaluation.splits import assign_folds, donor_codes, index_known_donors
+from deeprc.evaluation.splits import assign_folds, index_given_donors, index_known_donors
 from deeprc.groups import index_groups
 from deeprc.power.curve import LearningCurve
 from deeprc.power.extrapolation import fit_late_curves, fit_power_law, fit_power_laws
@@ -172,7 +172,7 @@ def _make_full_plan(
         raise InputError(f"`target={target}`: a learning curve needs a target with two classes")
     preset = os.fspath(how.preset or "quick")
     chosen, _ = choose_methods(methods, preset=preset, dataset=dataset, task=task)
-    groups = donor_codes(dataset.metadata, how.group_by, str(dataset.container.path))
+    groups = index_given_donors(dataset.metadata, how.group_by, str(dataset.container.path))
     for caution in find_subject_cautions(dataset.metadata, fold_of, apart="folds"):
         _logger.warning("%s", caution.text)
     subjects = index_known_donors(dataset.metadata, how.group_by)

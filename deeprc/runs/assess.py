@@ -28,7 +28,7 @@ from deeprc.runs.run_cautions import find_run_cautions
 from deeprc.runs.shift import add_shift_columns, measure_shift
 from deeprc.runs.variation import Variation, share_variation
 
-__all__ = ["Assessment", "assess", "assess_outputs"]
+__all__ = ["Assessment", "assess_outputs", "assess_predictor"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Assessment:
         return Metrics({**self.metrics, "warnings": [asdict(each) for each in self.cautions]})
 
 
-def assess(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
+def assess_predictor(predictor: Predictor, dataset: RepertoireDataset) -> Assessment:
     """Assess a run, or several runs that predict together, on a cohort.
 
     Raises

@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import NEW, SPLITS
 from deeprc.runs import predictor
-from deeprc.runs.assess import Assessment, assess
+from deeprc.runs.assess import Assessment, assess_predictor
 from deeprc.runs.metrics import Metrics
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.run_text import describe_ensemble, show_ensemble
@@ -165,7 +165,7 @@ def assess_runs(
     """Assess runs on a cohort, with controls; parameters and errors are those of `evaluate_runs`."""
     trained = load_ensemble(runs, device=device)
     dataset = cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
-    return assess(trained, dataset)
+    return assess_predictor(trained, dataset)
 
 
 def _normalise_tasks(run: Run) -> list[Task]:

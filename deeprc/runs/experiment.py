@@ -29,7 +29,7 @@ from deeprc.device import resolve_device
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import write_cautions
 from deeprc.evaluation.cohort_cautions import find_subject_cautions, index_split_parts
-from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, donor_codes, index_known_donors, make_split
+from deeprc.evaluation.splits import SPLITS, Split, SplitOptions, index_given_donors, index_known_donors, make_split
 from deeprc.files import check_new_folder, name_write_errors, write_text
 from deeprc.hidden_folders import temporary_folder
 from deeprc.locks import is_same_file, take_lock
@@ -266,7 +266,7 @@ def _trainer(
     settings: RunSettings, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path | None
 ) -> Trainer:
     target = encode_labels(settings.tasks, dataset.metadata)
-    every = Fold(dataset, target, donor_codes(dataset.metadata, settings.group_by, settings.cohort))
+    every = Fold(dataset, target, index_given_donors(dataset.metadata, settings.group_by, settings.cohort))
     return Trainer(
         settings.config,
         settings.tasks,

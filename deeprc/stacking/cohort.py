@@ -17,7 +17,7 @@ from scipy.special import expit
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
 from deeprc.evaluation.cohort_cautions import find_subject_cautions
-from deeprc.evaluation.splits import count_subjects_in_several, donor_codes
+from deeprc.evaluation.splits import count_subjects_in_several, index_given_donors
 from deeprc.files import check_output_path
 from deeprc.stacking.stack import Stack
 from deeprc.tasks import encode_labels, parse_tasks
@@ -66,7 +66,7 @@ def fit_stack(
     (task,) = parse_tasks([target], dataset.metadata, source=source)
     if task.kind != "binary":
         raise InputError(f"`target={target!r}`: a stack predicts two classes, found a {task.kind} target")
-    donors = donor_codes(dataset.metadata, group_by, source)
+    donors = index_given_donors(dataset.metadata, group_by, source)
     label = encode_labels([task], dataset.metadata)[:, 0]
     rows = np.flatnonzero(~np.isnan(label))
     _logger.info("%d of %d repertoires have a label of %s", len(rows), len(dataset), task.title)

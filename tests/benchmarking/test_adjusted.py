@@ -23,7 +23,7 @@ from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
 from deeprc.interpretation.report.origin import adjust_words, train_command
-from deeprc.runs.assess import assess
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
 from deeprc.runs.several import plan_left_out, train_runs
 from tests.toys.site_cohorts import draw_sites, share_of_signal
@@ -112,7 +112,7 @@ def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_pat
     (note,) = [each for each in read_cautions(run.path) if each.name == "adjusted"]
     assert note.details["n_kept"] == len(learned)
     some = cohort.select([*run.splits["train"][:12], *run.splits["test"]])
-    (again,) = [each for each in assess(run, some).cautions if each.name == "adjusted"]
+    (again,) = [each for each in assess_predictor(run, some).cautions if each.name == "adjusted"]
     assert again.details["n_kept"] == len(learned)
     others = set(cohort.repertoire_ids) - {i for ids in run.splits.values() for i in ids}
     table = run.predict(cohort.select(sorted(others)))

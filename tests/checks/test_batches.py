@@ -28,7 +28,7 @@ from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
 from deeprc.interpretation.report.number_tables import make_within_table
 from deeprc.interpretation.report.run_report import write_report
-from deeprc.runs.assess import assess
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run, load_run
 from deeprc.runs.several import plan_left_out, train_runs
@@ -117,18 +117,18 @@ def test_a_run_keeps_a_warning_about_a_batch_that_tells_the_label(
     (kept,) = [each for each in read_cautions(run.path) if each.name == "label-from-column"]
     assert kept.details["column"] == "batch"
     assert kept.text.startswith("Target 'status=sick': column 'batch' (technical) tells sick from well: ")
-    assert kept in assess(run, cohort).cautions
+    assert kept in assess_predictor(run, cohort).cautions
     write_report(run, cohort, tmp_path / "report.html", device="cpu", top=10)
     content = (tmp_path / "report.html").read_text()
     assert content.count("column &#39;batch&#39; (technical) tells") == 1
     sheet, relabelled = tmp_path / "sheet.tsv", tmp_path / "relabelled.h5"
     cohort.metadata.drop(columns="batch").to_csv(sheet, sep="\t", index=False)
     relabel(cohort.container.path, sheet, relabelled)
-    assert "label-from-column" not in {each.name for each in assess(run, open_dataset(relabelled)).cautions}
+    assert "label-from-column" not in {each.name for each in assess_predictor(run, open_dataset(relabelled)).cautions}
     recipe, rng = Recipe(depth=50), np.random.default_rng(4)
     others = {f"other {i}": draw_repertoire(rng, recipe) for i in range(12)}
     new = write_repertoires(tmp_path / "new.h5", others, status=np.array(["well", "sick"] * 6), batch=["kit 3"] * 12)
-    assert "label-from-column" not in {each.name for each in assess(run, new).cautions}
+    assert "label-from-column" not in {each.name for each in assess_predictor(run, new).cautions}
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_run_has_the_auc_within_batches(run: Run, cohort: RepertoireDataset) -
     assert within == pytest.approx(expected.to_dict() | {"auc_ci": pytest.approx(expected.to_dict()["auc_ci"])})
     assert "among test repertoires with the same value of a column: batch 0." in format_metrics(metrics)
     assert "within" not in metrics["train"]["status=sick"]
-    shown = make_within_table(assess(run, cohort).within)
+    shown = make_within_table(assess_predictor(run, cohort).within)
     assert shown is not None
     assert [cell.text for cell in shown.rows[0]][:2] == ["batch", f"{within['auc']:.3f}"]
 

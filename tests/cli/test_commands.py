@@ -17,7 +17,7 @@ from deeprc.cli import main
 from deeprc.cli.tables import format_metrics
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.runs.assess import assess
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.training.checkpoint import load_tensors
 
@@ -107,7 +107,7 @@ def test_several_runs_predict_together(
     assert code == 0
     told = json.loads(out)
     assert {side: told[side]["status"]["n"] for side in told if side != "warnings"} == {"train": 20, "test": 10}
-    assert told == assess(load_ensemble([run, second], device="cpu"), cohort).to_dict()
+    assert told == assess_predictor(load_ensemble([run, second], device="cpu"), cohort).to_dict()
 
     code, _, err = deeprc("predict", run, run, container, "-o", tmp_path / "q.tsv")
     assert (code, err.count("\n")) == (2, 1)

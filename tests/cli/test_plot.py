@@ -124,11 +124,11 @@ def test_a_repertoire_without_sequences(folder: Path, cohort: RepertoireDataset,
 @pytest.mark.slow
 def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireDataset) -> None:
     from deeprc.interpretation.attributions import attribute
-    from deeprc.interpretation.survey import survey
+    from deeprc.interpretation.survey import survey_cohort
 
     options = FigureOptions(target="status", class_name="healthy")
     figure = make_figure("sequences", folder, cohort.container.path, options, device="cpu")
-    top = survey(run.model, cohort, top=20).top["status: healthy"].table
+    top = survey_cohort(run.model, cohort, top=20).top["status: healthy"].table
     rows: dict[int, str] = {}
     for text in figure.axes[0].texts:
         rows[int(text.get_position()[1])] = rows.get(int(text.get_position()[1]), "") + text.get_text()

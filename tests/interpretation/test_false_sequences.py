@@ -15,7 +15,7 @@ from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.directions import find_direction
 from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import add_q_values, select_held_out_sequences, survey
+from deeprc.interpretation.survey import add_q_values, select_held_out_sequences, survey_cohort
 from deeprc.runs.run import Run
 
 B, N = 60, 1000
@@ -185,7 +185,7 @@ def test_the_carriers_of_a_motif_have_low_rates(
 ) -> None:
     """Where the patients count, all q-values are 1: nearly all patients have repertoires in training."""
     splits = trained.split_of(motif_cohort)
-    found = survey(trained.model, motif_cohort, top=100, splits=splits)
+    found = survey_cohort(trained.model, motif_cohort, top=100, splits=splits)
     assert "q_value" not in found.top["case"].table
     add_q_values(found, trained, motif_cohort, splits)
     assert (found.top["case"].table["q_value"] == 1).all()

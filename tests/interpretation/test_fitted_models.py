@@ -23,7 +23,7 @@ from deeprc.datasets.simulation import Cohort, IndependentBackground, Motif, Mot
 from deeprc.errors import InputError
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import find_motifs
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.fitted import FittedModel, set_labels
 from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
 from deeprc.training.model import Ensemble
@@ -65,7 +65,7 @@ def test_contributions_sum_to_the_decision(fitted: DeepRCClassifier, motif_cohor
 def test_motifs_of_a_fitted_model(fitted: DeepRCClassifier, motif_cohort: RepertoireDataset) -> None:
     """`classes_` are sorted, so the sequences that raise the output contribute to "healthy"."""
     assert fitted.classes_.tolist() == ["case", "healthy"]
-    top = survey(fitted.model_, motif_cohort, top=100).top["case"]
+    top = survey_cohort(fitted.model_, motif_cohort, top=100).top["case"]
     found = attribute(fitted.model_, motif_cohort, top.index, steps=16)
     np.testing.assert_allclose(found.kernels.sum(axis=1), found.change, rtol=0.05, atol=0.02)
     motifs = find_motifs(fitted.model_, motif_cohort, found, background=4000)
@@ -149,7 +149,7 @@ def test_outputs_that_overflow_are_refused(fitted: DeepRCClassifier, motif_cohor
     with pytest.raises(InputError, match=refusal):
         deeprc.attention_table(Ensemble.of([fitted.model_, model]), motif_cohort, 0, top=5)
     with pytest.raises(InputError, match=refusal):
-        survey(model, motif_cohort[:2], top=10)
+        survey_cohort(model, motif_cohort[:2], top=10)
 
 
 @needs_figures

@@ -13,9 +13,9 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.nn.contributions import OutputParts
-from deeprc.runs.assess import assess
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
 from deeprc.runs.variation import share_variation
 from deeprc.training.model import Ensemble, Model, TrainedModel
@@ -118,7 +118,7 @@ def test_the_top_of_a_table_is_what_adds_most(model: TrainedModel, cohort: Reper
 
 
 def test_a_survey_keeps_both_tops(model: TrainedModel, plain: TrainedModel, cohort: RepertoireDataset) -> None:
-    found, without = survey(model, cohort, top=30), survey(plain, cohort, top=30)
+    found, without = survey_cohort(model, cohort, top=30), survey_cohort(plain, cohort, top=30)
     assert without.by_residues is without.top
     parts = model.output_parts(cohort)
     for name, part in found.outputs.through.items():
@@ -161,7 +161,7 @@ def test_metrics_have_the_shares_of_the_held_out_repertoires(
 ) -> None:
     run = run_factory(cohort, "n_updates=2", targets=TARGETS, stir=0.3)
     run = replace(run, model=with_readings(run.model, Clones("WWHW", [0.5, 0.0])))
-    metrics = assess(run, cohort).metrics
+    metrics = assess_predictor(run, cohort).metrics
     assert [side for side, of in metrics.items() if "variation" in of["status=case"]] == ["test"]
     (own,) = metrics["test"]["status=case"]["variation"]
     assert own["output"] == "status=case"

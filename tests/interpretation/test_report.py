@@ -30,7 +30,7 @@ from deeprc.interpretation.report import run_report, write_benchmark_report, wri
 from deeprc.interpretation.report.benchmark_report import _format_command, _format_lead
 from deeprc.interpretation.report.origin import train_command
 from deeprc.interpretation.report.page import DASH, make_number_cell
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.run import Run
 from deeprc.runs.run_text import _format_classes, _format_metrics
 from deeprc.tasks import Task
@@ -190,7 +190,7 @@ def _sizes(run: Run, dataset: RepertoireDataset) -> list[tuple[str, list[int], i
 
 
 def test_sequences_are_those_of_the_survey(page: Page, trained: Run, motif_cohort: RepertoireDataset) -> None:
-    found = survey(trained.model, motif_cohort, top=TOP)
+    found = survey_cohort(trained.model, motif_cohort, top=TOP)
     for place, direction in enumerate(found.directions, start=1):
         top = found.top[direction.name].table
         rows = page.rows[f"sequences-{place}"]

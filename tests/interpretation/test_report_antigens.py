@@ -10,7 +10,7 @@ import pytest
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.run import Run
 
 pytest.importorskip("logomaker")
@@ -23,7 +23,7 @@ def test_known_antigens(
 ) -> None:
     cohort = cohort_factory(20, 40, seed=3)
     run = run_factory(cohort, "n_updates=5", stir=0.1)
-    found = survey(run.model, cohort, top=30)
+    found = survey_cohort(run.model, cohort, top=30)
     chosen = found.top[found.directions[0].name].table["junction_aa"].drop_duplicates().tolist()[:3]
     database = tmp_path / "invented.tsv"
     entries = [f"{junction}\tinvented <virus>\tGILGFVFTL\n" for junction in chosen]

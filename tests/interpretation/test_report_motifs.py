@@ -22,7 +22,7 @@ from deeprc.interpretation.report import directions, motif_parts, run_report, su
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.sequence_index import SequenceIndex
-from deeprc.interpretation.survey import TopSequences, survey
+from deeprc.interpretation.survey import TopSequences, survey_cohort
 from deeprc.runs.performance import measure_performance
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
@@ -85,7 +85,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     alone = open_dataset(motif_cohort.container.path)
     alone.container.metadata = motif_cohort.container.metadata.assign(patient_id=motif_cohort.repertoire_ids)
     splits = trained.split_of(alone)
-    found = survey(trained.model, alone, top=60, splits=splits)
+    found = survey_cohort(trained.model, alone, top=60, splits=splits)
     shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
     held_out = np.array([split == "test" for split in splits])
     pages = directions.make_direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
@@ -213,13 +213,13 @@ def test_implanted_sequences_are_looked_for_in_each_direction(
     performance = measure_performance(trained, dataset, trained.model.outputs(dataset).double().numpy())
     splits = trained.split_of(dataset)
     assert run_report._select_witness_repertoires(dataset, splits, performance.labels) == []
-    assert run_report._make_witness_table(survey(trained.model, dataset, top=5)) is None
+    assert run_report._make_witness_table(survey_cohort(trained.model, dataset, top=5)) is None
     carries = [["WWHW" in junction for junction in repertoire.sequences.decode()] for repertoire in dataset]
     known = np.concatenate(carries).astype(np.uint8)
     dataset.container.sequences = replace(dataset.container.sequences, witness=known)
     places = run_report._select_witness_repertoires(dataset, splits, performance.labels)
     assert places == np.flatnonzero(performance.rows(performance.held_out)).tolist()
-    table = run_report._make_witness_table(survey(trained.model, dataset, top=5, witnesses_among=places))
+    table = run_report._make_witness_table(survey_cohort(trained.model, dataset, top=5, witnesses_among=places))
     assert table is not None
     assert [column.label for column in table.columns[:2]] == ["Ranked by", "For"]
     assert [[cell.text for cell in row[:2]] for row in table.rows] == [

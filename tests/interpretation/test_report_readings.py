@@ -24,8 +24,8 @@ from deeprc.interpretation.report.reading_tables import (
     make_variation_table,
 )
 from deeprc.interpretation.report.sequences import SHOWN
-from deeprc.interpretation.survey import survey
-from deeprc.runs.assess import assess
+from deeprc.interpretation.survey import survey_cohort
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import Run
 from deeprc.runs.variation import Variation
 from deeprc.tasks import Task
@@ -95,7 +95,7 @@ def test_the_page_tells_the_readings_apart(reading: Run, motif_cohort: Repertoir
     write_report(reading, motif_cohort, tmp_path / "report.html", top=120)
     page = (tmp_path / "report.html").read_text()
     assert "<h2>All, some or single sequences?</h2>" in page
-    (varied,) = assess(reading, motif_cohort).variation
+    (varied,) = assess_predictor(reading, motif_cohort).variation
     for share in varied.shares.values():
         assert f"{round(share, 2) + 0.0:.0%}".replace("-", "\N{MINUS SIGN}") in page
     assert 'id="clones-1"' in page
@@ -127,7 +127,7 @@ def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireD
     from deeprc.interpretation.report.directions import make_direction_pages
     from deeprc.interpretation.report.findings import find_sharing_repertoires
 
-    found = survey(reading.model, motif_cohort, top=120, splits=reading.split_of(motif_cohort))
+    found = survey_cohort(reading.model, motif_cohort, top=120, splits=reading.split_of(motif_cohort))
     shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
     page = make_direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
@@ -143,7 +143,7 @@ def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireD
 def test_attention_through_which_nothing_comes_is_not_called_broad(
     reading: Run, motif_cohort: RepertoireDataset
 ) -> None:
-    found = assess(reading, motif_cohort)
+    found = assess_predictor(reading, motif_cohort)
     heads = pd.DataFrame({"repertoire_id": ["rep.1"], "head": [1], "n_sequences": [100], "metastable_size": [90]})
     attention = {0.04: False, 0.3: True}
     for share, is_told in attention.items():

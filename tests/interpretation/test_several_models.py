@@ -15,7 +15,7 @@ from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import attention_table, compute_attention
 from deeprc.interpretation.attributions import attribute
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.run import Run
 from deeprc.training.model import Ensemble, TrainedModel
@@ -101,7 +101,7 @@ def test_residues_add_the_mean_of_what_they_add_in_each_model(
 
 
 def test_a_survey_by_several(ensemble: Ensemble, cohort: RepertoireDataset) -> None:
-    found = survey(ensemble, cohort, top=10)
+    found = survey_cohort(ensemble, cohort, top=10)
     np.testing.assert_allclose(found.outputs.outputs, ensemble.outputs(cohort).numpy(), rtol=1e-4, atol=1e-5)
     assert len(found.heads) == 3 * len(cohort)
     assert all(len(top) == len(top.table) <= 10 for top in found.top.values())

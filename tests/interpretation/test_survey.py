@@ -12,14 +12,14 @@ from deeprc.errors import InputError
 from deeprc.interpretation.attention import best_sequences, compute_attention, iterate_attention
 from deeprc.interpretation.directions import find_direction, list_directions
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import Survey, survey
+from deeprc.interpretation.survey import Survey, survey_cohort
 from deeprc.runs.run import Run
 from deeprc.tasks import Task, parse_tasks
 
 
 @pytest.fixture(scope="module")
 def found(trained: Run, motif_cohort: RepertoireDataset) -> Survey:
-    return survey(trained.model, motif_cohort, top=40, splits=trained.split_of(motif_cohort))
+    return survey_cohort(trained.model, motif_cohort, top=40, splits=trained.split_of(motif_cohort))
 
 
 def test_outputs_and_heads_are_those_of_the_repertoires(
@@ -128,7 +128,7 @@ def test_a_container_without_genes_and_an_empty_repertoire(
     other.container.repertoire_offsets = np.insert(other.container.repertoire_offsets[1:-1], 0, [0, 0])
     other.container.repertoire_ids = np.array([f"new.{i}" for i in range(4)], object)[: len(other)]
     other.rows = np.arange(len(other.container.repertoire_offsets) - 1)
-    found = survey(run.model, other)
+    found = survey_cohort(run.model, other)
     assert found.genes.empty
     assert found.heads["n_sequences"].tolist()[0] == 0
     assert "new.0" not in set(found.curves["repertoire_id"])

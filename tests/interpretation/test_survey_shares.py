@@ -21,7 +21,7 @@ from deeprc.interpretation.column_tables import take_rows
 from deeprc.interpretation.false_sequences import HighestScores
 from deeprc.interpretation.ranking import BestRows
 from deeprc.interpretation.report import write_any_report
-from deeprc.interpretation.survey import Survey, survey
+from deeprc.interpretation.survey import Survey, survey_cohort
 from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import HERE, Workers
 from deeprc.runs import shares
@@ -97,7 +97,7 @@ def test_a_survey_in_shares_is_that_of_one_process(
     monkeypatch.setattr(shares, "_MAX_SEQUENCES", size)
     asked = cohort[[*range(20, 60), *range(10)]]
     splits, among = ensemble.split_of(asked), [2, 3, 41]
-    expected = survey(ensemble.model, asked, top=top, splits=splits, witnesses_among=among)
+    expected = survey_cohort(ensemble.model, asked, top=top, splits=splits, witnesses_among=among)
     found = survey_by_workers(ensemble, asked, HERE, device="cpu", top=top, splits=splits, witnesses_among=among)
     assert ensemble.model.reading_names
     assert_same_tables(found, expected, check_equal)
@@ -115,7 +115,7 @@ def test_a_survey_with_a_share_for_each_repertoire(
     monkeypatch.setattr(shares, "_MAX_SEQUENCES", 1)
     asked = cohort[[58, 3, 7, 12, 20, 41]]
     expected, found = (
-        survey(ensemble.model, asked, top=1),
+        survey_cohort(ensemble.model, asked, top=1),
         survey_by_workers(ensemble, asked, HERE, device="cpu", top=1),
     )
     for name, best in found.top.items():
@@ -124,7 +124,7 @@ def test_a_survey_with_a_share_for_each_repertoire(
 
 
 def test_a_survey_without_splits_and_witnesses(ensemble: RunEnsemble, cohort: RepertoireDataset) -> None:
-    expected, found = survey(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
+    expected, found = survey_cohort(ensemble.model, cohort), survey_by_workers(ensemble, cohort, HERE, device="cpu")
     assert found.witnesses == expected.witnesses == []
     for name, best in found.top.items():
         check_equal(best.table, expected.top[name].table)
@@ -193,7 +193,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same(
         killed = thread.submit(kill_a_worker_that_computes, cluster)
         found = survey_by_workers(ensemble, cohort, Workers(scheduler=cluster), device="cpu", **given)
         assert killed.result() > 0
-    assert_same_tables(found, survey(ensemble.model, cohort, **given), check_close)
+    assert_same_tables(found, survey_cohort(ensemble.model, cohort, **given), check_close)
     given_files = [str(folder), str(cohort.container.path)]
     with pytest.raises(SystemExit) as end:
         main(["report", *given_files, "-o", str(tmp_path / "r.html"), "--device", "cpu", "--scheduler", cluster])

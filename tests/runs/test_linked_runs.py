@@ -18,7 +18,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.interpretation.attention import iterate_attention
 from deeprc.interpretation.attention_files import write_attention
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.experiment import train_run
 from tests.conftest import random_sequences
 
@@ -68,7 +68,7 @@ def test_a_run_on_parts_is_that_on_the_copy(tmp_path: Path) -> None:
         given = {"targets": "status=case", "config": load_config("deeprc", CONFIG), "device": "cpu"}
         run = train_run(cohort.container.path, tmp_path / kind, split=SplitOptions(folds=4), **given)
         write_attention(tmp_path / kind / "attention.tsv", iterate_attention(run.model, cohort))
-        usage.append(survey(run.model, cohort).genes)
+        usage.append(survey_cohort(run.model, cohort).genes)
     pd.testing.assert_frame_equal(*usage, check_exact=True)
     for name in (
         "predictions.tsv",

@@ -20,7 +20,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.sequences import Sequences
 from deeprc.evaluation.splits import SplitOptions
-from deeprc.runs.assess import assess
+from deeprc.runs.assess import assess_predictor
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.experiment import train_run
 from deeprc.runs.fitted import FittedModel
@@ -75,7 +75,7 @@ def test_test_repertoires_of_the_same_cohort_are_near(run: Run, training: Repert
     assert (table["shift"].notna() == (table["split"] == "test")).all()
     assert (table["shift"].dropna() > 1).sum() <= 2
     assert table["resembles"].isna().all()
-    assert "shift" not in {each.name for each in assess(run, training).cautions if each.level == "warning"}
+    assert "shift" not in {each.name for each in assess_predictor(run, training).cautions if each.level == "warning"}
 
 
 def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +90,7 @@ def test_a_cohort_of_less_depth_is_far(run: Run, tmp_path: Path, caplog: pytest.
         "are from each other (expected: 0.3). Reasons: "
     )
     assert run.predict(new, abstain=True)["probability"].isna().all()
-    caution = next(each for each in assess(run, new).cautions if each.name == "shift")
+    caution = next(each for each in assess_predictor(run, new).cautions if each.name == "shift")
     assert (caution.level, caution.text) == ("warning", told[0])
     assert caution.details["names"] == [f"new.{i}" for i in range(6)]
 
@@ -211,9 +211,11 @@ def test_a_fitted_model_with_its_cohort_knows_shift(training: RepertoireDataset,
     labels = training.metadata["status"].to_numpy()
     estimator = DeepRCClassifier(overrides=[*SETTINGS, "seeded_start=0"], device="cpu").fit(training[:40], labels[:40])
     new = draw_cohort(tmp_path / "new.h5", 4, seed=2, recipe=Recipe(depth=10), name="new")
-    cautions = {each.name: each for each in assess(FittedModel.of(estimator, "status", training), new).cautions}
+    cautions = {
+        each.name: each for each in assess_predictor(FittedModel.of(estimator, "status", training), new).cautions
+    }
     assert cautions["shift"].details["beyond"] == 4
-    names = {each.name for each in assess(FittedModel.of(estimator, "status"), new).cautions}
+    names = {each.name for each in assess_predictor(FittedModel.of(estimator, "status"), new).cautions}
     assert "shift" not in names
     assert "shift-unknown" in names
 

@@ -52,7 +52,7 @@ from deeprc.interpretation.report.page import Figure, Table, check_report_output
 from deeprc.interpretation.report.reading_tables import is_memory_alone, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
-from deeprc.interpretation.survey import Survey, add_q_values, survey
+from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
 from deeprc.interpretation.survey_shares import survey_by_workers
 from deeprc.jobs import Workers
 from deeprc.nn.contributions import ATTENTION
@@ -142,7 +142,7 @@ def write_report(
         if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
         there = partial(survey_by_workers, predictor, dataset, workers, device=device)
-    found = _find(predictor, dataset, top, known, there or partial(survey, predictor.model, dataset))
+    found = _find(predictor, dataset, top, known, there or partial(survey_cohort, predictor.model, dataset))
     files = list(map(str, databases))
     reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
     write_page(Path(output), "report.html.j2", **_make_content(found), **reproduce)

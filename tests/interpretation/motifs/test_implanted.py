@@ -7,13 +7,13 @@ import pytest
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attributions import attribute
 from deeprc.interpretation.motifs import AttendedMotif, find_motifs
-from deeprc.interpretation.survey import survey
+from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.run import Run
 
 
 @pytest.fixture(scope="module")
 def motifs(trained: Run, motif_cohort: RepertoireDataset) -> list[AttendedMotif]:
-    top = survey(trained.model, motif_cohort, top=300).top["case"]
+    top = survey_cohort(trained.model, motif_cohort, top=300).top["case"]
     attributions = attribute(trained.model, motif_cohort, top.index, steps=16)
     return find_motifs(trained.model, motif_cohort, attributions, background=5000)
 
