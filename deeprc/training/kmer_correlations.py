@@ -23,6 +23,7 @@ from deeprc.training.kmer_frequencies import (
     Frequencies,
     SparseFrequencies,
     count_kmers_of,
+    find_longer_spacings,
     iterate_frequencies,
 )
 
@@ -84,7 +85,7 @@ def correlate(
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
     is_small = dataset.n_sequences.sum() <= _SMALL_COHORT
     room = min(_SMALL_MEMORY if is_small else _MEMORY_OF_MACHINE, _MEMORY_OF_MACHINE)
-    passes = _plan_passes(sizes, room // (4 * n_columns * ranks.count_local()))
+    passes = _plan_passes(sizes, _put_together(spacings), room // (4 * n_columns * ranks.count_local()))
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
@@ -99,16 +100,37 @@ def correlate(
                 yield each.statistics(index, float(weights.sum()))
 
 
-def _plan_passes(sizes: Sequence[int], max_size: int) -> list[list[int]]:
-    """Return the indices of the spacings of each pass: one spacing, or several with at most `max_size` k-mers."""
+def _put_together(spacings: Sequence[Sequence[int]]) -> list[int]:
+    """Return the indices of the spacings, each followed by those whose counts follow from its own."""
+    longer = find_longer_spacings(spacings)
+
+    def follow(index: int) -> list[int]:
+        shorter = (each for each, found in enumerate(longer) if found is not None and found.index == index)
+        return [index, *(one for each in shorter for one in follow(each))]
+
+    return [one for index, found in enumerate(longer) if found is None for one in follow(index)]
+
+
+def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_size: int) -> list[list[int]]:
+    """Return the indices of the spacings of each pass: one spacing, or several with at most `max_size` k-mers.
+
+    Parameters
+    ----------
+    sizes
+        Number of k-mers of each spacing.
+    order
+        Indices of all spacings, in the order of the passes.
+    max_size
+        Largest number of k-mers of a pass.
+    """
     passes: list[list[int]] = []
     room = 0
-    for index, size in enumerate(sizes):
-        if not passes or size > room:
+    for index in order:
+        if not passes or sizes[index] > room:
             passes.append([])
             room = max_size
         passes[-1].append(index)
-        room -= size
+        room -= sizes[index]
     return passes
 
 

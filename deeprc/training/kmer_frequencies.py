@@ -23,9 +23,11 @@ __all__ = [
     "Codes",
     "Flags",
     "Frequencies",
+    "LongerSpacing",
     "SparseFrequencies",
     "count_flagged",
     "count_kmers_of",
+    "find_longer_spacings",
     "iterate_blocks",
     "iterate_frequencies",
 ]
@@ -133,22 +135,109 @@ def iterate_frequencies(
     widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in spacings), default=0)
     memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
     starts = compute_offsets(dataset.n_sequences)
-    for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-        n = len(offsets) - 1
-        without = np.zeros(n, np.bool_) if excluded is None else excluded[starts[rows.start] :][:n]
-        for index, kmer_offsets in enumerate(spacings):
-            size, n_rows = count_kmers_of(kmer_offsets), len(bounds) - 1
-            if len(residues) * _SPARSE < size:
-                cells = _encode_cells(residues, offsets, bounds, tuple(kmer_offsets), without)
-                cells, times = np.unique(cells, return_counts=True)
-                kmer, row = np.divmod(cells, n_rows)
-                n_counted = np.diff(bounds) - count_flagged(without, bounds)
-                value = np.divide(times, n_counted[row], dtype=np.float32)
-                yield rows, index, SparseFrequencies(kmer, row, value)
-            else:
-                counted = memory[: n_rows * size].reshape(n_rows, size)
-                run_in_parts(_count, n_rows, residues, offsets, bounds, tuple(kmer_offsets), without, counted)
-                yield rows, index, counted
+    longer = find_longer_spacings(spacings)
+    for block in iterate_blocks(dataset, step):
+        n = len(block.offsets) - 1
+        without = np.zeros(n, np.bool_) if excluded is None else excluded[starts[block.rows.start] :][:n]
+        counting = _BlockCounting(block, without, spacings, longer, memory)
+        for index, found in enumerate(longer):
+            if found is None or counting.is_sparse(found.index):
+                for each, frequencies in counting.count(index):
+                    yield block.rows, each, frequencies
+
+
+class LongerSpacing(NamedTuple):
+    """A spacing of k-mers that have one more residue, between the first and the last.
+
+    Attributes
+    ----------
+    index
+        Index of the spacing.
+    position
+        Index of the residue that it has more.
+    """
+
+    index: int
+    position: int
+
+
+def find_longer_spacings(spacings: Sequence[Sequence[int]]) -> list[LongerSpacing | None]:
+    """Return for each spacing one of the others from whose counts its own follow; None if there is none.
+
+    A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
+    gap. This is exact, because these places are within the sequence wherever the k-mer is.
+    """
+    known = {tuple(kmer_offsets): index for index, kmer_offsets in enumerate(spacings)}
+    found: list[LongerSpacing | None] = [None] * len(spacings)
+    for index, kmer_offsets in enumerate(spacings):
+        for position in range(1, len(kmer_offsets)):
+            for offset in range(kmer_offsets[position - 1] + 1, kmer_offsets[position]):
+                longer = (*kmer_offsets[:position], offset, *kmer_offsets[position:])
+                if longer in known:
+                    found[index] = LongerSpacing(known[longer], position)
+    return found
+
+
+class _BlockCounting:
+    """Counting of the k-mers of a block; the parameters are those of `iterate_frequencies`.
+
+    Parameters
+    ----------
+    block
+        The repertoires.
+    without
+        Whether each of their sequences is ignored, (N,).
+    spacings, longer
+        The spacings, and what `find_longer_spacings` returns for them.
+    memory
+        Memory for the counts of one spacing.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        without: Flags,
+        spacings: Sequence[Sequence[int]],
+        longer: Sequence[LongerSpacing | None],
+        memory: NDArray[np.float32],
+    ) -> None:
+        self._block, self._without, self._memory = block, without, memory
+        self._spacings = [tuple(kmer_offsets) for kmer_offsets in spacings]
+        self._longer = longer
+        self._n_counted = np.diff(block.bounds) - count_flagged(without, block.bounds)
+
+    def is_sparse(self, index: int) -> bool:
+        """Return whether only the k-mers of a spacing that occur are counted."""
+        return len(self._block.residues) * _SPARSE < count_kmers_of(self._spacings[index])
+
+    def count(self, index: int) -> Iterator[tuple[int, Frequencies]]:
+        """Yield the frequencies of a spacing, and of those that follow from its counts, with their indices."""
+        if self.is_sparse(index):
+            yield index, self._count_sparse(self._spacings[index])
+            return
+        n_rows, size = len(self._n_counted), count_kmers_of(self._spacings[index])
+        counts = self._memory[: n_rows * size].reshape(n_rows, size)
+        _, residues, offsets, bounds = self._block
+        run_in_parts(_count, n_rows, residues, offsets, bounds, self._spacings[index], self._without, counts)
+        yield from self._divide(index, counts)
+
+    def _divide(self, index: int, counts: NDArray[np.float32]) -> Iterator[tuple[int, Frequencies]]:
+        """Yield the frequencies from the counts of a spacing, (rows, M), those of shorter ones first."""
+        n_residues = len(self._spacings[index])
+        for shorter, longer in enumerate(self._longer):
+            if longer is not None and longer.index == index:
+                places = (_N_LETTERS**longer.position, _N_LETTERS, _N_LETTERS ** (n_residues - 1 - longer.position))
+                summed = counts.reshape(len(counts), *places).sum(axis=2).reshape(len(counts), -1)
+                yield from self._divide(shorter, summed)
+        counts /= np.maximum(self._n_counted, 1).astype(np.float32)[:, None]
+        yield index, counts
+
+    def _count_sparse(self, kmer_offsets: tuple[int, ...]) -> SparseFrequencies:
+        _, residues, offsets, bounds = self._block
+        cells = _encode_cells(residues, offsets, bounds, kmer_offsets, self._without)
+        cells, times = np.unique(cells, return_counts=True)
+        kmer, row = np.divmod(cells, len(self._n_counted))
+        return SparseFrequencies(kmer, row, np.divide(times, self._n_counted[row], dtype=np.float32))
 
 
 @njit(nogil=True)
@@ -176,18 +265,14 @@ def _count(
     bounds: Codes,
     kmer_offsets: tuple[int, ...],
     excluded: Flags,
-    frequencies: NDArray[np.float32],
+    counts: NDArray[np.float32],
 ) -> None:
-    """Write the frequencies of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
+    """Write the counts of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
     span = kmer_offsets[-1] + 1
     for b in range(first, stop):
-        row = frequencies[b]
+        row = counts[b]
         row[:] = 0
-        n = 0
         for sequence in range(bounds[b], bounds[b + 1]):
             if not excluded[sequence]:
-                n += 1
                 for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
                     row[encode_kmer(residues, start, kmer_offsets)] += 1
-        if n > 0:
-            row /= np.float32(n)

@@ -2,14 +2,16 @@ import re
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.progress import Step
 from deeprc.training import kmer_correlations, kmer_frequencies
+from deeprc.training.enrichment import enumerate_kmer_offsets
 from deeprc.training.kmer_correlations import correlate, standardise
-from deeprc.training.kmer_frequencies import SparseFrequencies, iterate_frequencies
+from deeprc.training.kmer_frequencies import SparseFrequencies, find_longer_spacings, iterate_frequencies
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
 from tests.conftest import StepRecorder
 
@@ -113,6 +115,34 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
         assert some.was_searched.tolist() == which
         seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.kmer.tolist(), strict=True))
         assert seen == sorted(each for each in expected if which[each[2]])
+
+
+def test_counts_of_a_k_mer_with_a_gap_follow_from_those_of_longer_ones() -> None:
+    spacings = [(0, 1), (0, 3), (0, 1, 3), (0, 1, 2), (0, 1, 2, 3), (0, 2)]
+    found = find_longer_spacings(spacings)
+    named = [None if each is None else (spacings[each.index], each.position) for each in found]
+    #  a gap of (0, 3) is filled at 1 or 2, that of (0, 1, 3) at 2
+    assert named == [None, ((0, 1, 3), 1), ((0, 1, 2, 3), 2), None, None, ((0, 1, 2), 1)]
+
+
+@pytest.mark.parametrize("sparse", [0, 2, 10**6])
+@pytest.mark.parametrize("leave_out", [False, True])
+def test_frequencies_do_not_depend_on_the_other_spacings(
+    cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, sparse: int, leave_out: bool
+) -> None:
+    monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
+    monkeypatch.setattr(kmer_frequencies, "_SPARSE", sparse)
+    left_out = np.random.default_rng(0).random(int(cohort.n_sequences.sum())) < 0.3 if leave_out else None
+    spacings = [offsets for k in (2, 3, 4) for offsets in enumerate_kmer_offsets(k, 6)]
+    together: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for rows, index, counted in iterate_frequencies(cohort, spacings, STEP, left_out):
+        shape = (rows.stop - rows.start, 20 ** len(spacings[index]))
+        together[rows.start, index] = _dense(counted, shape).copy()
+    for index, kmer_offsets in enumerate(spacings):
+        for rows, _, counted in iterate_frequencies(cohort, [kmer_offsets], STEP, left_out):
+            alone = _dense(counted, (rows.stop - rows.start, 20 ** len(kmer_offsets)))
+            np.testing.assert_array_equal(together.pop((rows.start, index)), alone)
+    assert not together
 
 
 def test_sequences_that_are_left_out_do_not_count(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch) -> None:
