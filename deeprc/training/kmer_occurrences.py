@@ -1,7 +1,6 @@
 """Search for the sequences in which given gapped k-mers occur; several ranks divide the repertoires among them.
 
-Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one spacing (one tuple of offsets), P spacings with a
-given k-mer, K residues of the longest, A distances between the first two residues.
+Letters: B repertoires, n given k-mers, m occurrences, M k-mers of one spacing (one tuple of offsets).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import uint64
 from numpy.typing import NDArray
 
 from deeprc.compilation import njit, run_in_blocks, run_in_parts
@@ -21,14 +19,12 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
-from deeprc.training.kmer_frequencies import Codes, Flags, count_kmers_of, iterate_blocks
+from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks
+from deeprc.training.kmer_lookup import KmerTables, fill_chunk, look_up, make_chunk, make_tables
 
 __all__ = ["Occurrences", "find_occurrences", "find_sequences_with_kmer"]
 
-_Numbers = NDArray[np.uint64]
-
 _N_LETTERS = len(AMINO_ACIDS)
-_N_PAIRS = _N_LETTERS**2
 _BLOCK = 65536  # largest number of sequences that a thread searches for one k-mer at a time
 _MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
 
@@ -130,58 +126,9 @@ class _Kmers:
     spacing: Codes
     code: Codes
 
-    def make_tables(self) -> _Tables:
+    def make_tables(self) -> KmerTables:
         """Return the k-mers as tables, in which compiled code looks them up."""
-        used = np.unique(self.spacing[self.spacing >= 0])
-        spacings = [self.spacings[index] for index in used]
-        sizes = np.array([len(kmer_offsets) for kmer_offsets in spacings], np.int64)
-        offsets = np.zeros((len(used), sizes.max(initial=2)), np.int64)
-        for row, kmer_offsets in zip(offsets, spacings, strict=True):
-            row[:] = [*kmer_offsets, *[kmer_offsets[-1]] * (len(row) - len(kmer_offsets))]
-        starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in spacings], np.int64))
-        which = np.full(starts[-1], -1, np.int32)
-        gaps, gap_of = np.unique(offsets[:, 1], return_inverse=True)
-        begins = np.zeros((len(gaps), _N_PAIRS, len(used)), np.bool_)
-        for row, index in enumerate(used):
-            own = self.spacing == index
-            which[starts[row] + self.code[own]] = np.flatnonzero(own)
-            begins[gap_of[row], self.code[own] // _N_LETTERS ** (sizes[row] - 2), row] = True
-        bounds = compute_offsets(begins.sum(axis=2, dtype=np.int64).ravel())
-        numbers = (each.astype(np.uint64) for each in (offsets, sizes, starts, gaps, bounds, np.nonzero(begins)[2]))
-        return _Tables(which, *numbers)
-
-
-class _Tables(NamedTuple):
-    """The given k-mers, whose spacings have at least two residues, for compiled code.
-
-    Only few pairs of residues begin a given k-mer. So the first two residues are looked up once for all spacings that
-    have the same gap between them. Numbers are unsigned, see `deeprc.datasets.kmers.encode_kmer`.
-
-    Attributes
-    ----------
-    which
-        Index of the k-mer for each code of each spacing, or -1, end to end.
-    offsets
-        Offsets of the residues of each spacing, (P, K); the last one is repeated.
-    sizes
-        Number of residues of each spacing, (P,).
-    starts
-        Start of each spacing in `which`, (P + 1,).
-    gaps
-        Distances between the first two residues, (A,), ascending.
-    bounds
-        Bounds in `beginning` for each gap and each of the 400 pairs, (A * 400 + 1,).
-    beginning
-        Spacings that have a k-mer that begins with the pair, end to end.
-    """
-
-    which: NDArray[np.int32]
-    offsets: _Numbers
-    sizes: _Numbers
-    starts: _Numbers
-    gaps: _Numbers
-    bounds: _Numbers
-    beginning: _Numbers
+        return make_tables(self.spacings, self.spacing, self.code)
 
 
 class _Searched(NamedTuple):
@@ -211,7 +158,8 @@ def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, Packe
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             some = has_kmer[starts[rows.start] : starts[rows.stop]]
-            run_in_parts(_count, len(bounds) - 1, residues, offsets, bounds, tables, counts[rows], some)
+            given = residues, offsets, bounds, _find_longest(offsets), tables
+            run_in_parts(_count, len(bounds) - 1, *given, counts[rows], some)
     return counts, PackedFlags(has_kmer)
 
 
@@ -245,7 +193,8 @@ def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
         for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
             sequences = np.flatnonzero(has_kmer[starts[rows.start] : starts[rows.stop]])
             part = slice(firsts[rows.start], firsts[rows.stop])
-            given = residues, offsets, sequences, np.searchsorted(sequences, bounds), tables
+            own_bounds = np.searchsorted(sequences, bounds)
+            given = residues, offsets, sequences, own_bounds, _find_longest(offsets), tables
             places = firsts[rows.start : rows.stop] - part.start
             run_in_parts(_find, len(bounds) - 1, *given, places, sequence[part], which[part])
             sequence[part] += starts[rows.start]
@@ -269,6 +218,11 @@ def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireData
     return PackedFlags(carrying)
 
 
+def _find_longest(offsets: Codes) -> int:
+    """Return the length of the longest sequence of a block."""
+    return int(np.diff(offsets).max(initial=0))
+
+
 def _fit(counts: Codes, room: int) -> Flags:
     """Return whether the occurrences of each k-mer, taken in their order, fit into the room that is left."""
     fitting = np.zeros(len(counts), np.bool_)
@@ -286,19 +240,22 @@ def _count(
     residues: NDArray[np.uint8],
     offsets: Codes,
     bounds: Codes,
-    tables: _Tables,
+    longest: int,
+    tables: KmerTables,
     counts: Codes,
     has_kmer: Flags,
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
-    found = np.empty(0, np.int32)
+    chunk, every = make_chunk(longest, tables), np.empty(0, np.int64)
     for b in range(first, stop):
-        for s in range(bounds[b], bounds[b + 1]):
-            found = _make_room(found, offsets[s + 1] - offsets[s], tables)
-            n_found = _look_up(residues, offsets[s], offsets[s + 1], tables, found)
+        at = bounds[b]
+        while at < bounds[b + 1]:
+            end = fill_chunk(chunk, residues, offsets, every, at, bounds[b + 1])
+            n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                counts[b, found[i]] += 1
-            has_kmer[s] = n_found > 0
+                counts[b, chunk.kmer[i]] += 1
+                has_kmer[at + chunk.sequence[i]] = True
+            at = end
 
 
 @njit(nogil=True)
@@ -309,7 +266,8 @@ def _find(
     offsets: Codes,
     sequences: Codes,
     bounds: Codes,
-    tables: _Tables,
+    longest: int,
+    tables: KmerTables,
     firsts: Codes,
     sequence: Codes,
     which: NDArray[np.int32],
@@ -318,51 +276,16 @@ def _find(
 
     Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
     """
-    found = np.empty(0, np.int32)
+    chunk = make_chunk(longest, tables)
     for b in range(first, stop):
-        place = firsts[b]
-        for s in sequences[bounds[b] : bounds[b + 1]]:
-            found = _make_room(found, offsets[s + 1] - offsets[s], tables)
-            n_found = _look_up(residues, offsets[s], offsets[s + 1], tables, found)
+        place, at = firsts[b], bounds[b]
+        while at < bounds[b + 1]:
+            end = fill_chunk(chunk, residues, offsets, sequences, at, bounds[b + 1])
+            n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[place], which[place] = s, found[i]
+                sequence[place], which[place] = sequences[at + chunk.sequence[i]], chunk.kmer[i]
                 place += 1
-
-
-@njit(nogil=True)
-def _make_room(found: NDArray[np.int32], length: int, tables: _Tables) -> NDArray[np.int32]:
-    """Return an array with room for all k-mers of a sequence of this length: the given one, if it is long enough."""
-    needed = length * len(tables.sizes)
-    return found if len(found) >= needed else np.empty(needed, np.int32)
-
-
-@njit(nogil=True)
-def _look_up(residues: NDArray[np.uint8], start: int, stop: int, tables: _Tables, found: NDArray[np.int32]) -> int:
-    """Write the k-mers in the sequence from `start` to `stop`; return their number.
-
-    It is called once for a sequence, and not for a residue, because to give arrays to a function takes time.
-    """
-    which, offsets, sizes, starts, gaps, bounds, beginning = tables
-    n_found, end = uint64(0), uint64(stop)
-    for at in range(uint64(start), end):
-        row = uint64(residues[at]) * uint64(_N_LETTERS)
-        for gap in range(uint64(len(gaps))):
-            second = at + gaps[gap]
-            if second >= end:
-                break
-            pair = row + residues[second]
-            key = gap * uint64(_N_PAIRS) + pair
-            for i in range(bounds[key], bounds[key + uint64(1)]):
-                spacing = beginning[i]
-                if at + offsets[spacing, -1] < end:
-                    code = pair
-                    for j in range(uint64(2), sizes[spacing]):
-                        code = code * uint64(_N_LETTERS) + residues[at + offsets[spacing, j]]
-                    kmer = which[starts[spacing] + code]
-                    if kmer >= 0:
-                        found[n_found] = kmer
-                        n_found += uint64(1)
-    return int(n_found)
+            at = end
 
 
 @njit(nogil=True)

@@ -1,0 +1,173 @@
+"""Look-up of given gapped k-mers in sequences, by compiled code.
+
+Letters: n given k-mers, P spacings (tuples of offsets) with a given k-mer, K residues of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import uint32, uint64
+from numpy.typing import NDArray
+
+from deeprc.compilation import njit
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.training.kmer_frequencies import Codes, count_kmers_of
+
+__all__ = ["Chunk", "KmerTables", "fill_chunk", "look_up", "make_chunk", "make_tables"]
+
+_N_LETTERS = len(AMINO_ACIDS)
+_CHUNK = 2048  # number of residues whose k-mers are looked up at a time; they stay in a processor's fastest cache
+
+
+class KmerTables(NamedTuple):
+    """The given k-mers, whose spacings have at least two residues, for compiled code.
+
+    Attributes
+    ----------
+    which
+        Index of the k-mer for each code of each spacing, or -1, end to end.
+    bits
+        Whether there is one for each code, a bit each: few bytes, which stay in a processor's fastest cache.
+    offsets
+        Offsets of the residues of each spacing, (P, K); the last one is repeated. Unsigned, see
+        `deeprc.datasets.kmers.encode_kmer`.
+    sizes
+        Number of residues of each spacing, (P,).
+    starts
+        Start of each spacing in `which`, (P + 1,).
+    """
+
+    which: NDArray[np.int32]
+    bits: NDArray[np.uint8]
+    offsets: NDArray[np.uint64]
+    sizes: Codes
+    starts: NDArray[np.uint64]
+
+
+def make_tables(spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes) -> KmerTables:
+    """Return n different k-mers as tables.
+
+    Parameters
+    ----------
+    spacings
+        Offsets of the residues of k-mers from the first one.
+    spacing
+        Index of each k-mer's spacing, (n,); -1 leaves a k-mer out.
+    code
+        Index of each k-mer among those of its spacing, (n,).
+
+    Raises
+    ------
+    ValueError
+        If two of them are the same: only one would be found, and counts of k-mers decide how much memory they get.
+    """
+    used = np.unique(spacing[spacing >= 0])
+    chosen = [spacings[index] for index in used]
+    sizes = np.array([len(kmer_offsets) for kmer_offsets in chosen], np.int64)
+    offsets = np.zeros((len(used), sizes.max(initial=2)), np.int64)
+    for row, kmer_offsets in zip(offsets, chosen, strict=True):
+        row[:] = [*kmer_offsets, *[kmer_offsets[-1]] * (len(row) - len(kmer_offsets))]
+    starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in chosen], np.int64))
+    which = np.full(starts[-1], -1, np.int32)
+    for row, index in enumerate(used):
+        own = spacing == index
+        which[starts[row] + code[own]] = np.flatnonzero(own)
+    is_given = which >= 0
+    if np.count_nonzero(is_given) != np.count_nonzero(spacing >= 0):
+        raise ValueError("expected different k-mers")
+    bits = np.packbits(is_given, bitorder="little")  # the number of k-mers of a spacing is a multiple of 8
+    return KmerTables(which, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
+
+
+class Chunk(NamedTuple):
+    """Some sequences end to end, and the k-mers that are found in them; it is used again for other sequences.
+
+    Attributes
+    ----------
+    residues
+        Amino-acid indices.
+    owner
+        Index of the sequence of each residue among those of the chunk.
+    ends
+        End of each sequence in the residues.
+    codes
+        Index of the k-mer of one spacing that begins at each residue.
+    sequence, kmer
+        Sequence of each occurrence among those of the chunk, and its k-mer.
+    """
+
+    residues: NDArray[np.uint8]
+    owner: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    codes: NDArray[np.uint32]
+    sequence: NDArray[np.int32]
+    kmer: NDArray[np.int32]
+
+
+@njit(nogil=True)
+def make_chunk(longest: int, tables: KmerTables) -> Chunk:
+    """Return a chunk with room for the longest sequence, of so many residues, and for all k-mers that can be in it."""
+    size = max(_CHUNK, longest)
+    most = size * len(tables.sizes)
+    return Chunk(
+        np.empty(size, np.uint8),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.uint32),
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+    )
+
+
+@njit(nogil=True)
+def fill_chunk(
+    chunk: Chunk, residues: NDArray[np.uint8], offsets: Codes, sequences: Codes, first: int, stop: int
+) -> int:
+    """Copy sequences from `first` on into the chunk, as many as fit; return the end of those that were copied.
+
+    `first`, `stop` and the end are positions in `sequences`, or numbers of sequences if it is empty.
+    """
+    n, at = 0, first
+    while at < stop:
+        s = sequences[at] if len(sequences) > 0 else at
+        length = offsets[s + 1] - offsets[s]
+        if n + length > len(chunk.residues) or at - first == len(chunk.ends):
+            break
+        for i in range(uint64(length)):
+            chunk.residues[uint64(n) + i] = residues[uint64(offsets[s]) + i]
+            chunk.owner[uint64(n) + i] = at - first
+        n += length
+        chunk.ends[at - first] = n
+        at += 1
+    return at
+
+
+@njit(nogil=True)
+def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
+    """Write the k-mers in the sequences of a chunk; return their number.
+
+    The codes of all k-mers of a spacing are computed together, which a processor does for several at a time.
+    """
+    residues, owner, ends, codes, sequence, kmer = chunk
+    which, bits, offsets, sizes, starts = tables
+    n, n_found = uint64(ends[n_sequences - 1]), uint64(0)
+    for spacing in range(len(sizes)):
+        last = offsets[spacing, -1]
+        if last >= n:
+            continue
+        for i in range(n - last):
+            codes[i] = uint32(residues[i])
+        for j in range(1, sizes[spacing]):
+            offset = offsets[spacing, j]
+            for i in range(n - last):
+                codes[i] = codes[i] * uint32(_N_LETTERS) + uint32(residues[i + offset])
+        start = starts[spacing]
+        for i in range(n - last):
+            code = start + codes[i]
+            if (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1) and i + last < uint64(ends[owner[i]]):
+                sequence[n_found], kmer[n_found] = owner[i], which[code]
+                n_found += uint64(1)
+    return int(n_found)
