@@ -113,12 +113,22 @@ def _cast_to_texts(column: pa.ChunkedArray, name: str) -> pa.LargeStringArray:
     try:
         if pa.types.is_boolean(column.type):
             column = pyarrow.compute.if_else(column, "True", "False")
+        if pa.types.is_timestamp(column.type) and _are_days(column):
+            column = pyarrow.compute.cast(column, pa.date32())  # 2020-01-05, as in a sheet
         texts = pyarrow.compute.cast(column, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = "other values" if column.type == _OTHER else column.type
         raise InputError(f"column {name!r}: expected texts or numbers, found {found}") from error
     filled = pyarrow.compute.fill_null(texts, "")
     return pa.concat_arrays([pa.array([], pa.large_string()), *filled.chunks])
+
+
+def _are_days(column: pa.ChunkedArray) -> bool:
+    """Return whether no time of a column has a time of day."""
+    import pyarrow.compute
+
+    is_day = pyarrow.compute.equal(column, pyarrow.compute.floor_temporal(column, unit="day"))
+    return bool(pyarrow.compute.all(is_day).as_py())
 
 
 def find_constant_columns(table: pa.Table, names: Iterable[str], groups: Categorical) -> dict[str, list[str]]:

@@ -126,9 +126,8 @@ def read_metadata(
     check_regular_file(path, expected="a metadata sheet")
     known = {*ids, *(stem for file in files for stem in list_stems(file.name))}
     rows = _read_rows(path, sheet)
-    if rows and not is_workbook(path) and read_header(path).delimiter == ";":
-        rows = _replace_decimal_commas(path, rows)
-    return _parse_sheet(path, rows, id_column, known)
+    decimal_commas = bool(rows) and not is_workbook(path) and read_header(path).delimiter == ";"
+    return _parse_sheet(path, rows, id_column, known, decimal_commas=decimal_commas)
 
 
 def make_metadata(
@@ -155,7 +154,12 @@ def make_metadata(
 
 
 def _parse_sheet(
-    path: Path, rows: Sequence[tuple[int, list[str]]], id_column: str | None, known: Collection[str]
+    path: Path,
+    rows: Sequence[tuple[int, list[str]]],
+    id_column: str | None,
+    known: Collection[str],
+    *,
+    decimal_commas: bool = False,
 ) -> Metadata:
     """Return a sheet from its rows and their numbers, the header first."""
     names, cells, numbers = _split(path, rows)
@@ -169,6 +173,8 @@ def _parse_sheet(
     _check_ids(path, chosen, names_of, numbers)
     if is_sample_overview(text):
         text = add_tag_columns(path, text, numbers)
+    if decimal_commas:
+        text = _replace_decimal_commas(path, text, (chosen, file_column))
     table = pd.DataFrame(
         {
             name: pd.Series(values, dtype=object) if name == chosen else parse_column(values)
@@ -217,19 +223,17 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _replace_decimal_commas(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
-    """Return rows, the header first, in which the numbers of columns with decimal commas have points."""
-    (_, names), *body = rows
-    columns = {index: [row[index] for _, row in body if index < len(row)] for index in range(len(names))}
-    found = {index for index, values in columns.items() if has_decimal_commas(values)}
-    if not found:
-        return list(rows)
-    _logger.info("%s: numbers with decimal commas: %s", path, ", ".join(names[index] for index in sorted(found)))
-    replaced = (
-        (number, [replace_decimal_comma(cell) if index in found else cell for index, cell in enumerate(row)])
-        for number, row in body
-    )
-    return [rows[0], *replaced]
+def _replace_decimal_commas(
+    path: Path, text: Mapping[str, list[str]], kept: Collection[str | None]
+) -> dict[str, list[str]]:
+    """Return the columns of a sheet with decimal points in numbers with decimal commas; `kept` ones do not change."""
+    found = [name for name, values in text.items() if name not in kept and has_decimal_commas(values)]
+    if found:
+        _logger.warning("%s: commas are read as decimal commas in: %s", path, join_names(found, _SHOWN_COLUMNS))
+    return {
+        name: [replace_decimal_comma(value) for value in values] if name in found else values
+        for name, values in text.items()
+    }
 
 
 def _iterate_cells(path: Path, text: str, header: Header) -> Iterator[list[str]]:

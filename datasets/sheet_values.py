@@ -29,11 +29,16 @@ def has_large_integers(values: pd.Series) -> bool:
 
 
 def has_decimal_commas(values: Sequence[str]) -> bool:
-    """Return whether all values of a column are numbers, some of them with a decimal comma, as in `62,5`."""
+    """Return whether all values of a column are numbers, some of them with a decimal comma, as in `62,5`.
+
+    If three digits follow every comma, as in `1,250`, they may be thousands: such a column has none.
+    """
     given = [value for value in values if not is_missing(value, MISSING_IN_SHEETS)]
-    return any("," in value for value in given) and all(
-        _WITH_COMMA.fullmatch(value) or _INTEGER.fullmatch(value) for value in given
-    )
+    with_comma = [_WITH_COMMA.fullmatch(value) for value in given]
+    if any(found is None and not _INTEGER.fullmatch(value) for found, value in zip(with_comma, given, strict=True)):
+        return False
+    is_number = not any(_LEADING_ZERO.match(value) for value in given)
+    return is_number and any(found is not None and len(found[2]) != 3 for found in with_comma)
 
 
 def replace_decimal_comma(value: str) -> str:

@@ -19,7 +19,8 @@ __all__ = ["read_source"]
 
 _LONGEST = 40
 _SHOWN = 40
-_HEADINGS = {"AA", "CDR", "PEPTIDE", "SEQ", "TCR"}  # above a list; they could be read as sequences
+_HEADINGS = {"AA", "AASEQ", "CDR", "CHAIN", "ID", "NAME", "PEPTIDE", "READ", "SAMPLE", "SEQ", "TCR"}
+"""Words above a list that could be read as sequences."""
 
 
 def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:

@@ -44,7 +44,7 @@ def annotate(table: Path, databases: tuple[str, ...], output: Path, cohort: str 
 
     \b
     Example:
-      deeprc annotate clones.tsv --database vdjdb.txt --cohort cohort.h5 -o annotated.tsv
+      deeprc annotate associated_clones.tsv --database vdjdb.txt --cohort cohort.h5 -o annotated.tsv
     """
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError

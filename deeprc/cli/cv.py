@@ -165,7 +165,8 @@ def _describe_performance(target: str, metrics: Mapping[str, Any]) -> Iterator[s
     measure = "r2" if "r2" in metrics else "auc"
     value, limits = metrics.get(measure), metrics.get(f"{measure}_ci")
     if value is None:
-        yield f"{target}: {NOT_MEASURED[measure]}"
+        missing = measure if metrics["n"] else "n"
+        yield f"{target}: {NOT_MEASURED[missing]}"
         return
     interval = "" if limits is None else f" (95% interval {limits[0]:.3f} to {limits[1]:.3f})"
     repeats = "" if metrics["n_repeats"] == 1 else f" in {metrics['n_repeats']} repeats"

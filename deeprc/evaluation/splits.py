@@ -164,7 +164,7 @@ def make_split(
             options.test,
         )
     every = np.full(len(metadata), -1)
-    divided = source if options.test is None else f"{source}, without those of `test={options.test}`"
+    divided = source if options.test is None else f"{source}, without the repertoires of `test={options.test}`"
     every[rest] = assign_folds(
         metadata.iloc[rest], tasks, n_folds=options.folds, group_by=group_by, seed=seed, source=divided
     )

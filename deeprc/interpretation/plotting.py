@@ -231,7 +231,8 @@ def _attribute_top_sequences(request: _Request, n: int) -> tuple[Direction, TopS
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.directions import find_direction
 
-    direction = find_direction(request.model.tasks, request.options.class_name, target=request.task.name)
+    target = None if request.options.target is None else request.task.name
+    direction = find_direction(request.model.tasks, request.options.class_name, target=target)
     found = request.survey(n)
     top = found.by_residues[direction.name]
     if not len(top):

@@ -34,6 +34,7 @@ __all__ = ["NOT_MEASURED", "make_folds_table", "measure_folds"]
 NOT_MEASURED = {
     "auc": "no AUC, because no test fold has repertoires of several classes",
     "r2": "no r², because fewer than two different numbers are known",
+    "n": "no repertoire of the test folds has a label",
 }
 """Why a measure of a target is missing, in words."""
 

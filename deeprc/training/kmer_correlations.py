@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 _COLUMNS = 4096  # largest number of columns whose sums a thread computes at a time
 _CONSTANT = 1e-12  # a column with a smaller length is constant
 # bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about half more
-_MEMORY_OF_MACHINE = 700_000_000  # with 100 permutations of one output, a single pass counts all 25 spacings
+_LARGE_MEMORY = 700_000_000  # with 100 permutations of one output, a single pass counts all 25 spacings
 _SMALL_MEMORY = 300_000_000  # the same for a cohort that is read in a moment
 _SMALL_COHORT = 20_000_000  # sequences
 
@@ -83,9 +83,8 @@ def correlate(
     rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
     n_columns = len(rows_of)
     sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
-    is_small = dataset.n_sequences.sum() <= _SMALL_COHORT
-    room = min(_SMALL_MEMORY if is_small else _MEMORY_OF_MACHINE, _MEMORY_OF_MACHINE)
-    passes = _plan_passes(sizes, _put_together(spacings), room // (4 * n_columns * ranks.count_local()))
+    room = _choose_room(int(dataset.n_sequences.sum())) // (4 * n_columns * ranks.count_local())
+    passes = _plan_passes(sizes, _put_together(spacings), room)
     memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
@@ -98,6 +97,11 @@ def correlate(
                 sums[one].add(counted, rows_of[:, rows], weights[rows])
             for index, each in zip(together, sums, strict=True):
                 yield each.statistics(index, float(weights.sum()))
+
+
+def _choose_room(n_sequences: int) -> int:
+    """Return the largest number of bytes of the sums of products in one pass over a cohort, on one machine."""
+    return _SMALL_MEMORY if n_sequences <= _SMALL_COHORT else _LARGE_MEMORY
 
 
 def _put_together(spacings: Sequence[Sequence[int]]) -> list[int]:

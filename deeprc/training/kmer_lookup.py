@@ -78,7 +78,7 @@ def make_tables(spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes) 
     is_given = which >= 0
     if np.count_nonzero(is_given) != np.count_nonzero(spacing >= 0):
         raise ValueError("expected different k-mers")
-    bits = np.packbits(is_given, bitorder="little")  # the number of k-mers of a spacing is a multiple of 8
+    bits = np.packbits(is_given, bitorder="little")
     return KmerTables(which, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
 
 
@@ -111,14 +111,14 @@ class Chunk(NamedTuple):
 def make_chunk(longest: int, tables: KmerTables) -> Chunk:
     """Return a chunk with room for the longest sequence, of so many residues, and for all k-mers that can be in it."""
     size = max(_CHUNK, longest)
-    most = size * len(tables.sizes)
+    max_occurrences = size * len(tables.sizes)
     return Chunk(
         np.empty(size, np.uint8),
         np.empty(size, np.int32),
         np.empty(size, np.int32),
         np.empty(size, np.uint32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
+        np.empty(max_occurrences, np.int32),
+        np.empty(max_occurrences, np.int32),
     )
 
 

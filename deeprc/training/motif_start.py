@@ -39,8 +39,8 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
 
     Motifs have 2 to 4 fixed residues within 6 positions, or within a kernel if it is narrower; see
     `find_enriched_motifs`. A target with labels for fewer than 40 donors has no motifs. If there is no significant
-    motif, each output may have a doubtful one: its p-value is above `LEVEL` and at most 0.5, and other repertoires have
-    to confirm it.
+    motif, each output may have a doubtful one: its p-value is above `MOTIF_LEVEL` and at most 0.5, and other
+    repertoires have to confirm it.
 
     Parameters
     ----------

@@ -90,10 +90,18 @@ def test_every_option_reaches_the_function(cohort: Path) -> None:
     options = ["--metadata", cohort / "sheet.tsv", "--split-by", "who", "--sequence-column", "s", "--count-column", "n"]
     options += ["--format", "generic", "--id-column", "repertoire_id", "--merge-by", "junction", "--locus", "TRB"]
     options += ["--allow-missing", "--group-by", "status", "--target", "status", "--min-length", "6", "--json"]
-    result = CliRunner().invoke(check, list(map(str, [cohort / "all.csv", *options, "--keep-nucleotide-clonotypes"])))
+    arguments = [str(each) for each in (cohort / "all.csv", *options)]
+    result = CliRunner().invoke(check, arguments)
     assert result.exit_code == 0, result.output
     done = json.loads(result.output)["preprocessing"]
-    assert (done["kept"], done["counts_from"], done["merge"], done["locus"]) == (6, {"n": 6}, "none", "TRB")
+    assert (done["kept"], done["counts_from"], done["merge"], done["locus"]) == (6, {"n": 6}, "junction", "TRB")
+    refused = CliRunner().invoke(check, [*arguments, "--keep-nucleotide-clonotypes"])
+    assert refused.exit_code == 2
+    assert "--keep-nucleotide-clonotypes merges no rows: leave out --merge-by" in refused.output
+    arguments.remove("--merge-by")
+    arguments.remove("junction")
+    result = CliRunner().invoke(check, [*arguments, "--keep-nucleotide-clonotypes"])
+    assert json.loads(result.output)["preprocessing"]["merge"] == "none"
 
 
 def test_help_says_what_an_error_is() -> None:

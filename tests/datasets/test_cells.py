@@ -131,7 +131,7 @@ def test_what_cannot_be_used(adata: Any) -> None:
         deeprc.from_anndata(anndata.AnnData(np.ones((2, 2))), donor="patient")
     with pytest.raises(InputError, match="no field junction_aa, cdr3_aa or junction; it has locus"):
         deeprc.from_anndata(cells_of([[{"locus": "TRB"}]], patient=["a"]), donor="patient")
-    with pytest.raises(InputError, match=r"AnnData: cell 0, column 'productive': expected T, F .*; found 'maybe'"):
+    with pytest.raises(InputError, match=r"AnnData: cell 'cell0', column 'productive': expected .*; found 'maybe'"):
         deeprc.from_anndata(cells_of([[chain("CASSF", productive="maybe")]], patient=["a"]), donor="patient")
 
 

@@ -289,14 +289,24 @@ def test_a_blank_after_a_quote_is_no_stray_quote(tmp_path):
 def test_decimal_commas_of_a_sheet_with_semicolons(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "m.csv"
     path.write_text("ID;age;titre;hla;n\na;62,5;1,25;A*02,A*24;3\nb;70;NA;A*01;4\nc;;-0,5;A*03;5\n")
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.WARNING):
         table = read_metadata(path).table
     assert table["age"].tolist()[:2] == [62.5, 70.0]
     assert np.isnan(table["age"][2])
     assert [table["titre"][0], table["titre"][2]] == [1.25, -0.5]
     assert table["hla"].tolist() == ["A*02,A*24", "A*01", "A*03"]
     assert table["n"].tolist() == [3, 4, 5]
-    assert f"{path}: numbers with decimal commas: age, titre" in caplog.text
+    assert f"{path}: commas are read as decimal commas in: age, titre" in caplog.text
+
+
+def test_ids_files_thousands_and_codes_keep_their_commas(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("ID;filename;reads;code\n1,5;1,5;1,000;007,5\n2,5;2,5;2,500;008,5\n")
+    found = read_metadata(path)
+    assert found.repertoire_ids == ("1,5", "2,5")
+    assert found.files == ("1,5", "2,5")
+    assert found.table["reads"].tolist() == ["1,000", "2,500"]
+    assert found.table["code"].tolist() == ["007,5", "008,5"]
 
 
 def test_commas_of_other_sheets_are_text(tmp_path: Path) -> None:

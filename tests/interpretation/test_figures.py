@@ -31,7 +31,7 @@ from deeprc.interpretation.figures import (
 )
 from deeprc.interpretation.figures.attended import compute_attention_bands
 from deeprc.interpretation.figures.classes import MOST_CLASSES, choose_drawn_classes, index_classes, index_drawn_classes
-from deeprc.interpretation.figures.parts import class_styles, count_ticks, make_panel, spread_points
+from deeprc.interpretation.figures.parts import class_styles, make_panel, set_count_ticks, spread_points
 from deeprc.tasks import Task
 from deeprc.training.history import find_kept_weights
 
@@ -523,7 +523,7 @@ def test_an_axis_of_counts_has_ticks_within_its_range(low: float, high: float, t
     _, axis = make_panel(2, 2)
     axis.set_yscale("log")
     axis.set_ylim(0.8 * low, 1.25 * high)
-    count_ticks(axis, "y", low, high)
+    set_count_ticks(axis, "y", low, high)
     axis.figure.canvas.draw()
     found = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
     assert [text.get_text() for tick, text in found if 0.8 * low <= tick <= 1.25 * high] == texts

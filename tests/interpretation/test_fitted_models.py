@@ -165,6 +165,7 @@ def test_the_report_of_a_fitted_model(
     auc = roc_auc_score(status[70:] == "healthy", fitted.decision_function(motif_cohort[70:]))
     assert f"its AUC is {auc:.3f}" in page
     assert "on 30 new repertoires, " in page
+    assert "had not seen" not in page
     assert "whether “status” is healthy rather than case?" in page
     assert "The network was fitted in Python" in page
     assert "deeprc train" not in page

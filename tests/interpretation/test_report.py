@@ -434,7 +434,8 @@ def test_merged_classes_are_called_by_both_names() -> None:
 def test_the_command_of_a_benchmark_with_folds_of_a_file_takes_them_from_its_folder() -> None:
     header = {"target": "s", "asked": ["logistic"], "preset": "quick", "n_folds": 4, "group_by": None, "seed": 0}
     assert "--folds 4 " in _format_command(header, "out")
-    assert "--folds out/folds.tsv " in _format_command({**header, "folds_file": True}, "out")
+    again = _format_command({**header, "folds_file": True}, "out")
+    assert again.endswith("--folds out/folds.tsv --seed 0 --output out-again")
 
 
 def test_benchmark_that_has_not_ended(compared: Path, tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ def find_motifs(dataset: RepertoireDataset) -> list[Any]:
 
 def find_common_motifs(dataset: RepertoireDataset) -> list[Any]:
     """Return the motifs if all are too common to be compared, and if each pass counts one spacing."""
-    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE
-    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE = 10, 1
+    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room
+    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room = 10, lambda _: 1
     try:
         return find_motifs(dataset)
     finally:
-        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._MEMORY_OF_MACHINE = before
+        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room = before
 
 
 def count(dataset: RepertoireDataset) -> Found:

@@ -69,7 +69,7 @@ def test_passes_and_blocks_change_nothing(
     memory: int,
     sparse: int,
 ) -> None:
-    monkeypatch.setattr(kmer_correlations, "_MEMORY_OF_MACHINE", memory)
+    monkeypatch.setattr(kmer_correlations, "_choose_room", lambda _: memory)
     for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE": sparse}.items():
         monkeypatch.setattr(kmer_frequencies, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in SPACINGS]
@@ -176,7 +176,7 @@ def test_steps_end_when_all_sequences_were_read(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, recorder: StepRecorder
 ) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
-    monkeypatch.setattr(kmer_correlations, "_MEMORY_OF_MACHINE", 1)
+    monkeypatch.setattr(kmer_correlations, "_choose_room", lambda _: 1)
     n = int(cohort.n_sequences.sum())
     for _ in correlate(cohort, SPACINGS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
         pass

@@ -280,7 +280,8 @@ def _format_command(header: Mapping[str, Any], folder: str) -> str:
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
     words += adjust_words(header.get("adjust_for") or ())
-    words += ["--seed", str(header["seed"]), "--output", folder]
+    output = f"{folder}-again" if header.get("folds_file") else folder  # the folder with the folds exists already
+    words += ["--seed", str(header["seed"]), "--output", output]
     return shlex.join(words)
 
 

@@ -77,13 +77,19 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
     n = int(new.sum())
     if n == 0:
         return
-    if any(run.bundle is not None for run in runs):
+    if all(run.bundle is not None for run in runs):
         text = (
             "A packed model does not know its training repertoires: all are judged as “new”. If it was trained with "
             "this cohort, the figures are too good."
         )
         yield Caution("warning", text, "performance")
         return
+    if n_packed := sum(run.bundle is not None for run in runs):
+        text = (
+            f"{n_packed} of {len(runs)} models are packed and do not know their training repertoires. If they were "
+            "trained with “new” repertoires of this cohort, the figures are too good."
+        )
+        yield Caution("warning", text, "performance")
     known = {i for run in runs for split in SPLITS for i in run.splits[split]}
     changed = sum(str(name) in known for name in performance.ids[new])
     if n == len(new):

@@ -110,7 +110,8 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
     """Return a sentence with the AUC, or r2, of a target and its interval."""
     what, value, limits = ("r²", found.r2, found.r2_ci) if found.mae is not None else ("AUC", found.auc, found.auc_ci)
     if value is None:
-        return f"{name}: {NOT_MEASURED['r2' if found.mae is not None else 'auc']}."
+        missing = "n" if found.n == 0 else "r2" if found.mae is not None else "auc"
+        return f"{name}: {NOT_MEASURED[missing]}."
     interval = "" if limits is None else f", 95% interval {make_interval_cell(limits).text}"
     positive = "" if found.n_positive is None else f", {found.n_positive:,} of them {found.positive_class}"
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."

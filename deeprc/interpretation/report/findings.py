@@ -148,7 +148,7 @@ def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedB
 def group_table(
     groups: Sequence[Group], dataset: RepertoireDataset, performance: Performance, column: str | None
 ) -> Table | None:
-    """Return a table of the repertoires of all groups, with donor and part of the split; None without groups."""
+    """Return a table of the first repertoires of each group, with donor and part of the split; None without groups."""
     if not groups:
         return None
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
