@@ -199,13 +199,13 @@ def _describe_preprocessing(report: Mapping[str, Any]) -> list[str]:
             for line in describe_counts(report["counts_from"], report["counts_rounded"], report.get("counts_capped", 0))
         ),
     ]
-    for key, words in (
-        ("rows_without_file", "rows without a file"),
-        ("files_without_row", "files without a row"),
-        ("skipped_files", "files that could not be read"),
+    unknown = report.get("repertoires_without_row", {}).values()
+    for n, one, many in (
+        (len(report["rows_without_file"]), "row without a file", "rows without a file"),
+        (len(report["files_without_row"]), "file without a row", "files without a row"),
+        (len(report.get("skipped_files", {})), "file that could not be read", "files that could not be read"),
+        (sum(map(len, unknown)), "repertoire of a file without a row", "repertoires of files without a row"),
     ):
-        if report.get(key):
-            lines.append(f"  left out: {len(report[key])} {words}")
-    if n_unknown := sum(map(len, report.get("repertoires_without_row", {}).values())):
-        lines.append(f"  left out: {n_unknown} repertoires of larger files without a row")
+        if n:
+            lines.append(f"  left out: {n} {one if n == 1 else many}")
     return lines

@@ -68,6 +68,18 @@ def test_a_table_is_read_as_files_are(cohort: Path, sheet: pd.DataFrame, kind: s
     assert repr(found) == "MemoryDataset(3 repertoires, 4 sequences)"
 
 
+def test_dates_without_a_time_of_day_are_those_of_a_sheet(cohort: Path, sheet: pd.DataFrame) -> None:
+    table = table_of(cohort)
+    for days, expected in (
+        (["2020-01-05", "2021-12-31", None], ["2020-01-05", "2021-12-31", None]),
+        (["2020-01-05", "2021-12-31 08:30", None], ["2020-01-05 00:00:00", "2021-12-31 08:30:00", None]),
+    ):
+        sampled = pd.to_datetime(pd.Series(days), format="ISO8601").astype("datetime64[s]")
+        found = deeprc.from_frame(table, repertoire="sample_id", metadata=sheet.assign(sampled=sampled))
+        of_id = dict(zip(found.repertoire_ids.tolist(), found.metadata["sampled"].tolist(), strict=True))
+        assert [of_id[name] for name in ("c", "a", "b")] == expected
+
+
 def test_metadata_is_a_sheet_or_the_columns_that_are_constant(cohort: Path, sheet: pd.DataFrame) -> None:
     table = table_of(cohort)
     by_path = deeprc.from_frame(table, metadata=cohort / "metadata.tsv")

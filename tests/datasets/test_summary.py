@@ -11,6 +11,7 @@ from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
 from deeprc.datasets.summary import render_summary, summarise
@@ -140,3 +141,16 @@ def test_merged_rows_are_shown(tmp_path, write_table):
         "  merged with another row  1",
         "  dropped: stop_codon      1",
     ]
+
+
+def test_what_was_left_out_is_counted(tmp_path, write_table):
+    header = ("repertoire_id", "junction_aa", "duplicate_count")
+    write_table(tmp_path / "files" / "all.tsv", header, [("a", "CAF", 1), ("b", "CWF", 1), ("c", "CDF", 1)])
+    (tmp_path / "files" / "bad.tsv.gz").write_bytes(b"\x1f\x8b\x08\x00damaged")
+    write_table(tmp_path / "metadata.tsv", ("repertoire_id", "y"), [("a", 1), ("bad", 0)])
+    options = ReadingOptions(allow_missing=True)
+    arguments = [tmp_path / "files"], tmp_path / "metadata.tsv", tmp_path / "c.h5"
+    preprocess(*arguments, options=options, skip_bad_files=True)
+    text = render_summary(summarise(RepertoireDataset(tmp_path / "c.h5")))
+    assert "  left out: 1 file that could not be read" in text
+    assert "  left out: 2 repertoires of files without a row" in text
