@@ -109,7 +109,7 @@ def _put_together(spacings: Sequence[Sequence[int]]) -> list[int]:
     longer = find_longer_spacings(spacings)
 
     def follow(index: int) -> list[int]:
-        shorter = (each for each, found in enumerate(longer) if found is not None and found.index == index)
+        shorter = (each for each, found in enumerate(longer) if found is not None and found.spacing == index)
         return [index, *(one for each in shorter for one in follow(each))]
 
     return [one for index, found in enumerate(longer) if found is None for one in follow(index)]

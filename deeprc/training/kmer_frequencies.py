@@ -141,7 +141,7 @@ def iterate_frequencies(
         without = np.zeros(n, np.bool_) if excluded is None else excluded[starts[block.rows.start] :][:n]
         counting = _BlockCounting(block, without, spacings, longer, memory)
         for index, found in enumerate(longer):
-            if found is None or counting.is_sparse(found.index):
+            if found is None or counting.is_sparse(found.spacing):
                 for each, frequencies in counting.count(index):
                     yield block.rows, each, frequencies
 
@@ -151,13 +151,13 @@ class LongerSpacing(NamedTuple):
 
     Attributes
     ----------
-    index
+    spacing
         Index of the spacing.
     position
         Index of the residue that it has more.
     """
 
-    index: int
+    spacing: int
     position: int
 
 
@@ -225,7 +225,7 @@ class _BlockCounting:
         """Yield the frequencies from the counts of a spacing, (rows, M), those of shorter ones first."""
         n_residues = len(self._spacings[index])
         for shorter, longer in enumerate(self._longer):
-            if longer is not None and longer.index == index:
+            if longer is not None and longer.spacing == index:
                 places = (_N_LETTERS**longer.position, _N_LETTERS, _N_LETTERS ** (n_residues - 1 - longer.position))
                 summed = counts.reshape(len(counts), *places).sum(axis=2).reshape(len(counts), -1)
                 yield from self._divide(shorter, summed)

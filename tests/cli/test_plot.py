@@ -155,7 +155,7 @@ def test_top_sequences_of_a_class(run: Run, folder: Path, cohort: RepertoireData
         (["attention", "{cohort}", "--target", "sex"], "no target 'sex'; its targets: status, grade, age"),
         (
             ["sequences", "{cohort}", "--class", "ill"],
-            "no class 'ill' of the target 'status': expected one of status: case, status: healthy",
+            "no class 'ill': expected one of status: case, status: healthy, grade: high",
         ),
         (["curves"], "holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`"),
     ],

@@ -120,7 +120,7 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
 def test_counts_of_a_k_mer_with_a_gap_follow_from_those_of_longer_ones() -> None:
     spacings = [(0, 1), (0, 3), (0, 1, 3), (0, 1, 2), (0, 1, 2, 3), (0, 2)]
     found = find_longer_spacings(spacings)
-    named = [None if each is None else (spacings[each.index], each.position) for each in found]
+    named = [None if each is None else (spacings[each.spacing], each.position) for each in found]
     #  a gap of (0, 3) is filled at 1 or 2, that of (0, 1, 3) at 2
     assert named == [None, ((0, 1, 3), 1), ((0, 1, 2, 3), 2), None, None, ((0, 1, 2), 1)]
 
