@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
+from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire, identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
@@ -221,7 +221,7 @@ def _load_folder(folder: Path, name: str, device: torch.device) -> Run:
 def write_splits(folder: Path, split: Split, dataset: RepertoireDataset) -> None:
     """Write `splits.json`: the ids of each part of the split, and the identity of each repertoire."""
     ids = split.ids(dataset.repertoire_ids)
-    identities = {repertoire.repertoire_id: identify_repertoire(repertoire) for repertoire in dataset}
+    identities = dict(zip(map(str, dataset.repertoire_ids), identify_repertoires(dataset), strict=True))
     write_text(folder / "splits.json", json.dumps({**ids, "digests": identities}, indent=1) + "\n")
 
 

@@ -158,8 +158,8 @@ class Shift:
         if self.n_unknown and self.is_new.any():
             of = "the model has" if self.n_models == 1 else f"{self.n_unknown} of {self.n_models} models have"
             text = (
-                f"How far new repertoires are from those of training is not known: {of} no summary of them. "
-                f"None is made with fewer than {MIN_DONORS} donors, or for a model that was fitted in Python."
+                f"How far new repertoires are from those of training is not known: {of} no summary of them (an earlier "
+                f"version trained it, it had fewer than {MIN_DONORS} donors, or it was fitted in Python)."
             )
             yield Caution("note", text, "setup", "shift-unknown")
 

@@ -176,7 +176,7 @@ def test_an_old_run_predicts_and_says_that_shift_is_unknown(
     table, told = logged(caplog, lambda: old.predict(new, abstain=True))
     assert told == [
         "How far new repertoires are from those of training is not known: the model has no summary of them (an earlier "
-        "version trained it, or it had fewer than 8 donors)."
+        "version trained it, it had fewer than 8 donors, or it was fitted in Python)."
     ]
     assert table["shift"].isna().all()
     assert table["probability"].tolist() == run.predict(new)["probability"].tolist()
