@@ -21,7 +21,7 @@ from deeprc.datasets.matching import list_stems
 from deeprc.datasets.missing import MISSING_IN_SHEETS, is_missing
 from deeprc.datasets.overview import add_tag_columns, is_sample_overview, normalise_column_name
 from deeprc.datasets.readers.layout import Header
-from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_header, read_text
+from deeprc.datasets.readers.text import MAX_COLUMNS, open_text, read_text
 from deeprc.datasets.sheet_values import has_decimal_commas, parse_column, replace_decimal_comma
 from deeprc.datasets.workbook import MAX_CELLS, MAX_ROWS, MAX_SHEET_BYTES, is_workbook, iterate_rows
 from deeprc.documents import CONTROL_CHARACTERS
@@ -125,9 +125,8 @@ def read_metadata(
     path = Path(path)
     check_regular_file(path, expected="a metadata sheet")
     known = {*ids, *(stem for file in files for stem in list_stems(file.name))}
-    rows = _read_rows(path, sheet)
-    decimal_commas = bool(rows) and not is_workbook(path) and read_header(path).delimiter == ";"
-    return _parse_sheet(path, rows, id_column, known, decimal_commas=decimal_commas)
+    rows, delimiter = _read_rows(path, sheet)
+    return _parse_sheet(path, rows, id_column, known, decimal_commas=delimiter == ";")
 
 
 def make_metadata(
@@ -192,15 +191,15 @@ def find_file_column(columns: Iterable[str]) -> str | None:
     return _find(columns, _FILE_COLUMNS)
 
 
-def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
+def _read_rows(path: Path, sheet: str | None) -> tuple[list[tuple[int, list[str]]], str | None]:
     """Return the rows that are not blank as text without blanks around the cells, the header first, with their numbers.
 
-    Comments before the header, which begin with `#`, are left out.
+    The second value is the character between columns; None for a workbook. Comments before the header, which begin with
+    `#`, are left out.
     """
     if is_workbook(path):
-        return _drop_comments(
-            (number, [_format_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet)
-        )
+        cells_of = ((number, [_format_cell(cell) for cell in row]) for number, row in iterate_rows(path, sheet))
+        return _drop_comments(cells_of), None
     with open_text(path) as stream:
         if stream.read(4) == b"\xd0\xcf\x11\xe0":
             raise InputError(f"{path}: the old binary Excel format; save the sheet as XLSX, CSV or TSV")
@@ -220,7 +219,7 @@ def _read_rows(path: Path, sheet: str | None) -> list[tuple[int, list[str]]]:
                 rows.append((number, cells))
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as a table: {error}") from error
-    return rows
+    return rows, header.delimiter
 
 
 def _replace_decimal_commas(
