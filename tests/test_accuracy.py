@@ -137,7 +137,7 @@ def test_deeprc_is_trained_as_by_deeprc_train(call: Call, tmp_path: Path) -> Non
     assert 0.1 < job["motif_at_true"] == pytest.approx(sum(holds) / n)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_method_that_ranks_sequences_is_measured(call: Call) -> None:
     frequent = ["background={kind: germline}", "n_repertoires=60", "sizes.mean=200", "sizes.sd=0", "sizes.minimum=1"]
     methods = ["logistic", "gapped", "public-clones", "v-genes"]
@@ -220,7 +220,7 @@ def test_a_test_part_is_tested(call: Call) -> None:
     assert same.jobs["auc"].tolist() == [1.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Call, tmp_path: Path) -> None:
     frequent = [*SMALL, "witness_rate=0.3"]
     result = call("--methods", "deeprc,ensemble", "--seeds", "1,", "--folds", "1", overrides=[*frequent, *LIGHT])
@@ -325,7 +325,7 @@ def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: p
     assert (again.exit_code, again.ran) == (0, [("svm", 0, 0)])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_virtual_cohort_gives_the_same(call: Call, tmp_path: Path) -> None:
     every = ["--methods", "deeprc,known-motif,logistic,svm,burden"]
     overrides = [*SMALL, *BRIEF, "witness_rate=0.1"]

@@ -613,7 +613,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     assert few[:20] == merged[:20]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_network_of_a_stack_has_its_own_list(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     stack = Stack(members=["deeprc", "logistic"], n_folds=2, overrides=ATTENTION_ALONE, device="cpu").fit(X, y)

@@ -77,7 +77,7 @@ def test_a_replaced_head_weighs_all_residues_alike_and_others_stay(transformer: 
     torch.testing.assert_close(after[0][:, [0, 2, 3]], before[0][:, [0, 2, 3]])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_encoders_are_trained_on_the_same_folds(
     transformer: ModuleType, tmp_path: Path, cohort_factory: Callable[..., RepertoireDataset]
 ) -> None:

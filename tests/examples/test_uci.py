@@ -75,7 +75,7 @@ def test_features_classes_and_splits_are_those_of_the_files(uci: ModuleType, dat
     assert all(sorted(torch.cat(each).tolist()) == list(range(60)) for each in folds)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_method_learns_what_can_be_learned(uci: ModuleType, data: Path, tmp_path: Path) -> None:
     result = run(uci, "--data", data, "--output", tmp_path / "found.tsv")
     assert result.exit_code == 0, result.output

@@ -532,7 +532,7 @@ def test_state_dicts_go_round() -> None:
         assert torch.equal(layer(*inputs), other(*inputs))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_layers_compile_into_one_graph() -> None:
     for layer, inputs in layers():
         compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)

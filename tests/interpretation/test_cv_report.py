@@ -75,6 +75,7 @@ def test_a_repertoire_without_a_label_of_a_multiclass_target_has_no_class() -> N
     assert found.isna().tolist() == [False, False, True]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_figures")
 def test_motifs_over_the_runs(folder: Path, tmp_path: Path) -> None:
     copy, page = tmp_path / "copy", tmp_path / "report.html"

@@ -345,7 +345,7 @@ def test_too_few_repertoires_say_nothing(exact: RepertoireDataset, n_positive: i
     assert fit_clones(make_cohort(exact[:4], np.ones(4), regression)) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_memory_needs_forty_cases(tmp_path: Path) -> None:
     """A donor with repertoires of both classes counts twice; for a number, a donor is a donor."""
     labels = np.arange(80) % 2

@@ -143,6 +143,7 @@ def test_a_control_by_the_sheet_is_told_with_the_auc_within_its_columns() -> Non
     assert [each.text for each in find_control_cautions([found], {"status": [batch, sex]})] == explained
 
 
+@pytest.mark.long
 def test_controls_of_adjusted_runs_learn_from_what_each_run_has(tmp_path: Path) -> None:
     cohort = draw_sites(tmp_path / "cohort.h5", 240, signal=1.0)
     given = {"targets": "status=sick", "folds": 3, "members": 2, "adjust_for": "site", "config": TINY, "device": "cpu"}

@@ -204,6 +204,7 @@ def with_column(cohort: RepertoireDataset, path: Path, **columns: Any) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_runs_that_have_begun_keep_their_split(cohort: RepertoireDataset, tmp_path: Path) -> None:
     path = with_column(cohort, tmp_path / "cohort.h5")
     plans = {f"fold-{fold}": RunPlan(SplitOptions(folds=3, fold=fold, group_by="patient_id")) for fold in range(3)}

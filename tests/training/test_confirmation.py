@@ -79,7 +79,7 @@ def test_missing_labels_and_empty_repertoires_tell_nothing(tmp_path: Path) -> No
     assert confirm_motifs([motif("WHWM")], Fold(cohort, labels), BINARY, seed=0) == [motif("WHWM")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_chance_confirms_one_in_twenty_and_less_of_two(tmp_path: Path) -> None:
     """Labels of nobody, 60 times: 3 are expected to be confirmed alone, and half of them if another is judged, too."""
     rng = np.random.default_rng(3)

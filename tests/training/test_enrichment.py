@@ -174,7 +174,7 @@ def with_a_weak_motif(folder: Path) -> tuple[RepertoireDataset, NDArray[np.float
     return write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": y})), column(y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_p_values_are_of_all_outputs_together(tmp_path: Path) -> None:
     """Each p-value is what it is alone, times the number of outputs that vary, and so for the level."""
     cohort, y = with_a_weak_motif(tmp_path)

@@ -91,7 +91,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     return write(tmp_path_factory.mktemp("genes") / "cohort.h5", 400)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_in_one_v_genes_sequences_needs_the_genes(cohort: RepertoireDataset) -> None:
     """The motif is as frequent in both classes: its sequences' V gene alone tells them apart."""
     settings = {"n_updates": 120, "evaluate_every": 60, "learning_rate": 5e-3, "batch_size": 8, "patience": None}

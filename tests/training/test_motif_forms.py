@@ -137,7 +137,7 @@ def test_forms_with_other_offsets_are_left_out(tmp_path: Path) -> None:
     assert [pattern_of(form.letters) for form in found] == ["WHM"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     """In half of 40 permutations of the labels the strongest form has the direction; at 5%, two show one by chance."""
     write_with(tmp_path / "c.h5", {"WHM": 3}, {"WHM": 3})
@@ -153,7 +153,7 @@ def test_without_association_there_is_no_form(tmp_path: Path) -> None:
     assert shown <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_of_donors_are_permuted_between_donors(tmp_path: Path) -> None:
     """A form that some donors have goes with labels of nobody, if repertoires of a donor pass for different donors."""
     repertoires = write_with(tmp_path / "c.h5", {}, {})

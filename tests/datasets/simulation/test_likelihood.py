@@ -166,17 +166,18 @@ _IMGT = {"107": 0.3, "109": 0.3}
             ),
             {},
         ),
-        (
+        pytest.param(
             SHORT,
             (
                 MotifSignal((Motif("LDR"),), 0.02, prevalence=0.5, name="motif"),
                 CloneSignal(60, 4.0, 1.0, prevalence=0.4, name="clones"),
             ),
             {"exclusive": True},
+            marks=pytest.mark.long,
         ),
         pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, burden_sd=0.8),), {}, marks=pytest.mark.long),
         pytest.param(SHORT, (CloneSignal(80, 6.0, 3.0, test_burden=3.0),), {"test_share": 0.5}, marks=pytest.mark.long),
-        (GermlineBackground(), (DiffuseSignal(0.2),), {}),
+        pytest.param(GermlineBackground(), (DiffuseSignal(0.2),), {}, marks=pytest.mark.long),
         (SHORT, (DiffuseSignal(0.2, k=2),), {}),
         (SHORT, (MotifSignal((Motif("LDR"),), 0.008),), {"label_noise": 0.1}),
     ],
