@@ -244,22 +244,20 @@ class ContainerWriter:
         n = sum(self._n_sequences)
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
-        position, total = 1, 0
-        for lengths in self._read_spooled("lengths"):
-            ends = np.cumsum(lengths) + total
-            offsets[position : position + len(ends)] = ends
-            position, total = position + len(ends), int(ends[-1])
-        self._drop("lengths")
+        total = end = self._count_spooled("residues")
+        for start, lengths in self._read_spooled("lengths"):
+            sums = np.cumsum(lengths)
+            first = end - int(sums[-1])
+            offsets[start + 1 : start + 1 + len(sums)] = first + sums
+            end = first
+            disk.check()
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
             target = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
-            position = 0
-            for values in self._read_spooled(name):
-                target[position : position + len(values)] = values
-                position += len(values)
+            for start, values in self._read_spooled(name):
+                target[start : start + len(values)] = values
                 disk.check()
-            self._drop(name)
             if name in self._vocabulary:
                 write_text_list(target, "vocabulary", list(self._vocabulary[name]))
 
@@ -279,18 +277,28 @@ class ContainerWriter:
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         return self._folder / f"{name}.bin"
 
-    def _drop(self, name: str) -> None:
-        """Delete copied data, so that the disk holds little more than the container; a resumed call may need it."""
-        if not self._resumable:
-            self._get_spool_path(name).unlink(missing_ok=True)
+    def _count_spooled(self, name: str) -> int:
+        """Return how many values of a column were appended."""
+        path = self._get_spool_path(name)
+        return path.stat().st_size // np.dtype(_SEQUENCE_DTYPES[name]).itemsize if path.exists() else 0
 
-    def _read_spooled(self, name: str) -> Iterator[NDArray[Any]]:
-        dtype = np.dtype(_SEQUENCE_DTYPES[name])
-        if not self._get_spool_path(name).exists():
+    def _read_spooled(self, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield blocks of a column, the last first, each with the index of its first value.
+
+        Each block is cut off after it was copied, so the disk never holds much more than the container. A resumable
+        writer cuts off nothing, because a resumed call may need it.
+        """
+        dtype, stop = np.dtype(_SEQUENCE_DTYPES[name]), self._count_spooled(name)
+        if stop == 0:
             return
-        with self._get_spool_path(name).open("rb") as file:
-            while len(block := np.fromfile(file, dtype=dtype, count=_COPY_BYTES // dtype.itemsize)):
-                yield block
+        with self._get_spool_path(name).open("rb" if self._resumable else "r+b") as file:
+            while stop:
+                start = max(stop - _COPY_BYTES // dtype.itemsize, 0)
+                file.seek(start * dtype.itemsize)
+                yield start, np.fromfile(file, dtype=dtype, count=stop - start)
+                if not self._resumable:
+                    file.truncate(start * dtype.itemsize)
+                stop = start
 
 
 def _create_dataset(file: h5py.File, name: str, length: int, dtype: DTypeLike) -> h5py.Dataset:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deeprc.datasets import container_writer
-from deeprc.datasets.alphabet import AMINO_ACIDS, encode_many
+from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import HDF5Target, seal_container
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
@@ -327,19 +327,26 @@ def test_genes_that_come_late_belong_to_their_sequences(tmp_path):
     assert container.sequences.witness is None
 
 
-def test_what_is_copied_is_deleted_while_the_container_is_written(tmp_path, monkeypatch):
-    left = []
-    drop = ContainerWriter._drop
+def test_the_disk_holds_little_more_than_the_container_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(container_writer, "_COPY_BYTES", 1 << 16)
+    used = []
+    check = HDF5Target.check
 
-    def seen(self, name):
-        drop(self, name)
-        left.append(sorted(path.name for path in self._folder.glob("*.bin")))
+    def seen(target):
+        used.append(sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*")))
+        check(target)
 
-    monkeypatch.setattr(ContainerWriter, "_drop", seen)
+    monkeypatch.setattr(HDF5Target, "check", seen)
+    lengths = np.random.default_rng(0).integers(1, 30, 100_000)
+    residues = np.arange(lengths.sum(), dtype=np.uint8) % 20
     with ContainerWriter(tmp_path / "c.h5") as writer:
-        writer.append("a", Sequences.encode(["C"]))
+        writer.append("a", Sequences.counted_once(residues, compute_offsets(lengths)))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="test")
-    assert left == [["counts.bin", "residues.bin"], ["counts.bin"], []]
+    container = Container(tmp_path / "c.h5")
+    np.testing.assert_array_equal(container.sequences.residues, residues)
+    np.testing.assert_array_equal(container.sequences.offsets, compute_offsets(lengths))
+    assert len(used) > 20
+    assert max(used) < 1.1 * (tmp_path / "c.h5").stat().st_size
 
 
 @pytest.mark.parametrize("kept", [False, True])
