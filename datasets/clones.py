@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.clone_groups import AT_ONCE, Clones, SequencesInParts, group_clones
 from deeprc.datasets.dataset import RepertoireDataset
@@ -40,7 +41,9 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
 
     All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
     this work, because equal sequences meet in sorted pieces of all hashes. It takes about 0.4 GB of memory, and 40
-    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. The
+    bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
+    container that is larger than the available memory would be read from the disk once for every 33 million sequences.
+    So there, a quarter of the available memory holds hashes, 8 bytes for each sequence, to read it fewer times. The
     sequences of a simulated cohort, which is on no disk, are made twice, and those with equal hashes once more. All
     its hashes are in memory, 8 bytes each; with genes, all its sequences are.
 
@@ -114,6 +117,8 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     container: object = whole.container
     sequences: SequenceArrays | SequencesInParts
     at_once = AT_ONCE
+    if isinstance(container, StoredContainer):
+        at_once = _choose_at_once(container, fields)
     if isinstance(container, LinkedContainer):
         sequences = LinkedSequences(container, fields)
     elif isinstance(container, OneStore):
@@ -123,3 +128,13 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     else:  # genes have different codes in each repertoire that is made
         sequences = Sequences.concatenate([repertoire.sequences for repertoire in whole]).arrays(fields)
     return vars(group_clones(sequences, np.asarray(whole.container.repertoire_offsets), at_once=at_once))
+
+
+def _choose_at_once(container: StoredContainer, fields: Sequence[str]) -> int:
+    """Return the number of sequences whose hashes are in memory at once, see `find_shared_clones`."""
+    available = count_available_bytes()
+    stores = [part.store.sequences for part in container.parts]
+    size = sum(each.residues.nbytes + (8 + 2 * len(fields)) * len(each) for each in stores)  # codes of 16 bits
+    if available is None or size <= available:
+        return AT_ONCE
+    return max(AT_ONCE, available // 4 // 8)  # a quarter, and 8 bytes for each

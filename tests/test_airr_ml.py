@@ -526,6 +526,34 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
     assert rank_sequences(model, X, turned, 10**6).excess.max() == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("public", [False, True])
+def test_a_public_clone_confirms_itself_and_no_others_with_its_motif(tmp_path: Path, public: bool) -> None:
+    """In training, positive repertoires have sequences with the motif of their own; outside it, maybe a public one."""
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2 == 1
+    repertoires: list[list[Clone]] = []
+    for number, label in enumerate(y):
+        texts = random_sequences(rng, 30)
+        if label and (number < 24 or not public):
+            texts += [text + MOTIF for text in random_sequences(rng, 5)]
+        elif label:
+            texts += ["CAS" + MOTIF + "F"]
+        repertoires.append([(text, V_GENES[0], J_GENES[0]) for text in texts])
+    X = write_repertoires(tmp_path / "c.h5", repertoires)
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
+    model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
+    digests = np.array(identify_repertoires(X))
+    model.train_digests_, model.validation_digests_ = digests[:24], digests[:0]
+    found = rank_sequences(model, X, y, 10**6).set_index("junction_aa")
+    own = [clone[0] for clone in repertoires[1][-5:]]
+    if public:
+        assert found.excess.max() == 0
+    else:
+        assert found.excess[own].min() > 0.5
+        assert set(found.evidence[own]) == {"clones"}
+
+
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
     X, y = training
     model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)

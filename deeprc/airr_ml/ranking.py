@@ -15,7 +15,8 @@ attention list holds sequences of several motifs. So its excess is measured amon
 kernel, see `deeprc.airr_ml.feature_groups`.
 
 A network is partly overfitted to its training repertoires, so its excess there is too high. Therefore the excess of a
-list of DeepRC is multiplied by the share that other repertoires confirm. The excess of a logistic regression is 1. A
+list of DeepRC is multiplied by the share that other repertoires confirm, by sequences that no other repertoire has: a
+public clone confirms itself, not the other sequences with its motif. The excess of a logistic regression is 1. A
 sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess. The list of
 the composition ignores the weights of genes, because thousands of junctions share one gene.
 
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
+from deeprc.airr_ml.ranked_cohort import RankedCohort
 from deeprc.airr_ml.sequence_scores import ASSOCIATION, compute_sequence_scores, has_memory
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
@@ -44,11 +46,9 @@ from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
 from deeprc.evaluation.excess import (
-    MIN_CONFIRMING,
     clone_null,
     compute_excess_shares,
     estimate_confirmed_share,
@@ -80,32 +80,8 @@ class _Ranking:
     evidence: NDArray[np.str_]
 
 
-@dataclass(frozen=True)
-class _Cohort:
-    """The repertoires X whose sequences are ranked, (B,), whether each is positive, (B,), and the longest list.
-
-    `groups` are the donors of the repertoires, (B,), if they are known.
-    """
-
-    X: RepertoireDataset
-    y: NDArray[np.bool_]
-    max_sequences: int
-    groups: Integers | None = None
-
-    def make_empty_list(self) -> BestSequences:
-        """Return an empty list for sequences of the cohort."""
-        return BestSequences(self.X, list_gene_fields(self.X), self.max_sequences)
-
-    @cached_property
-    def identities(self) -> list[str]:
-        """The identities of the repertoires, (B,)."""
-        return identify_repertoires(self.X)
-
-    def find_known(self, digests: NDArray[np.str_]) -> NDArray[np.bool_]:
-        """Return whether each repertoire is one of those with these digests, (B,); see `DeepRCClassifier`."""
-        known = KnownRepertoires(np.unique(digests).tolist())
-        found = [known.find(identity, with_other_genes=True) is not None for identity in self.identities]
-        return np.array(found, np.bool_)
+class _Cohort(RankedCohort):
+    """The cohort whose sequences are ranked, with the rankings of its clones."""
 
     @cached_property
     def clones(self) -> _Ranking:
@@ -298,16 +274,20 @@ def _estimate_confirmed_shares(
 ) -> dict[str, float]:
     """Return the share of each list's excess that repertoires confirm from which the estimator has not learned.
 
-    Repertoires of one donor with the same label count once, by their mean.
+    Sequences that several repertoires have do not count. Repertoires of one donor with the same label count once, by
+    their mean.
     """
-    rows = _find_held_out(estimator, cohort)
+    rows, X = cohort.find_held_out(estimator), cohort.X
     if len(rows) == 0:
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
-        for name, scores in compute_sequence_scores(estimator, cohort.X, at).items():
+        first = int(X.container.repertoire_offsets[X.rows[at]])
+        for name, scores in compute_sequence_scores(estimator, X, at).items():
             of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
-            evidence[name].append(float(of_sequences.sum()) / max(len(scores), 1))
+            found = np.flatnonzero(of_sequences)
+            own = found[~cohort.are_shared(first + found)]
+            evidence[name].append(float(of_sequences[own].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
     (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
     sizes = np.bincount(case.ravel())
@@ -315,20 +295,6 @@ def _estimate_confirmed_shares(
         name: estimate_confirmed_share(np.bincount(case.ravel(), values) / sizes, positive > 0)
         for name, values in evidence.items()
     }
-
-
-def _find_held_out(estimator: DeepRCClassifier, cohort: _Cohort) -> Integers:
-    """Return the indices of repertoires from which an estimator has not learned; none if it does not say so.
-
-    The repertoires that early stopping watched are added if the others are too few, as in a training of DeepRC alone.
-    The readings of such a training were fitted to these, too, so the confirmed share of their lists is too high.
-    """
-    if not len(getattr(estimator, "train_digests_", ())):
-        return np.zeros(0, np.int64)
-    unlearned = ~cohort.find_known(estimator.train_digests_)
-    unseen = unlearned & ~cohort.find_known(estimator.validation_digests_)
-    are_enough = min((unseen & cohort.y).sum(), (unseen & ~cohort.y).sum()) >= MIN_CONFIRMING
-    return np.flatnonzero(unseen if are_enough else unlearned)
 
 
 def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:

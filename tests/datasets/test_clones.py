@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc.datasets import clones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.clone_groups import Clones
+from deeprc.datasets.clone_groups import Clones, group_clones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import (
     count_distinct_clones,
@@ -213,3 +214,29 @@ def test_a_container_without_a_note_of_preprocessing_is_counted(crowded: Reperto
     assert not any(has_merged_clones(each, fields) for each in crowded for fields in [("v_call", "j_call"), ()])
     virtual = SimulatedDataset(Cohort(2, Sizes(50), background=GermlineBackground(), seed=1))
     assert not has_merged_clones(virtual[0], ("v_call", "j_call"))
+
+
+@pytest.mark.parametrize("genes", [False, True])
+def test_what_does_not_fit_into_memory_is_read_fewer_times(
+    crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool
+) -> None:
+    """Of the available memory, a quarter holds hashes of 8 bytes, but never fewer than 7."""
+    fields = list_gene_fields(crowded) if genes else []
+    sequences = crowded.container.sequences
+    size = len(sequences.residues) + 8 * len(sequences) + 2 * len(sequences) * len(fields)
+    asked: list[int] = []
+
+    def group(*arguments: object, at_once: int) -> Clones:
+        asked.append(at_once)
+        return group_clones(*arguments, at_once=at_once)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(clones, "AT_ONCE", 7)
+    monkeypatch.setattr(clones, "group_clones", group)
+    found = []
+    for available in (None, size, size - 1, 100):
+        monkeypatch.setattr(clones, "count_available_bytes", lambda available=available: available)
+        found.append(clones._find_all_shared(crowded, fields))
+    assert asked == [7, 7, (size - 1) // 32, 7]
+    for each in found:
+        for name, array in each.items():
+            np.testing.assert_array_equal(array, found[0][name])
