@@ -257,6 +257,7 @@ READERS = re.compile(
     r"\.read_text\(|\.read_bytes\(|\bopen\(|\bsafe_open\(|\.load\(place|h5py\.File\(|read_csv\(path|ZipFile\("
 )
 DOORS = {
+    "deeprc/available_memory.py": "Linux's own /proc and /sys",
     "deeprc/compilation.py": "the package's own sources",
     "deeprc/config.py": "the package's own presets",
     "deeprc/drawing.py": "looks at the first bytes of what it would replace, after `check_output_path`",
