@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc import ranks
 from deeprc.available_memory import count_available_bytes
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.clone_groups import AT_ONCE, Clones, SequencesInParts, group_clones
@@ -26,6 +27,8 @@ from deeprc.datasets.simulation.dataset import VirtualContainer, VirtualSequence
 from deeprc.errors import InputError
 
 __all__ = ["count_distinct_clones", "find_shared_clones", "hash_sequences", "list_gene_fields", "take_sequences"]
+
+_MOST_AT_ONCE = 1 << 28  # number of sequences whose hashes take 2 GB
 
 
 def list_gene_fields(dataset: RepertoireDataset) -> list[str]:
@@ -42,8 +45,9 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
     All repertoires of the container are searched, not only those of `dataset`; the result is cached. Ranks do not share
     this work, because equal sequences meet in sorted pieces of all hashes. It takes about 0.4 GB of memory, and 40
     bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
-    container that is larger than the available memory would be read from the disk once for every 33 million sequences.
-    So there, a quarter of the available memory holds hashes, 8 bytes for each sequence, to read it fewer times. The
+    container of one file that is larger than the available memory would be read from the disk once for every 33 million
+    sequences. So there, up to 2 GB, but at most a quarter of the available memory, hold hashes, 8 bytes for each
+    sequence, to read it fewer times. The
     sequences of a simulated cohort, which is on no disk, are made twice, and those with equal hashes once more. All
     its hashes are in memory, 8 bytes each; with genes, all its sequences are.
 
@@ -117,12 +121,10 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     container: object = whole.container
     sequences: SequenceArrays | SequencesInParts
     at_once = AT_ONCE
-    if isinstance(container, StoredContainer):
-        at_once = _choose_at_once(container, fields)
     if isinstance(container, LinkedContainer):
         sequences = LinkedSequences(container, fields)
     elif isinstance(container, OneStore):
-        sequences = container.sequences.arrays(fields)
+        sequences, at_once = container.sequences.arrays(fields), _choose_at_once(container, fields)
     elif isinstance(container, VirtualContainer) and not fields:
         sequences, at_once = VirtualSequences(container), max(AT_ONCE, int(container.repertoire_offsets[-1]))
     else:  # genes have different codes in each repertoire that is made
@@ -130,11 +132,14 @@ def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     return vars(group_clones(sequences, np.asarray(whole.container.repertoire_offsets), at_once=at_once))
 
 
-def _choose_at_once(container: StoredContainer, fields: Sequence[str]) -> int:
-    """Return the number of sequences whose hashes are in memory at once, see `find_shared_clones`."""
-    available = count_available_bytes()
-    stores = [part.store.sequences for part in container.parts]
-    size = sum(each.residues.nbytes + (8 + 2 * len(fields)) * len(each) for each in stores)  # codes of 16 bits
+def _choose_at_once(container: OneStore, fields: Sequence[str]) -> int:
+    """Return the number of sequences whose hashes are in memory at once, see `find_shared_clones`.
+
+    Ranks may have the same memory, so each takes its share of it.
+    """
+    available = count_available_bytes() if isinstance(container, StoredContainer) else None
+    sequences = container.sequences
+    size = sequences.residues.nbytes + (8 + 2 * len(fields)) * len(sequences)  # offsets, and codes of 16 bits
     if available is None or size <= available:
         return AT_ONCE
-    return max(AT_ONCE, available // 4 // 8)  # a quarter, and 8 bytes for each
+    return max(AT_ONCE, min(_MOST_AT_ONCE, available // 4 // 8 // ranks.count()))  # a quarter, 8 bytes for each

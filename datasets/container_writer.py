@@ -251,6 +251,7 @@ class ContainerWriter:
             offsets[start + 1 : start + 1 + len(sums)] = first + sums
             end = first
             disk.check()
+        assert end == 0, "lengths and residues do not belong together"
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
@@ -285,8 +286,9 @@ class ContainerWriter:
     def _read_spooled(self, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of a column, the last first, each with the index of its first value.
 
-        Each block is cut off after it was copied, so the disk never holds much more than the container. A resumable
-        writer cuts off nothing, because a resumed call may need it.
+        Each block is cut off after it was copied. So the disk never holds much more than the container, if the file
+        system allows holes: the container grows from its end. A resumable writer cuts off nothing, because a resumed
+        call may need it.
         """
         dtype, stop = np.dtype(_SEQUENCE_DTYPES[name]), self._count_spooled(name)
         if stop == 0:
@@ -295,7 +297,10 @@ class ContainerWriter:
             while stop:
                 start = max(stop - _COPY_BYTES // dtype.itemsize, 0)
                 file.seek(start * dtype.itemsize)
-                yield start, np.fromfile(file, dtype=dtype, count=stop - start)
+                block = np.fromfile(file, dtype=dtype, count=stop - start)
+                if len(block) < stop - start:
+                    raise OSError(f"{file.name} was changed while it was read")
+                yield start, block
                 if not self._resumable:
                     file.truncate(start * dtype.itemsize)
                 stop = start

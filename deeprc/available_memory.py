@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["count_available_bytes"]
 
 _SYSTEM = Path("/proc/meminfo")
-_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container in which the process runs
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, by version
 
 
-def count_available_bytes(system: Path = _SYSTEM, limit: Path = _LIMIT) -> int | None:
-    """Return how many bytes of memory processes may still use, with the pages of files that the system can drop.
+def count_available_bytes(system: Path = _SYSTEM, limits: Iterable[str | Path] = _LIMITS) -> int | None:
+    """Return how many bytes of memory the system can give, with the pages of files that it can drop.
 
-    It is None if the system does not say so; Linux does. In a container with a limit, it is at most the limit.
+    It is None if the system does not say so; Linux does. In a container it is at most the container's limit, of which
+    other processes may already use a part. Limits of a batch system are not known.
     """
     try:
         available = re.search(r"^MemAvailable: *(\d+) kB$", system.read_text(encoding="ascii"), re.MULTILINE)
@@ -23,7 +26,7 @@ def count_available_bytes(system: Path = _SYSTEM, limit: Path = _LIMIT) -> int |
     if available is None:
         return None
     size = 1024 * int(available[1])
-    try:
-        return min(size, int(limit.read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no such limit: `max`
-        return size
+    for limit in limits:
+        with suppress(OSError, ValueError):  # no such file, or no limit: `max`
+            size = min(size, int(Path(limit).read_text(encoding="ascii")))
+    return size

@@ -17,6 +17,7 @@ from deeprc.airr_ml import COLUMNS, ImmuneStatePredictor, predict_immune_states,
 from deeprc.airr_ml import predictor as predictor_module
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.folders import convert, read_folder
+from deeprc.airr_ml.ranked_cohort import RankedCohort, make_ranking
 from deeprc.airr_ml.ranking import rank_sequences
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores
 from deeprc.baselines.association import fisher_p_values
@@ -527,31 +528,42 @@ def test_what_other_repertoires_do_not_confirm_does_not_count(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("public", [False, True])
-def test_a_public_clone_confirms_itself_and_no_others_with_its_motif(tmp_path: Path, public: bool) -> None:
-    """In training, positive repertoires have sequences with the motif of their own; outside it, maybe a public one."""
+def test_public_clones_confirm_no_others_with_their_motif(tmp_path: Path, public: bool, memory: bool) -> None:
+    """In training, positive donors have the motif in sequences of their own; outside it, maybe in public clones only.
+
+    Each donor has two repertoires with the same sequences. Without a memory, public clones are in no list but this one.
+    """
     rng = np.random.default_rng(0)
-    y = np.arange(40) % 2 == 1
-    repertoires: list[list[Clone]] = []
-    for number, label in enumerate(y):
+    donors = np.repeat(np.arange(40), 2)
+    y = donors % 2 == 1
+    shared = ["CAS" + text + MOTIF + "F" for text in random_sequences(rng, 8)]
+    of_donor: list[list[str]] = []
+    for donor in range(40):
         texts = random_sequences(rng, 30)
-        if label and (number < 24 or not public):
-            texts += [text + MOTIF for text in random_sequences(rng, 5)]
-        elif label:
-            texts += ["CAS" + MOTIF + "F"]
-        repertoires.append([(text, V_GENES[0], J_GENES[0]) for text in texts])
+        if donor % 2:
+            texts += shared if donor >= 24 and public else [text + MOTIF for text in random_sequences(rng, 8)]
+        of_donor.append(texts)
+    repertoires = [[(text, V_GENES[0], J_GENES[0]) for text in of_donor[donor]] for donor in donors]
     X = write_repertoires(tmp_path / "c.h5", repertoires)
-    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y)
-    model.model_ = with_readings(model.model_, Clones(MOTIF, [0.1]))
+    model = DeepRCClassifier(overrides=ATTENTION_ALONE, device="cpu").fit(X, y, groups=donors)
+    composition = CompositionReading(1)
+    composition.kmer_weights[0, list_kmers(4).index(MOTIF)] = 2.0
+    members = [composition, *([Clones("KKKK", [0.1])] if memory else [])]
+    model.model_.network.readings = Readings(members, 1)
+    model.model_.network.readings.gains.data.fill_(0.5)
     digests = np.array(identify_repertoires(X))
-    model.train_digests_, model.validation_digests_ = digests[:24], digests[:0]
-    found = rank_sequences(model, X, y, 10**6).set_index("junction_aa")
-    own = [clone[0] for clone in repertoires[1][-5:]]
-    if public:
-        assert found.excess.max() == 0
+    model.train_digests_, model.validation_digests_ = digests[:48], digests[:0]
+    found = rank_sequences(model, X, y, 10**6, groups=donors).set_index("junction_aa")
+    own = of_donor[1][-8:]
+    if public and memory:
+        assert found.excess[own].max() == 0
+        assert set(found.evidence[shared]) == {"association"}
+        assert found.excess[shared].min() > 0.5
     else:
         assert found.excess[own].min() > 0.5
-        assert set(found.evidence[own]) == {"clones"}
+        assert set(found.evidence[own]) == {"composition"}
 
 
 def test_a_memory_of_clones_scores_what_it_retrieves(training: tuple[RepertoireDataset, np.ndarray]) -> None:
@@ -576,8 +588,8 @@ def test_clones_beyond_the_memory_are_a_list_of_their_own(
     clones = list(responses.iloc[200:203].itertuples(index=False, name=None))
     best = BestSequences(X, ["v_call", "j_call"], 10**6)
     best.offer(np.array([row_of[row] for row in clones]), np.array([3.0, 2.0, 1.0]))
-    found = ranking._make_ranking("association", best, np.array([1.0, 0.999, 0.998]))
-    monkeypatch.setattr(ranking, "_rank_clones", lambda *_: found)
+    found = make_ranking("association", best, np.array([1.0, 0.999, 0.998]))
+    monkeypatch.setattr(RankedCohort, "_rank_clones", lambda *_: found)
     model.model_ = with_readings(model.model_, Clones("KK", [0.1]))
     merged = list(rank_sequences(model, X, y, 10**6)[KEY].itertuples(index=False, name=None))
     assert merged[:3] == clones
@@ -605,7 +617,7 @@ def stack_votes(stack: Stack, X: RepertoireDataset, y: np.ndarray) -> Counter[tu
     votes: Counter[tuple[str, ...]] = Counter()
     for member, share in stack.shares():
         for model in member.models:
-            found = ranking._rank_evident(model, ranking._Cohort(X, y, 10**6))
+            found = ranking._rank_evident(model, RankedCohort(X, y, 10**6))
             rows = CloneSet(take_sequences(X, found.best.indices, ["v_call", "j_call"])).to_frame()
             places = rows[KEY].itertuples(index=False, name=None)
             for rank, (row, excess) in enumerate(zip(places, found.excess.tolist(), strict=True), 1):
@@ -622,7 +634,7 @@ def test_a_stack_adds_up_reciprocal_ranks(training: tuple[RepertoireDataset, np.
     frames = pd.concat([one.to_frame().assign(positive=label) for one, label in zip(X, y, strict=True)])
     clones = frames.groupby(KEY)["positive"].agg(["sum", "size"])
     p = fisher_p_values(clones["sum"], clones["size"], int(y.sum()), len(y))
-    cohort = ranking._Cohort(X, y, 10**6)
+    cohort = RankedCohort(X, y, 10**6)
     public = ranking._rank_evident(stack.shares()[2][0].models[0], cohort)
     assert len(public.best) == (p < 0.5 - 1e-9).sum() < len(p)
     single = ranking._rank(stack.shares()[0][0].models[0], cohort)
@@ -745,7 +757,12 @@ def test_clones_of_one_donor_are_no_public_clones(tmp_path: Path) -> None:
     carries = y & (donors % 3 == 0)
     repertoires = [own[donor] + (public if here else []) + draw(5) for donor, here in zip(donors, carries, strict=True)]
     X = write_repertoires(tmp_path / "c.h5", repertoires)
-    fields = ["v_call", "j_call"]
-    best = ranking._rank_clones(ranking._Cohort(X, y, 200, donors), fields).best
-    assert take_sequences(X, best.indices).decode() == [public[0][0]]
-    assert len(ranking._rank_clones(ranking._Cohort(X, y, 200), fields).best) == 151  # each repertoire for itself
+    cohort, alone = RankedCohort(X, y, 200, donors), RankedCohort(X, y, 200)  # alone: each repertoire for itself
+    assert take_sequences(X, cohort.clones.best.indices).decode() == [public[0][0]]
+    assert len(alone.clones.best) == 151
+    texts = take_sequences(X, np.arange(X.n_sequences.sum())).decode()
+    of_donors = {clone[0] for clones in own for clone in clones}
+    assert cohort.are_public(np.arange(len(texts))).tolist() == [text == public[0][0] for text in texts]
+    assert alone.are_public(np.arange(len(texts))).tolist() == [
+        text in of_donors or text == public[0][0] for text in texts
+    ]

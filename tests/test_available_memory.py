@@ -16,8 +16,8 @@ MEMINFO = "MemTotal:       24655096 kB\nMemFree:         1000000 kB\nMemAvailabl
 def test_it_is_what_the_system_can_give_within_the_limit(tmp_path: Path, limit: str, expected: int) -> None:
     (tmp_path / "meminfo").write_text(MEMINFO)
     (tmp_path / "limit").write_text(limit)
-    assert count_available_bytes(tmp_path / "meminfo", tmp_path / "limit") == expected
-    assert count_available_bytes(tmp_path / "meminfo", tmp_path / "no limit") == 20_000_000 * 1024
+    assert count_available_bytes(tmp_path / "meminfo", [tmp_path / "no limit", tmp_path / "limit"]) == expected
+    assert count_available_bytes(tmp_path / "meminfo", []) == 20_000_000 * 1024
 
 
 def test_a_system_may_not_say_it(tmp_path: Path) -> None:

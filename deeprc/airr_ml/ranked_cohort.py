@@ -1,10 +1,11 @@
-"""The cohort whose sequences are ranked: which of its repertoires a model has not seen, and which clones they share.
+"""The cohort whose sequences are ranked: its clones, and the repertoires that a model has not seen.
 
 Letters: B repertoires, n sequences of the container.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,15 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.airr_ml.sequence_scores import ASSOCIATION
+from deeprc.baselines.association import fisher_p_values
+from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
 from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoires
-from deeprc.evaluation.excess import MIN_CONFIRMING
+from deeprc.evaluation.excess import MIN_CONFIRMING, clone_null, compute_excess_shares
 from deeprc.training.estimator import DeepRCClassifier
 
-__all__ = ["RankedCohort"]
+__all__ = ["RankedCohort", "Ranking", "make_ranking"]
 
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A list of sequences, the best first, with the excess of each and the list from which it comes, (n,) each."""
+
+    best: BestSequences
+    excess: Floats
+    evidence: NDArray[np.str_]
+
+
+def make_ranking(name: str, best: BestSequences, excess: Floats) -> Ranking:
+    """Return the ranking of one list, with its name as the evidence."""
+    return Ranking(best, excess, np.full(len(best), name))
 
 
 @dataclass(frozen=True)
@@ -63,13 +82,55 @@ class RankedCohort:
         found = [known.find(identity, with_other_genes=True) is not None for identity in self._identities]
         return np.array(found, np.bool_)
 
-    @cached_property
-    def _shared_hashes(self) -> NDArray[np.uint64]:
-        """Hashes of the clones that several repertoires of the container have, in ascending order."""
-        fields = list_gene_fields(self.X)
-        return np.sort(hash_sequences(self.X, find_shared_clones(self.X, fields).representative, fields))
+    def are_public(self, indices: Integers) -> NDArray[np.bool_]:
+        """Return whether several donors have each of some sequences with its genes, at their indices, (n,)."""
+        hashes = hash_sequences(self.X, indices, list_gene_fields(self.X))
+        first, last = (np.searchsorted(self._public_hashes, hashes, side=side) for side in ("left", "right"))
+        return np.asarray(first < last)  # `np.isin` would sort all clones in each call
 
-    def are_shared(self, indices: Integers) -> NDArray[np.bool_]:
-        """Return whether several repertoires have a sequence, for the indices of some in the container, (n,)."""
-        hashes, shared = hash_sequences(self.X, indices, list_gene_fields(self.X)), self._shared_hashes
-        return np.searchsorted(shared, hashes, side="right") > np.searchsorted(shared, hashes)
+    @cached_property
+    def _public_hashes(self) -> NDArray[np.uint64]:
+        """Hashes of the clones that several donors of X have, in ascending order."""
+        fields = list_gene_fields(self.X)
+        clones, known = find_shared_clones(self.X, fields), Carriers.of(self.X, self.y, self.groups)
+        parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
+        public = np.concatenate([np.zeros(0, np.int64), *(indices for indices, _, _ in parts)])
+        return np.sort(hash_sequences(self.X, clones.representative[public], fields))
+
+    @cached_property
+    def clones(self) -> Ranking:
+        """The ranking of the clones of the cohort; see `_rank_clones`."""
+        return self._rank_clones(list_gene_fields(self.X))
+
+    @cached_property
+    def clones_without_genes(self) -> Ranking:
+        """The ranking of the clones of the cohort, if clones are compared without their genes."""
+        return self._rank_clones([])
+
+    def _rank_clones(self, fields: list[str]) -> Ranking:
+        """Return the clones that are more associated with the label than one with a single, positive carrier.
+
+        The lowest p-value is first.
+
+        A clone is a sequence with the genes in `fields`, and its carriers are donors. The score is the number of powers
+        of 10 by which its p-value is below that of a clone with a single, positive carrier.
+        """
+        X = self.X
+        clones, known = find_shared_clones(X, fields), Carriers.of(X, self.y, self.groups)
+        n_positive, n_all = int(known.label_sum.sum()), int(known.n_all.sum())
+        single = n_positive / n_all
+
+        def score(positive: Integers, carriers: Integers) -> Floats:
+            p_values = fisher_p_values(positive, carriers, n_positive, n_all)
+            return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
+
+        best, n_clones = self.make_empty_list(), Counter[int]()
+        parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
+        for indices, positive, carriers in parts:
+            of_size = np.unique(carriers, return_counts=True)
+            n_clones.update(dict(zip(*(each.tolist() for each in of_size), strict=True)))
+            scores = score(positive, carriers)
+            found = np.flatnonzero(scores > 0)
+            best.offer(clones.representative[indices[found]], scores[found])
+        positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
+        return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

@@ -15,8 +15,9 @@ attention list holds sequences of several motifs. So its excess is measured amon
 kernel, see `deeprc.airr_ml.feature_groups`.
 
 A network is partly overfitted to its training repertoires, so its excess there is too high. Therefore the excess of a
-list of DeepRC is multiplied by the share that other repertoires confirm, by sequences that no other repertoire has: a
-public clone confirms itself, not the other sequences with its motif. The excess of a logistic regression is 1. A
+list of DeepRC is multiplied by the share that other repertoires confirm. If the network has a memory of clones, public
+clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
+motif. The excess of a logistic regression is 1. A
 sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess. The list of
 the composition ignores the weights of genes, because thousands of junctions share one gene.
 
@@ -25,10 +26,7 @@ Letters: B repertoires, n sequences of a container.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -36,26 +34,20 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
-from deeprc.airr_ml.ranked_cohort import RankedCohort
-from deeprc.airr_ml.sequence_scores import ASSOCIATION, compute_sequence_scores, has_memory
-from deeprc.baselines.association import fisher_p_values
-from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
+from deeprc.airr_ml.ranked_cohort import RankedCohort, Ranking, make_ranking
+from deeprc.airr_ml.sequence_scores import compute_sequence_scores, has_memory
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
 from deeprc.datasets.clone_set import CloneSet
-from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
+from deeprc.datasets.clones import list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.estimators import RepertoireClassifier
-from deeprc.evaluation.excess import (
-    clone_null,
-    compute_excess_shares,
-    estimate_confirmed_share,
-    interpolate_excess,
-)
+from deeprc.evaluation.excess import compute_excess_shares, estimate_confirmed_share, interpolate_excess
 from deeprc.nn.contributions import ATTENTION
 from deeprc.progress import track
+from deeprc.readings.clones import CloneReading
 from deeprc.stacking import Stack
 from deeprc.stacking.members import Member
 from deeprc.training.estimator import DeepRCClassifier
@@ -71,29 +63,6 @@ _SEQUENCE = ("indices", "hashes")
 _WHY = ("excess", "evidence")
 
 
-@dataclass(frozen=True)
-class _Ranking:
-    """A list of sequences, the best first, with the excess of each and the list from which it comes, (n,) each."""
-
-    best: BestSequences
-    excess: Floats
-    evidence: NDArray[np.str_]
-
-
-class _Cohort(RankedCohort):
-    """The cohort whose sequences are ranked, with the rankings of its clones."""
-
-    @cached_property
-    def clones(self) -> _Ranking:
-        """The ranking of the clones of the cohort; see `_rank_clones`."""
-        return _rank_clones(self, list_gene_fields(self.X))
-
-    @cached_property
-    def clones_without_genes(self) -> _Ranking:
-        """The ranking of the clones of the cohort, if clones are compared without their genes."""
-        return _rank_clones(self, [])
-
-
 def rank_sequences(
     estimator: RepertoireClassifier | Sequence[RepertoireClassifier],
     X: RepertoireDataset,
@@ -107,7 +76,7 @@ def rank_sequences(
     A stack adds up the reciprocal ranks of a sequence in the lists of its members, 1 / (60 + rank) (Cormack et al.
     2009), each times the member's share of the stack and the sequence's excess in the list. Several estimators that
     predict together, such as the networks of different folds, do the same with equal shares. Memory grows with
-    `max_sequences` and with the largest repertoire, not with the cohort.
+    `max_sequences`, with the largest repertoire and with the number of clones that donors share.
 
     Parameters
     ----------
@@ -134,7 +103,7 @@ def rank_sequences(
     InputError
         If no member of a stack ranks sequences.
     """
-    cohort = _Cohort(X, y, max_sequences, groups)
+    cohort = RankedCohort(X, y, max_sequences, groups)
     if isinstance(estimator, Stack):
         found, methods = _rank_by_members(_list_rankers(estimator), cohort)
     elif isinstance(estimator, Sequence):
@@ -161,7 +130,7 @@ def _list_rankers(stack: Stack) -> list[tuple[Member, float]]:
     return rankers
 
 
-def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
+def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: RankedCohort) -> tuple[Ranking, NDArray[np.str_]]:
     """Return the ranking of several members with their shares, and the name of the one that counts most, (n,)."""
     rankings = [
         (member.name, _rank_evident(model, cohort), share / len(member.models))
@@ -176,12 +145,14 @@ def _rank_by_members(rankers: Sequence[tuple[Member, float]], cohort: _Cohort) -
     return merged, methods
 
 
-def _rank_evident(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+def _rank_evident(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
     """Return the ranking of an estimator without the sequences that public clones do not compare."""
     return _rank_public_clones(estimator, cohort) if isinstance(estimator, PublicClones) else _rank(estimator, cohort)
 
 
-def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort) -> tuple[_Ranking, NDArray[np.str_]]:
+def _add_votes(
+    rankings: Sequence[tuple[str, Ranking, float]], cohort: RankedCohort
+) -> tuple[Ranking, NDArray[np.str_]]:
     """Return the sequences of several rankings, each with its name and share, by the sum of their votes.
 
     Return also the name of the ranking with the highest vote for each sequence, (n,), whose excess and evidence are
@@ -205,25 +176,25 @@ def _add_votes(rankings: Sequence[tuple[str, _Ranking, float]], cohort: _Cohort)
     best = cohort.make_empty_list()
     best.offer(indices[first[order]], totals[order])
     highest = highest[order]
-    return _Ranking(best, excess[highest], evidence[highest]), names[highest]
+    return Ranking(best, excess[highest], evidence[highest]), names[highest]
 
 
-def _append(ranking: _Ranking, more: _Ranking) -> _Ranking:
+def _append(ranking: Ranking, more: Ranking) -> Ranking:
     """Return a ranking with the sequences that it lacks of another ranking at its end; their excess is 0."""
     n = len(ranking.best)
     evidence_of = dict(zip(more.best.hashes.tolist(), more.evidence.tolist(), strict=True))
     ranking.best.append(more.best)
     added = np.array([evidence_of[each] for each in ranking.best.hashes[n:].tolist()], np.str_)
-    return _Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
+    return Ranking(ranking.best, np.append(ranking.excess, np.zeros(len(added))), np.append(ranking.evidence, added))
 
 
-def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
+def _rank(estimator: RepertoireClassifier, cohort: RankedCohort) -> Ranking:
     """Return the best sequences by the lists of an estimator, followed by sequences that are in no list."""
     positive, negative = _find_best_by_scores(estimator, cohort, cohort.y), dict[str, BestSequences]()
     if isinstance(estimator, PublicClones):
         rankings = [_rank_public_clones(estimator, cohort)]
     elif not isinstance(estimator, DeepRCClassifier):
-        rankings = [_make_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
+        rankings = [make_ranking(name, best, np.ones(len(best))) for name, best in positive.items()]
     else:
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
         rankings = _make_comparable_rankings(estimator, cohort, positive, negative)
@@ -231,21 +202,21 @@ def _rank(estimator: RepertoireClassifier, cohort: _Cohort) -> _Ranking:
         negative = _find_best_by_scores(estimator, cohort, ~cohort.y)
     merged = _merge(rankings, cohort)
     for name, each in (*positive.items(), *negative.items()):
-        merged = _append(merged, _make_ranking(name, each, np.zeros(len(each))))
+        merged = _append(merged, make_ranking(name, each, np.zeros(len(each))))
     return merged
 
 
-def _rank_public_clones(estimator: PublicClones, cohort: _Cohort) -> _Ranking:
+def _rank_public_clones(estimator: PublicClones, cohort: RankedCohort) -> Ranking:
     """Return the ranking of the clones that an estimator compares."""
     return cohort.clones if estimator.genes else cohort.clones_without_genes
 
 
 def _make_comparable_rankings(
     estimator: DeepRCClassifier,
-    cohort: _Cohort,
+    cohort: RankedCohort,
     positive: Mapping[str, BestSequences],
     negative: Mapping[str, BestSequences],
-) -> list[_Ranking]:
+) -> list[Ranking]:
     """Return the lists of an estimator with their excess, from the best sequences of both classes by each score."""
     n_sequences = cohort.X.n_sequences
     weight = float(n_sequences[cohort.y].sum() / n_sequences[~cohort.y].sum())
@@ -255,13 +226,8 @@ def _make_comparable_rankings(
     excess[ATTENTION] = compute_excess_in_groups(
         own, null, weight, *find_strongest_features(estimator, cohort.X, own, null)
     )
-    rankings = [_make_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
+    rankings = [make_ranking(name, best, confirmed[name] * excess[name]) for name, best in positive.items()]
     return [*rankings, cohort.clones] if has_memory(estimator) else rankings
-
-
-def _make_ranking(name: str, best: BestSequences, excess: Floats) -> _Ranking:
-    """Return the ranking of one list, with its name as the evidence."""
-    return _Ranking(best, excess, np.full(len(best), name))
 
 
 def _compute_excess(best: BestSequences, null: BestSequences, weight: float) -> Floats:
@@ -270,24 +236,26 @@ def _compute_excess(best: BestSequences, null: BestSequences, weight: float) -> 
 
 
 def _estimate_confirmed_shares(
-    estimator: DeepRCClassifier, cohort: _Cohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
+    estimator: DeepRCClassifier, cohort: RankedCohort, lists: Mapping[str, BestSequences], excess: Mapping[str, Floats]
 ) -> dict[str, float]:
     """Return the share of each list's excess that repertoires confirm from which the estimator has not learned.
 
-    Sequences that several repertoires have do not count. Repertoires of one donor with the same label count once, by
-    their mean.
+    Public clones do not count if the clones of the cohort have a list of their own. Repertoires of one donor with the
+    same label count once, by their mean.
     """
     rows, X = cohort.find_held_out(estimator), cohort.X
     if len(rows) == 0:
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
+    own_alone = {name: has_memory(estimator) and name != CloneReading.name for name in lists}
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
         first = int(X.container.repertoire_offsets[X.rows[at]])
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
             found = np.flatnonzero(of_sequences)
-            own = found[~cohort.are_shared(first + found)]
-            evidence[name].append(float(of_sequences[own].sum()) / max(len(scores), 1))
+            if own_alone[name]:
+                found = found[~cohort.are_public(first + found)]
+            evidence[name].append(float(of_sequences[found].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
     (_, positive), case = np.unique(np.stack([donors[rows], cohort.y[rows]]), axis=1, return_inverse=True)
     sizes = np.bincount(case.ravel())
@@ -297,7 +265,7 @@ def _estimate_confirmed_shares(
     }
 
 
-def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
+def _merge(rankings: Sequence[Ranking], cohort: RankedCohort) -> Ranking:
     """Return the sequences of several lists by their highest excess, equal ones by their best rank."""
     indices, hashes = (np.concatenate([getattr(each.best, name) for each in rankings]) for name in _SEQUENCE)
     excess, evidence = (np.concatenate([getattr(each, name) for each in rankings]) for name in _WHY)
@@ -306,11 +274,11 @@ def _merge(rankings: Sequence[_Ranking], cohort: _Cohort) -> _Ranking:
     kept = order[np.sort(np.unique(hashes[order], return_index=True)[1])][: cohort.max_sequences]
     merged = cohort.make_empty_list()
     merged.offer(indices[kept], -np.arange(len(kept), dtype=np.float64))
-    return _Ranking(merged, excess[kept], evidence[kept])
+    return Ranking(merged, excess[kept], evidence[kept])
 
 
 def _find_best_by_scores(
-    estimator: RepertoireClassifier, cohort: _Cohort, chosen: NDArray[np.bool_]
+    estimator: RepertoireClassifier, cohort: RankedCohort, chosen: NDArray[np.bool_]
 ) -> dict[str, BestSequences]:
     """Return the best sequences of the chosen repertoires, (B,), by the name of a list of `compute_sequence_scores`."""
     X, best = cohort.X, dict[str, BestSequences]()
@@ -321,31 +289,3 @@ def _find_best_by_scores(
             of_name = best.setdefault(name, cohort.make_empty_list())
             of_name.offer(indices[known], scores[known])
     return best
-
-
-def _rank_clones(cohort: _Cohort, fields: list[str]) -> _Ranking:
-    """Return the clones that are more associated with the label than one with a single, positive carrier.
-
-    The lowest p-value is first.
-
-    A clone is a sequence with the genes in `fields`, and its carriers are donors. The score is the number of powers of
-    10 by which its p-value is below that of a clone with a single, positive carrier.
-    """
-    X = cohort.X
-    clones, known = find_shared_clones(X, fields), Carriers.of(X, cohort.y, cohort.groups)
-    n_positive, n_all = int(known.label_sum.sum()), int(known.n_all.sum())
-    single = n_positive / n_all
-
-    def score(positive: Integers, carriers: Integers) -> Floats:
-        p_values = fisher_p_values(positive, carriers, n_positive, n_all)
-        return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
-
-    best, n_clones = cohort.make_empty_list(), Counter[int]()
-    parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
-    for indices, positive, carriers in parts:
-        n_clones.update(dict(zip(*(each.tolist() for each in np.unique(carriers, return_counts=True)), strict=True)))
-        scores = score(positive, carriers)
-        found = np.flatnonzero(scores > 0)
-        best.offer(clones.representative[indices[found]], scores[found])
-    positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
-    return _make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

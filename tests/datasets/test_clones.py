@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeprc import ranks
 from deeprc.datasets import clones
 from deeprc.datasets.alphabet import encode_many
 from deeprc.datasets.categorical import Categorical
@@ -237,6 +238,12 @@ def test_what_does_not_fit_into_memory_is_read_fewer_times(
         monkeypatch.setattr(clones, "count_available_bytes", lambda available=available: available)
         found.append(clones._find_all_shared(crowded, fields))
     assert asked == [7, 7, (size - 1) // 32, 7]
+    monkeypatch.setattr(clones, "count_available_bytes", lambda: size - 1)
+    monkeypatch.setattr(clones, "_MOST_AT_ONCE", 9)
+    found.append(clones._find_all_shared(crowded, fields))
+    monkeypatch.setattr(ranks, "count", lambda: 1000)
+    found.append(clones._find_all_shared(crowded, fields))
+    assert asked[4:] == [9, 7]
     for each in found:
         for name, array in each.items():
             np.testing.assert_array_equal(array, found[0][name])
