@@ -47,9 +47,8 @@ def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -
     bytes per shared clone and 8 per carrier, besides the container's pages, which the system may drop at any time. A
     container of one file that is larger than the available memory would be read from the disk once for every 33 million
     sequences. So there, up to 2 GB, but at most a quarter of the available memory, hold hashes, 8 bytes for each
-    sequence, to read it fewer times. The
-    sequences of a simulated cohort, which is on no disk, are made twice, and those with equal hashes once more. All
-    its hashes are in memory, 8 bytes each; with genes, all its sequences are.
+    sequence, to read it fewer times. The sequences of a simulated cohort, which is on no disk, are made twice, and
+    those with equal hashes once more. All its hashes are in memory, 8 bytes each; with genes, all its sequences are.
 
     Parameters
     ----------

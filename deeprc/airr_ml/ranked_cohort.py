@@ -6,8 +6,9 @@ Letters: B repertoires, n sequences of the container.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,10 +93,21 @@ class RankedCohort:
     def _public_hashes(self) -> NDArray[np.uint64]:
         """Hashes of the clones that several donors of X have, in ascending order."""
         fields = list_gene_fields(self.X)
-        clones, known = find_shared_clones(self.X, fields), Carriers.of(self.X, self.y, self.groups)
-        parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
-        public = np.concatenate([np.zeros(0, np.int64), *(indices for indices, _, _ in parts)])
-        return np.sort(hash_sequences(self.X, clones.representative[public], fields))
+        indices = [np.zeros(0, np.int64), *(part[0] for part in self._count_carriers(fields))]
+        return np.sort(hash_sequences(self.X, np.concatenate(indices), fields))
+
+    @cached_property
+    def _carriers(self) -> Carriers:
+        return Carriers.of(self.X, self.y, self.groups)
+
+    def _count_carriers(self, fields: list[str]) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Yield the clones of several donors, some at a time, with the genes in `fields`.
+
+        Each part has the index of a sequence of each clone, and its numbers of positive carriers and of all, (n,) each.
+        """
+        clones = find_shared_clones(self.X, fields)
+        parts = run_over_clones(partial(count_clone_carriers, clones, carriers=self._carriers), len(clones))
+        return ((clones.representative[which], positive, carriers) for which, positive, carriers in parts)
 
     @cached_property
     def clones(self) -> Ranking:
@@ -115,9 +127,7 @@ class RankedCohort:
         A clone is a sequence with the genes in `fields`, and its carriers are donors. The score is the number of powers
         of 10 by which its p-value is below that of a clone with a single, positive carrier.
         """
-        X = self.X
-        clones, known = find_shared_clones(X, fields), Carriers.of(X, self.y, self.groups)
-        n_positive, n_all = int(known.label_sum.sum()), int(known.n_all.sum())
+        n_positive, n_all = int(self._carriers.label_sum.sum()), int(self._carriers.n_all.sum())
         single = n_positive / n_all
 
         def score(positive: Integers, carriers: Integers) -> Floats:
@@ -125,12 +135,11 @@ class RankedCohort:
             return np.asarray(np.log10(single) - np.log10(np.maximum(p_values, np.finfo(np.float64).tiny)))
 
         best, n_clones = self.make_empty_list(), Counter[int]()
-        parts = run_over_clones(lambda start, stop: count_clone_carriers(clones, start, stop, known), len(clones))
-        for indices, positive, carriers in parts:
+        for indices, positive, carriers in self._count_carriers(fields):
             of_size = np.unique(carriers, return_counts=True)
             n_clones.update(dict(zip(*(each.tolist() for each in of_size), strict=True)))
             scores = score(positive, carriers)
             found = np.flatnonzero(scores > 0)
-            best.offer(clones.representative[indices[found]], scores[found])
+            best.offer(indices[found], scores[found])
         positive, carriers, expected = clone_null(n_clones, n_positive, n_all)
         return make_ranking(ASSOCIATION, best, compute_excess_shares(best.scores, score(positive, carriers), expected))

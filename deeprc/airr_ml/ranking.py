@@ -17,9 +17,9 @@ kernel, see `deeprc.airr_ml.feature_groups`.
 A network is partly overfitted to its training repertoires, so its excess there is too high. Therefore the excess of a
 list of DeepRC is multiplied by the share that other repertoires confirm. If the network has a memory of clones, public
 clones do not take part in this: they are in the list of clones, and say nothing about other sequences with their
-motif. The excess of a logistic regression is 1. A
-sequence counts by its highest excess. A stack merges the lists of its members by rank, share and excess. The list of
-the composition ignores the weights of genes, because thousands of junctions share one gene.
+motif. The excess of a logistic regression is 1. A sequence counts by its highest excess. A stack merges the lists of
+its members by rank, share and excess. The list of the composition ignores the weights of genes, because thousands of
+junctions share one gene.
 
 Letters: B repertoires, n sequences of a container.
 """
@@ -247,13 +247,13 @@ def _estimate_confirmed_shares(
     if len(rows) == 0:
         return dict.fromkeys(lists, 1.0)
     evidence: dict[str, list[float]] = {name: [] for name in lists}
-    own_alone = {name: has_memory(estimator) and name != CloneReading.name for name in lists}
+    clones_have_list = has_memory(estimator)
     for at in track(rows.tolist(), "confirming lists of sequences", len(rows)):
         first = int(X.container.repertoire_offsets[X.rows[at]])
         for name, scores in compute_sequence_scores(estimator, X, at).items():
             of_sequences = interpolate_excess(scores, lists[name].scores, excess[name])
             found = np.flatnonzero(of_sequences)
-            if own_alone[name]:
+            if clones_have_list and name != CloneReading.name:
                 found = found[~cohort.are_public(first + found)]
             evidence[name].append(float(of_sequences[found].sum()) / max(len(scores), 1))
     donors = np.arange(len(cohort.y)) if cohort.groups is None else cohort.groups
