@@ -5,8 +5,9 @@ python benchmarks/accuracy.py [--recipes simulated-3,lstm-*] [--scale 0.04] [--s
 Every seed draws a cohort, its five folds and the initial weights of the network. DeepRC trains on three folds, uses one
 for early stopping and is tested on one, like `deeprc train`. The other methods learn from the first four, with settings
 of the preset `quick` that are chosen on inner folds. `--methods ensemble` is an ensemble of four networks, each with
-another of the four folds for early stopping. Each job that has ended is a file in `--output`. So the same call
-continues where it stopped, and a call with other options uses the jobs that it shares with earlier calls.
+another of the four folds for early stopping. Each job that has ended is a file in `--output`, and a training of DeepRC
+has a checkpoint there. So the same call continues where it stopped, and a call with other options uses the jobs that it
+shares with earlier calls.
 `--scheduler ADDRESS` gives the jobs to a Dask cluster, those of all seeds and folds of a recipe at once. So `--output`
 must have room for the containers of all seeds, at a path where the workers find it.
 """
@@ -183,8 +184,9 @@ class _Work:
             jobs = []
             for index in waiting:
                 source, entry, fold = places[index]
-                container = self.cohorts.place(source)
-                jobs.append(Job(index, entry, source, fold, str(self.device), container))
+                container, place = self.cohorts.place(source), _locate_result(entry, source, fold)
+                checkpoints = self.results.locate_checkpoints(place, entry.key(source, fold, self.device))
+                jobs.append(Job(index, entry, source, fold, str(self.device), container, checkpoints))
             for source in needed:
                 if self._needs_kmers([job for job in jobs if job.source is source]):
                     seconds = count_kmers(by_seed[source.seed])
@@ -241,7 +243,7 @@ class _Work:
 
 
 def _measure_here(datasets: Mapping[int, RepertoireDataset], device: torch.device, job: Job) -> dict[str, Any]:
-    return measure(job.entry, job.source, datasets[job.source.seed], job.fold, device)
+    return measure(job.entry, job.source, datasets[job.source.seed], job.fold, device, job.checkpoints)
 
 
 def _add_member_rows(row: dict[str, Any]) -> list[dict[str, Any]]:

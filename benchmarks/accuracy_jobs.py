@@ -6,6 +6,7 @@ Letters: B repertoires, V settings.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ def _is_tried(setting: Setting, source: Source) -> bool:
 
 
 class Results:
-    """Storage of outcomes: one small JSON file for each job that has ended."""
+    """Storage of outcomes: one small JSON file for each job that has ended, and checkpoints of those that have not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -166,11 +167,16 @@ class Results:
         return found if isinstance(found, dict) and "auc" in found else None
 
     def put(self, place: Mapping[str, Any], key: str, outcome: Outcome) -> None:
-        """Store the outcome of a job."""
+        """Store the outcome of a job, and remove its checkpoints."""
         path = self._path(place, key)
         path.parent.mkdir(parents=True, exist_ok=True)
         body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
         write_text(path, json.dumps(body, indent=1) + "\n")
+        shutil.rmtree(self.locate_checkpoints(place, key), ignore_errors=True)
+
+    def locate_checkpoints(self, place: Mapping[str, Any], key: str) -> Path:
+        """Return the folder for the checkpoints of a job's trainings, so that a killed job continues."""
+        return self._path(place, key).with_suffix(".checkpoints")
 
     def _path(self, place: Mapping[str, Any], key: str) -> Path:
         name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"
@@ -198,6 +204,8 @@ class Job:
         Name of the device.
     container
         Path of the cohort's container; None simulates the sequences when they are read.
+    checkpoints
+        Folder for the checkpoints of its trainings.
     """
 
     index: int
@@ -206,16 +214,19 @@ class Job:
     fold: int
     device: str
     container: Path | None
+    checkpoints: Path
 
 
 def measure_job(job: Job) -> Outcome:
     """Measure a method on one fold, in a process that may be another machine's."""
     dataset = job.source.dataset if job.container is None else open_dataset(job.container)
-    return measure(job.entry, job.source, dataset, job.fold, resolve_device(job.device))
+    return measure(job.entry, job.source, dataset, job.fold, resolve_device(job.device), job.checkpoints)
 
 
-def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device) -> Outcome:
-    """Measure a method on one fold.
+def measure(
+    entry: Entry, source: Source, dataset: RepertoireDataset, fold: int, device: torch.device, checkpoints: Path
+) -> Outcome:
+    """Measure a method on one fold; trainings of DeepRC continue from their files in `checkpoints`, if there are any.
 
     The result has the `auc` on the test fold with its 95% interval (`ci_low`, `ci_high`), `n_positive`, `n_negative`,
     `validation_auc` and `seconds` of learning (for DeepRC including its search for motifs). A method that ranks
@@ -231,11 +242,11 @@ def measure(entry: Entry, source: Source, dataset: RepertoireDataset, fold: int,
         scores, found = _fit_method(entry, source, dataset, split)
     elif entry.together:
         splits = [source.split(fold, other) for other in range(N_FOLDS) if other != fold]
-        members, found = _train_together(entry.config, source, dataset, splits, device)
+        members, found = _train_together(entry.config, source, dataset, splits, device, checkpoints)
         found["member_aucs"] = midrank_aucs(label, members).tolist()
         scores = members.mean(axis=0)
     else:
-        scores, found = _train_alone(entry.config, source, dataset, split, device)
+        scores, found = _train_alone(entry.config, source, dataset, split, device, checkpoints)
     auc = float(midrank_aucs(label, scores[None])[0])
     counts = {"n_train": len(split.train), "n_positive": n_positive, "n_negative": n_negative}
     return add_interval({"auc": auc, **counts, **found}, source, split.test, scores)
@@ -254,14 +265,24 @@ class _Trained:
 
 
 def _train_and_score(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
+    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoint: Path
 ) -> _Trained:
     every = Fold(dataset, source.labels, source.groups)
     sides = [every.take(rows) for rows in (split.train, split.validation)]
+    checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    trainer = Trainer(config, [source.task], *sides, seed=source.seed, device=device, monitor=_validation_auc)
-    state = trainer.fit()
+    trainer = Trainer(
+        config,
+        [source.task],
+        *sides,
+        seed=source.seed,
+        device=device,
+        monitor=_validation_auc,
+        checkpoint=checkpoint,
+    )
     seconds = time.perf_counter() - started
+    state = trainer.fit()
+    seconds += state.seconds
     started = time.perf_counter()
     model = trainer.make_model()
     scores = model.outputs(dataset[split.test])[:, 0].double().numpy()
@@ -269,10 +290,10 @@ def _train_and_score(
 
 
 def _train_alone(
-    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device
+    config: Config, source: Source, dataset: RepertoireDataset, split: Split, device: torch.device, checkpoints: Path
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Return the scores of the test fold, (B,), and facts about the training."""
-    trained = _train_and_score(config, source, dataset, split, device)
+    trained = _train_and_score(config, source, dataset, split, device, checkpoints / "0.safetensors")
     state, trainer = trained.state, trained.trainer
     kept = find_kept_weights(pd.DataFrame(state.history))
     found = {
@@ -299,10 +320,18 @@ def _judge_log_odds(source: Source, split: Split, log_odds: NDArray[np.float64])
 
 
 def _train_together(
-    config: Config, source: Source, dataset: RepertoireDataset, splits: Sequence[Split], device: torch.device
+    config: Config,
+    source: Source,
+    dataset: RepertoireDataset,
+    splits: Sequence[Split],
+    device: torch.device,
+    checkpoints: Path,
 ) -> tuple[NDArray[np.float64], Outcome]:
     """Train once for each split; return the scores of the test fold, (members, B), and the seconds."""
-    members = [_train_and_score(config, source, dataset, split, device) for split in splits]
+    members = [
+        _train_and_score(config, source, dataset, split, device, checkpoints / f"{number}.safetensors")
+        for number, split in enumerate(splits)
+    ]
     seconds, test_seconds = (sum(getattr(each, name) for each in members) for name in ("seconds", "test_seconds"))
     found = {"validation_auc": None, "seconds": seconds, "test_seconds": test_seconds}
     return np.stack([each.scores for each in members]), found

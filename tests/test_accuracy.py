@@ -24,6 +24,7 @@ from deeprc.runs.ensemble import RunEnsemble
 from deeprc.runs.experiment import train_run
 from deeprc.tasks import parse_tasks
 from deeprc.training.estimator import DeepRCClassifier
+from deeprc.training.trainer import Trainer
 from tests.conftest import random_sequences, write_cohort
 
 SMALL = ["n_repertoires=40", "sizes.mean=100", "sizes.sd=15", "sizes.minimum=1"]
@@ -40,9 +41,9 @@ def call(accuracy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call
     def run(*arguments: str, recipe: str | None = "simulated-0", overrides: list[str] = SMALL) -> Any:
         ran: list[tuple[str, int, int]] = []
 
-        def measured(entry: Any, source: Any, dataset: Any, fold: int, device: Any) -> Any:
+        def measured(entry: Any, source: Any, dataset: Any, fold: int, *others: Any) -> Any:
             ran.append((entry.name, source.seed, fold))
-            return inner(entry, source, dataset, fold, device)
+            return inner(entry, source, dataset, fold, *others)
 
         inner = sys.modules["accuracy_jobs"].measure
         monkeypatch.setattr(accuracy, "measure", measured)
@@ -304,6 +305,31 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
     assert cohort.stat().st_mtime_ns == stamp  # not written again
     call(*FAST, "--seeds", "6,")
     assert not (tmp_path / "out" / "cohort").exists()
+
+
+@pytest.mark.slow
+def test_a_training_that_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, overrides = ("--methods", "deeprc"), [*SMALL, *LIGHT]
+    whole = call(*arguments, "--output", str(tmp_path / "whole"), overrides=overrides)
+    assert whole.exit_code == 0, whole.output
+    updates: list[int] = []
+    inner = Trainer._evaluate_if_due
+
+    def killed(trainer: Trainer) -> None:
+        updates.append(trainer.state.update)
+        if updates == [1, 2, 3]:
+            raise KeyboardInterrupt
+        inner(trainer)
+
+    monkeypatch.setattr(Trainer, "_evaluate_if_due", killed)
+    call(*arguments, overrides=overrides)
+    jobs = tmp_path / "out" / "jobs"
+    assert [path.name for path in jobs.rglob("*.checkpoints/*")] == ["0.safetensors"]
+    result = call(*arguments, overrides=overrides)
+    assert updates == [1, 2, 3, 3, 4]  # it goes on after update 2, which was evaluated
+    assert [row["auc"] for row in result.rows] == [row["auc"] for row in whole.rows]
+    assert [path.suffix for path in jobs.rglob("*") if path.is_file()] == [".json"]
+    assert not [*jobs.rglob("*.checkpoints")]
 
 
 @pytest.mark.slow

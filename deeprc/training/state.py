@@ -39,6 +39,8 @@ class TrainingState:
         Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
     readings
         Description of the network's readings, see `describe_readings`.
+    seconds
+        Time of the training so far, with that of the start and of earlier processes.
     """
 
     update: int = field(default=0, metadata=_COUNT)
@@ -49,6 +51,7 @@ class TrainingState:
     started: bool = False
     seeds: list[dict[str, Any]] = field(default_factory=list)
     readings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = field(default=0.0, metadata={"low": 0})
 
     @property
     def kept_update(self) -> int:

@@ -119,6 +119,7 @@ class Trainer:
         self._saved = time.monotonic()
         if checkpoint is not None and goes_on:
             self._restore(checkpoint)
+        self._began: float | None = None  # set by the first call of `start`
 
     def _build(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
@@ -162,10 +163,9 @@ class Trainer:
             Function that is called after every update with the state and the loss of the update. The loss is on the
             device, so to read it is to wait for the update.
         """
-        started = time.monotonic() - (self.state.history[-1]["seconds"] if self.state.history else 0.0)
         self.start()
         if (self.state.seeds or self.state.readings) and not self.state.history:
-            self._evaluate(time.monotonic() - started)  # because the start may be better than every update
+            self._evaluate()  # because the start may be better than every update
             if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
                 self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
             self._forget_gap_weights()
@@ -176,7 +176,7 @@ class Trainer:
                 loss = update(self.state.update)
                 self.state.update += 1
                 self._losses.append(loss)
-                self._evaluate_if_due(time.monotonic() - started)
+                self._evaluate_if_due()
                 step.note = self.state.describe_last_evaluation()
                 step.advance()
                 if progress is not None:
@@ -193,6 +193,7 @@ class Trainer:
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
+        self._note_seconds()
         return self.state
 
     def make_model(self) -> TrainedModel:
@@ -215,6 +216,8 @@ class Trainer:
         validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`) or the encoder
         cannot start from motifs.
         """
+        if self._began is None:
+            self._began = time.monotonic() - self.state.seconds
         if self.state.started or self.state.update > 0:
             return
         folds = [self.train]
@@ -264,12 +267,12 @@ class Trainer:
         self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
         self._evaluator.attach_readings(self.network.readings)
 
-    def _evaluate_if_due(self, seconds: float) -> None:
+    def _evaluate_if_due(self) -> None:
         """Evaluate, save and decide whether to stop, if an evaluation or a checkpoint is due."""
         settings = self.config.training
         last = self.state.update >= settings.n_updates
         if self.state.update % settings.evaluate_every == 0 or last:
-            self._evaluate(seconds)
+            self._evaluate()
             self.state.finished = last or self._is_out_of_patience()
             self._save()
         elif time.monotonic() - self._saved >= SAVE_SECONDS:
@@ -328,7 +331,12 @@ class Trainer:
         """Return logits and weights of attention of the averaged weights, see `Evaluator.compute_attention`."""
         return self._evaluator.compute_attention(self.step.average.network)
 
-    def _evaluate(self, seconds: float) -> None:
+    def _note_seconds(self) -> float:
+        assert self._began is not None
+        self.state.seconds = round(time.monotonic() - self._began, 3)
+        return self.state.seconds
+
+    def _evaluate(self) -> None:
         loss, monitored = self._evaluator.compute_loss(self.step.average.network)
         if not np.isfinite(loss):
             raise InputError(f"the loss is {loss} after {self.state.update} updates; try a lower learning_rate")
@@ -337,7 +345,7 @@ class Trainer:
             "train_loss": float(torch.stack(self._losses).mean()) if self._losses else float("nan"),
             "validation_loss": loss,
             **monitored,
-            "seconds": round(seconds, 3),
+            "seconds": self._note_seconds(),
         }
         self._losses = []
         if loss < self.state.best_loss - self.config.training.least_gain:
@@ -348,6 +356,7 @@ class Trainer:
     def _save(self) -> None:
         if self.checkpoint is None or not ranks.is_main():
             return
+        self._note_seconds()
         with name_write_errors(self.checkpoint):
             self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = collect_tensors(self.network, self.step, self._best, self._start_weights, self._losses)
