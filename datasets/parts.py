@@ -6,6 +6,7 @@ that reads the sequences of many repertoires at once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.sequences import Sequences
 
-__all__ = ["OneStore", "Part", "SequenceStore"]
+__all__ = ["MadeSequences", "OneStore", "Part", "SequenceStore"]
 
 
 class SequenceStore(Protocol):
@@ -26,6 +27,15 @@ class SequenceStore(Protocol):
     path: Path
     digests: dict[tuple[int, int], str]
     sequences: Sequences
+
+
+@dataclass(eq=False)
+class MadeSequences:
+    """The sequences of one repertoire in memory, as a `SequenceStore`."""
+
+    path: Path
+    sequences: Sequences
+    digests: dict[tuple[int, int], str]
 
 
 class RepertoireStore(SequenceStore, Protocol):

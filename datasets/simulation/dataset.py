@@ -6,7 +6,6 @@ Letters: B repertoires, N sequences of a repertoire, n chosen ones, R residues.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets, invert_order
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.parts import MadeSequences
 from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.datasets.simulation.cohort import Cohort
 
@@ -113,12 +113,3 @@ class VirtualSequences:
     def take(self, rows: NDArray[np.int64]) -> SequenceArrays:
         """Make some of the sequences, at rows (n,) counted through all repertoires."""
         return self._container.take(rows).arrays()
-
-
-@dataclass(eq=False)
-class MadeSequences:
-    """The sequences of one repertoire, with the attributes of a container."""
-
-    path: Path
-    sequences: Sequences
-    digests: dict[tuple[int, int], str]

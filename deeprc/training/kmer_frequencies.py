@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.compilation import njit, run_in_parts
+from deeprc.compilation import njit, open_threads, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
@@ -102,12 +102,29 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
     while first < len(dataset):
         within = np.cumsum(dataset.n_sequences[first : first + _MAX_REPERTOIRES]) <= _MAX_SEQUENCES
         rows = slice(first, first + max(int(within.sum()), 1))
-        parts = list(dataset[rows].map_repertoires(lambda part: (part.residues, part.lengths)))
-        residues = np.concatenate([part for part, _ in parts])
-        offsets = compute_offsets(np.concatenate([lengths for _, lengths in parts]))
-        yield Block(rows, residues, offsets, compute_offsets(dataset.n_sequences[rows]))
-        step.advance(len(offsets) - 1)
+        block = _read_block(dataset[rows], rows)
+        yield block
+        step.advance(len(block.offsets) - 1)
         first = rows.stop
+
+
+def _read_block(dataset: RepertoireDataset, rows: slice) -> Block:
+    """Return the repertoires of a dataset as a block, copied by all threads: one would take as long as the counting."""
+    parts = list(dataset.map_repertoires(lambda part: (part.residues, part.lengths)))
+    bounds = compute_offsets(dataset.n_sequences)
+    starts = compute_offsets(np.array([len(residues) for residues, _ in parts], np.int64))
+    residues, offsets = np.empty(starts[-1], np.uint8), np.zeros(bounds[-1] + 1, np.int64)
+
+    def copy(b: int) -> None:
+        own_residues, lengths = parts[b]
+        residues[starts[b] : starts[b + 1]] = own_residues
+        own_offsets = offsets[bounds[b] + 1 : bounds[b + 1] + 1]
+        np.cumsum(lengths, out=own_offsets)
+        own_offsets += starts[b]
+
+    with open_threads() as threads:
+        list(threads.map(copy, range(len(parts))))
+    return Block(rows, residues, offsets, bounds)
 
 
 def iterate_frequencies(

@@ -1,4 +1,4 @@
-"""Fitting of a network's readings before its training, with cross-fitted scores of the training repertoires.
+"""A network's readings before its training: their fit, with cross-fitted scores, and the sequences that they explain.
 
 Letters: B repertoires, Q readings, T outputs.
 """
@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deeprc import ranks
 from deeprc.config import NetworkConfig
+from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.known_repertoires import identify_repertoires
+from deeprc.datasets.remaining import RemainingDataset
 from deeprc.labels import canonical_order
 from deeprc.nn.network import DeepRC
+from deeprc.progress import track
+from deeprc.readings.clones import CloneReading
 from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.fit import describe_fits, fit_readings
 from deeprc.tasks import Task
 from deeprc.training.fold import Fold
 
-__all__ = ["learn_readings"]
+__all__ = ["learn_readings", "leave_out_clones"]
 
 _logger = logging.getLogger(__name__)
 
@@ -55,3 +61,21 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     network.readings.store_known_scores(
         ordered.dataset, np.stack([each.scores for each in fitted], axis=1)
     )  # (B, Q, T)
+
+
+def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
+    """Return a fold without the sequences that the network's reading of clones finds; the fold itself if it has none.
+
+    The clones are associated with the label, so whatever they have in common is, too. A search for motifs among them
+    finds pieces of single clones.
+    """
+    reading = next((each for each in network.readings or () if isinstance(each, CloneReading)), None)
+    if reading is None:
+        return fold
+
+    def find(repertoire: Repertoire) -> NDArray[np.int64]:
+        return np.unique(reading.find_clones_in(repertoire).rows)
+
+    dataset = fold.dataset
+    found = list(track(dataset.map_repertoires(find), "finding clones of the memory", len(dataset)))
+    return replace(fold, dataset=RemainingDataset(dataset, found))

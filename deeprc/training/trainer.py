@@ -46,7 +46,7 @@ from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import describe_start, start_network
 from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
-from deeprc.training.reading_start import learn_readings
+from deeprc.training.reading_start import learn_readings, leave_out_clones
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
@@ -212,9 +212,9 @@ class Trainer:
         same container. This does not mislead early stopping, because their scores are cross-fitted, like those of
         training repertoires.
 
-        `fit` calls this before the first update; a second call changes nothing. A doubtful motif is used if the
-        validation fold confirms it. Motifs are not searched if counts scale the residues (`abundance`) or the encoder
-        cannot start from motifs.
+        `fit` calls this before the first update; a second call changes nothing. Motifs are searched among the sequences
+        that the memory of clones does not retrieve. A doubtful motif is used if the validation fold confirms it. Motifs
+        are not searched if counts scale the residues (`abundance`) or the encoder cannot start from motifs.
         """
         if self._began is None:
             self._began = time.monotonic() - self.state.seconds
@@ -229,7 +229,8 @@ class Trainer:
         may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
         motifs: list[EnrichedMotif] = []
         if self.config.training.seeded_start > 0 and may_start:
-            motifs = find_confirmed_motifs(self.config, self.tasks, self.train, self.validation, seed=self.seed)
+            remaining = [leave_out_clones(self.network, fold) for fold in (self.train, self.validation)]
+            motifs = find_confirmed_motifs(self.config, self.tasks, *remaining, seed=self.seed)
             _logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
         self.state.seeds = [asdict(motif) for motif in motifs]
         self._start_from(motifs)

@@ -24,9 +24,9 @@ from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container_file import seal_container
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
+from deeprc.datasets.parts import MadeSequences
 from deeprc.datasets.preprocessing import preprocess
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions, choose_subject_column, index_donors
 from deeprc.runs import run_text

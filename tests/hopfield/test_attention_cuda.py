@@ -185,8 +185,10 @@ def test_calls_can_be_captured_in_a_graph() -> None:
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # autograd compiles and launches where the forward pass did
         logits, values = (t.requires_grad_() for t in arguments[:2])
-        expected = SegmentAttention.apply(logits, values, arguments[2])
-        expected_gradients = torch.autograd.grad(expected.square().sum(), [logits, values])
+        first = SegmentAttention.apply(logits, values, arguments[2])
+        expected_gradients = torch.autograd.grad(first.square().sum(), [logits, values])
+        expected = first.detach()
+        del first  # a graph that is kept would tie the gradients to this stream, and torch warns about that
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -13,8 +13,8 @@ import torch
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.kmers import count_kmers, list_kmers
+from deeprc.datasets.parts import MadeSequences
 from deeprc.datasets.sequences import Sequences
-from deeprc.datasets.simulation.dataset import MadeSequences
 from deeprc.errors import InputError
 from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import Readings

@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from deeprc.config import Config, NetworkConfig, TrainingConfig, load_config
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
+from deeprc.datasets.simulation import SimulatedDataset, load_recipe
 from deeprc.errors import InputError
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
@@ -23,13 +24,14 @@ from deeprc.nn.network import DeepRC
 from deeprc.nn.readings import ReadingScores
 from deeprc.readings import fit
 from deeprc.readings.cohort import FittedReading, TrainingCohort
-from deeprc.tasks import Task
+from deeprc.tasks import Task, encode_labels, parse_tasks
 from deeprc.training import reading_start
 from deeprc.training.building import build_network
 from deeprc.training.estimator import DeepRCClassifier
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
 from deeprc.training.motif_start import start_network
+from deeprc.training.reading_start import leave_out_clones
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing
 from tests.nn.share_reading import ShareReading
@@ -242,3 +244,30 @@ def test_the_paper_has_no_readings(cohort: RepertoireDataset, monkeypatch: pytes
     trainer = make(cohort, dataclasses.replace(config(), network=network))
     trainer.start()
     assert trainer.network.readings is None
+
+
+@pytest.mark.slow
+def test_motifs_are_not_searched_in_clones_of_the_memory() -> None:
+    clones = ["signals.0.n_clones=12", "signals.0.burden=6", "signals.0.other_burden=0.2", "label_noise=0"]
+    overrides = ["n_repertoires=150", "sizes.mean=400", "sizes.sd=50", *clones]
+    dataset = SimulatedDataset(load_recipe("clones-20", overrides, seed=0)[0])
+    tasks = parse_tasks(["status"], dataset.metadata)
+    fold = Fold(dataset, encode_labels(tasks, dataset.metadata))
+    parts = fold.take(np.arange(110)), fold.take(np.arange(110, 150))
+    trainers = [
+        Trainer(load_config("deeprc", ["composition=false", f"clones={known}"]), tasks, *parts, seed=0, device=CPU)
+        for known in ("true", "false")
+    ]
+    for trainer in trainers:
+        trainer.start()
+    with_memory, without = trainers
+    assert len(without.start_motifs) > 4  # pieces of the twelve clones
+    assert with_memory.start_motifs == []
+
+    remaining = leave_out_clones(with_memory.network, with_memory.train).dataset
+    whole = with_memory.train.dataset
+    witnesses = np.array([np.count_nonzero(repertoire.witness) for repertoire in whole])
+    assert witnesses.sum() > 200
+    assert (whole.n_sequences - remaining.n_sequences).tolist() == witnesses.tolist()
+    assert not any(repertoire.witness.any() for repertoire in remaining)  # type: ignore[union-attr]
+    assert leave_out_clones(without.network, without.train) is without.train

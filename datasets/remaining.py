@@ -1,0 +1,60 @@
+"""Repertoires without some of their sequences, such as those that are already explained.
+
+Letters: B repertoires, n sequences of one of them that are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.datasets.dataset import Repertoire, RepertoireDataset
+from deeprc.datasets.parts import MadeSequences
+
+__all__ = ["RemainingDataset"]
+
+
+class RemainingDataset(RepertoireDataset):
+    """A dataset without some of its sequences, which are left out each time that a repertoire is read.
+
+    Only code that reads one repertoire after the other takes it: the remaining sequences are not end to end anywhere.
+
+    Parameters
+    ----------
+    dataset
+        The whole repertoires.
+    left_out
+        Indices of the sequences of each repertoire that are left out, (n,) int64 each, in ascending order.
+    """
+
+    container: _Remaining  # type: ignore[assignment]
+
+    def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
+        self.container = _Remaining(dataset, left_out)
+        self.rows = np.arange(len(dataset))
+
+    def __repr__(self) -> str:
+        return f"RemainingDataset({self.container.whole!r}, {len(self)} repertoires)"
+
+    def _make_repertoire(self, row: int) -> Repertoire:
+        whole, left_out = self.container.whole[row], self.container.left_out[row]
+        if len(left_out) == 0:
+            return whole
+        kept = np.ones(len(whole), np.bool_)
+        kept[left_out] = False
+        made = MadeSequences(self.container.path, whole.sequences.take(np.flatnonzero(kept)), {})
+        return Repertoire(whole.repertoire_id, 0, len(made.sequences), made, whole.metadata)
+
+
+class _Remaining:
+    """What a dataset needs of a container; the parameters are those of `RemainingDataset`."""
+
+    def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
+        self.whole, self.left_out = dataset, left_out
+        self.path = dataset.container.path
+        self.repertoire_ids, self.metadata = dataset.repertoire_ids, dataset.metadata
+        sizes = dataset.n_sequences - np.array([len(rows) for rows in left_out], np.int64)
+        self.repertoire_offsets = compute_offsets(sizes)
