@@ -27,7 +27,7 @@ class RemainingDataset(RepertoireDataset):
     dataset
         The whole repertoires.
     left_out
-        Indices of the sequences of each repertoire that are left out, (n,) int64 each, in ascending order.
+        Indices of the few sequences of each repertoire that are left out, (n,) int64 each, in ascending order.
     """
 
     container: _Remaining  # type: ignore[assignment]
@@ -43,9 +43,7 @@ class RemainingDataset(RepertoireDataset):
         whole, left_out = self.container.whole[row], self.container.left_out[row]
         if len(left_out) == 0:
             return whole
-        kept = np.ones(len(whole), np.bool_)
-        kept[left_out] = False
-        made = MadeSequences(self.container.path, whole.sequences.take(np.flatnonzero(kept)), {})
+        made = MadeSequences(self.container.path, whole.sequences.without(left_out), {})
         return Repertoire(whole.repertoire_id, 0, len(made.sequences), made, whole.metadata)
 
 

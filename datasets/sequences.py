@@ -118,6 +118,19 @@ class Sequences:
         residues, offsets = take(self.residues, self.offsets, rows)
         return Sequences(residues, offsets, self.counts[rows], witness=witness).with_genes(genes)
 
+    def without(self, rows: NDArray[np.int64]) -> Sequences:
+        """Return all sequences but a few, whose rows, (n,), are in ascending order; what lies between is copied."""
+        starts, stops = [0, *self.offsets[rows + 1].tolist()], [*self.offsets[rows].tolist(), len(self.residues)]
+        genes = {
+            name: Categorical(np.delete(calls.codes, rows), calls.vocabulary) for name, calls in self.genes.items()
+        }
+        return Sequences(
+            np.concatenate([self.residues[start:stop] for start, stop in zip(starts, stops, strict=True)]),
+            compute_offsets(np.delete(self.lengths, rows)),
+            np.delete(self.counts, rows),
+            witness=None if self.witness is None else np.delete(self.witness, rows),
+        ).with_genes(genes)
+
     @staticmethod
     def concatenate(parts: Sequence[Sequences]) -> Sequences:
         """Return the sequences of all parts, one part after the other; genes and witnesses if every part has them.

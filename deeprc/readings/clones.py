@@ -178,6 +178,16 @@ class CloneReading(Reading):
         """
         return self._read(repertoire)[0]
 
+    def find_rows(self, repertoire: Repertoire) -> NDArray[np.int64]:
+        """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
+
+        Raises
+        ------
+        InputError
+            If the repertoire's container lacks genes with which the clones were learned.
+        """
+        return np.unique(self._prepare_search(repertoire).find_in(repertoire).rows)
+
     def contributions(self, repertoire: Repertoire) -> Floats:
         """See `Reading`."""
         found = np.zeros((len(repertoire), self.n_outputs))
@@ -194,17 +204,21 @@ class CloneReading(Reading):
         hits, without = self._read(repertoire)
         return without + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
-    def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
-        """Return the hits, and the score that each output would have without hits, (T,)."""
-        if self._search is None:
-            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) > 0)
+    def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
+        """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
         sequences = repertoire.container.sequences
         for name, known in self._description.genes.items():
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
+        if self._search is None:
+            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) > 0)
+        return self._search
+
+    def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
+        """Return the hits, and the score that each output would have without hits, (T,)."""
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
-        rows, clones, mismatches = self._search.find_in(repertoire, hashes)
+        rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n = count_distinct(repertoire, fields, hashes)
         hits_of = np.bincount(clones, minlength=len(self.is_ball))  # number of hits of each clone
         evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deeprc import ranks
 from deeprc.config import NetworkConfig
-from deeprc.datasets.dataset import Repertoire
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.datasets.remaining import RemainingDataset
 from deeprc.labels import canonical_order
@@ -72,10 +70,6 @@ def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
     reading = next((each for each in network.readings or () if isinstance(each, CloneReading)), None)
     if reading is None:
         return fold
-
-    def find(repertoire: Repertoire) -> NDArray[np.int64]:
-        return np.unique(reading.find_clones_in(repertoire).rows)
-
     dataset = fold.dataset
-    found = list(track(dataset.map_repertoires(find), "finding clones of the memory", len(dataset)))
+    found = list(track(map(reading.find_rows, dataset), "finding clones of the memory", len(dataset)))
     return replace(fold, dataset=RemainingDataset(dataset, found))

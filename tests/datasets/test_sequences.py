@@ -38,6 +38,18 @@ def test_rows_are_taken_in_any_order(sequences: Sequences) -> None:
     assert some.witness.tolist() == [2, 0, 0]
 
 
+@pytest.mark.parametrize("rows", [[0, 2], [1, 4], [], [0, 1, 2, 3, 4]])
+def test_all_but_some_rows_keep_their_order(sequences: Sequences, rows: list[int]) -> None:
+    found, kept = sequences.without(np.array(rows, np.int64)), np.setdiff1d(np.arange(5), rows)
+    expected = sequences.take(kept)
+    assert found.decode() == expected.decode() == [TEXTS[i] for i in kept]
+    assert found.offsets.tolist() == expected.offsets.tolist()
+    assert found.counts.tolist() == expected.counts.tolist()
+    assert found.genes["v_call"].names().tolist() == [V_NAMES[i] for i in kept]
+    assert found.witness is not None
+    assert found.witness.tolist() == [[0, 0, 1, 0, 2][i] for i in kept]
+
+
 def test_a_slice_shares_memory(sequences: Sequences) -> None:
     middle = sequences.slice(1, 4)
     assert middle.decode() == ["", "CAF", "CW"]
