@@ -58,7 +58,7 @@ def _list(context: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option(
     "--group-by",
     metavar="COLUMN",
-    help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
+    help="Keep repertoires with the same value in this column, such as one donor's, in one fold.",
 )
 @adjust_option
 @seed_option

@@ -37,7 +37,7 @@ _OF_CONTAINERS = {"sources", "targets", "group_by", "as_json", "output", "write_
 @click.option(
     "--group-by",
     metavar="COLUMN",
-    help="The column that names the subject of each repertoire.  [default: found by its name]",
+    help="The column that names the donor of each repertoire.  [default: found by its name]",
 )
 @reading_options
 @click.option(

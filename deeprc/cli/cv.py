@@ -74,7 +74,7 @@ def _show_how_to_continue(folder: str) -> Iterator[None]:
 @click.option(
     "--group-by",
     metavar="COLUMN",
-    help="Keep repertoires with the same value in this column, such as one subject's, in one fold.",
+    help="Keep repertoires with the same value in this column, such as one donor's, in one fold.",
 )
 @adjust_option
 @click.option(

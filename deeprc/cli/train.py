@@ -106,7 +106,7 @@ def _read_fold(_: click.Context, parameter: click.Parameter, text: str | None) -
 @click.option(
     "--group-by",
     metavar="COLUMN",
-    help="Keep repertoires with the same value in this column, such as one subject's, in one part of the split.",
+    help="Keep repertoires with the same value in this column, such as one donor's, in one part of the split.",
 )
 @adjust_option
 @click.option(
