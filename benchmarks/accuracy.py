@@ -5,9 +5,9 @@ python benchmarks/accuracy.py [--recipes simulated-3,lstm-*] [--scale 0.04] [--s
 Every seed draws a cohort, its five folds and the initial weights of the network. DeepRC trains on three folds, uses one
 for early stopping and is tested on one, like `deeprc train`. The other methods learn from the first four, with settings
 of the preset `quick` that are chosen on inner folds. `--methods ensemble` is an ensemble of four networks, each with
-another of the four folds for early stopping. Each job that has ended is a file in `--output`, and a training of DeepRC
-has a checkpoint there. So the same call continues where it stopped, and a call with other options uses the jobs that it
-shares with earlier calls.
+another of the four folds for early stopping. Each job that has ended is a file in `--output`. A training of `deeprc` or
+`ensemble` also has a checkpoint there. So the same call continues where it stopped, and a call with other options uses
+the jobs that it shares with earlier calls.
 `--scheduler ADDRESS` gives the jobs to a Dask cluster, those of all seeds and folds of a recipe at once. So `--output`
 must have room for the containers of all seeds, at a path where the workers find it.
 """
@@ -130,7 +130,13 @@ def main(
         )
         workers = HERE if scheduler is None else Workers(scheduler=scheduler, modules=Path(__file__).parent.absolute())
         work = _Work(
-            Results(output / "jobs"), cohorts, device, workers, _parse_methods(methods), configs, _parse_folds(folds)
+            Results(output.absolute() / "jobs"),
+            cohorts,
+            device,
+            workers,
+            _parse_methods(methods),
+            configs,
+            _parse_folds(folds),
         )
         if look is not None:
             record_look([source.name for source in sources], numbers, work.methods, [*presets, *overrides], look)
@@ -233,6 +239,7 @@ class _Work:
             outcome = get_result(future, title)
         except Exception as error:  # the other jobs continue
             self.failures += 1
+            self.results.forget_checkpoints(job.checkpoints)
             _logger.debug("%s", title, exc_info=True)
             text = str(error).removeprefix(f"{title}: ")
             click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {text}'.split())}", err=True)

@@ -172,11 +172,15 @@ class Results:
         path.parent.mkdir(parents=True, exist_ok=True)
         body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
         write_text(path, json.dumps(body, indent=1) + "\n")
-        shutil.rmtree(self.locate_checkpoints(place, key), ignore_errors=True)
+        self.forget_checkpoints(self.locate_checkpoints(place, key))
 
     def locate_checkpoints(self, place: Mapping[str, Any], key: str) -> Path:
         """Return the folder for the checkpoints of a job's trainings, so that a killed job continues."""
         return self._path(place, key).with_suffix(".checkpoints")
+
+    def forget_checkpoints(self, folder: Path) -> None:
+        """Remove the checkpoints of a job that has ended or failed."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _path(self, place: Mapping[str, Any], key: str) -> Path:
         name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"

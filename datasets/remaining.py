@@ -1,6 +1,6 @@
 """Repertoires without some of their sequences, such as those that are already explained.
 
-Letters: B repertoires, n sequences of one of them that are left out.
+Letter: n sequences of one repertoire that are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RemainingDataset(RepertoireDataset):
         whole, left_out = self.container.whole[row], self.container.left_out[row]
         if len(left_out) == 0:
             return whole
-        made = MadeSequences(self.container.path, whole.sequences.without(left_out), {})
+        made = MadeSequences(self.container.path, whole.sequences.drop(left_out), {})
         return Repertoire(whole.repertoire_id, 0, len(made.sequences), made, whole.metadata)
 
 

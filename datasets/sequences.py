@@ -118,7 +118,7 @@ class Sequences:
         residues, offsets = take(self.residues, self.offsets, rows)
         return Sequences(residues, offsets, self.counts[rows], witness=witness).with_genes(genes)
 
-    def without(self, rows: NDArray[np.int64]) -> Sequences:
+    def drop(self, rows: NDArray[np.int64]) -> Sequences:
         """Return all sequences but a few, whose rows, (n,), are in ascending order; what lies between is copied."""
         starts, stops = [0, *self.offsets[rows + 1].tolist()], [*self.offsets[rows].tolist(), len(self.residues)]
         genes = {

@@ -178,7 +178,7 @@ class CloneReading(Reading):
         """
         return self._read(repertoire)[0]
 
-    def find_rows(self, repertoire: Repertoire) -> NDArray[np.int64]:
+    def find_matching_sequences(self, repertoire: Repertoire) -> NDArray[np.int64]:
         """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
 
         Raises

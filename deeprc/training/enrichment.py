@@ -56,8 +56,9 @@ class EnrichedMotif:
         Index of the output with which the motif is associated, among the outputs of all tasks.
     correlation
         Correlation of the motif's frequency with the label of the output, which is 1 for members of the class and 0 for
-        others, or the rank of a number. It is negative if the motif is rarer in members. Sequences with a motif that
-        was found earlier for the same output are left out; for a form, those with another form are not.
+        others, or the rank of a number. It is negative if the motif is rarer in members. Sequences that match a stored
+        clone of the network, or have a motif that was found earlier for the same output, are left out; for a form,
+        those with another form are not.
     p_value
         Probability that the strongest of all k-mers has at least this correlation if labels are independent of
         sequences, computed from the same sequences as the correlation. For an overdispersed k-mer it may be a false

@@ -62,14 +62,17 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
 
 
 def leave_out_clones(network: DeepRC, fold: Fold) -> Fold:
-    """Return a fold without the sequences that the network's reading of clones finds; the fold itself if it has none.
+    """Return a fold without the sequences that match a stored clone of the network; the same fold if it stores none.
 
-    The clones are associated with the label, so whatever they have in common is, too. A search for motifs among them
-    finds pieces of single clones.
+    The clones are associated with the label, so each piece of a clone is, too. A search for motifs would list these
+    pieces.
     """
     reading = next((each for each in network.readings or () if isinstance(each, CloneReading)), None)
     if reading is None:
         return fold
     dataset = fold.dataset
-    found = list(track(map(reading.find_rows, dataset), "finding clones of the memory", len(dataset)))
+    found = list(track(map(reading.find_matching_sequences, dataset), "matching stored clones", len(dataset)))
+    n, n_all = sum(len(rows) for rows in found), int(dataset.n_sequences.sum())
+    of = f"{n:,} of {n_all:,} sequences of {len(dataset)} repertoires"
+    _logger.info("%s match a stored clone, and the search for motifs leaves them out", of)
     return replace(fold, dataset=RemainingDataset(dataset, found))

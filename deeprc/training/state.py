@@ -79,6 +79,8 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
         for name in ("update", "seconds"):
             if not math.isfinite(row.get(name, math.nan)):
                 raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
+    if "seconds" not in body and state.history:  # written by an earlier version
+        state.seconds = max(0.0, float(state.history[-1]["seconds"]))
     for motif in (validate(seed, EnrichedMotif, f"{where}: seeds") for seed in state.seeds):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
             raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")

@@ -40,7 +40,7 @@ def test_rows_are_taken_in_any_order(sequences: Sequences) -> None:
 
 @pytest.mark.parametrize("rows", [[0, 2], [1, 4], [], [0, 1, 2, 3, 4]])
 def test_all_but_some_rows_keep_their_order(sequences: Sequences, rows: list[int]) -> None:
-    found, kept = sequences.without(np.array(rows, np.int64)), np.setdiff1d(np.arange(5), rows)
+    found, kept = sequences.drop(np.array(rows, np.int64)), np.setdiff1d(np.arange(5), rows)
     expected = sequences.take(kept)
     assert found.decode() == expected.decode() == [TEXTS[i] for i in kept]
     assert found.offsets.tolist() == expected.offsets.tolist()

@@ -102,6 +102,7 @@ def test_a_training_with_readings_has_both(alone: dict[str, dict[str, Tensor]]) 
     assert found["readings.gains"][:, 0].abs().min() > 0.1
     assert found["readings.members.composition.kmer_weights"][0].abs().max() > 0
     assert len(found["readings.members.clones.carriers"]) > 0
+    assert found["motifs"] > 0  # of the sequences that match no stored clone
 
 
 def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:

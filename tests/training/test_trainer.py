@@ -14,7 +14,7 @@ from deeprc.tasks import Task
 from deeprc.training import trainer as trainer_module
 from deeprc.training.checkpoint import load_tensors, save_tensors
 from deeprc.training.fold import Fold
-from deeprc.training.state import TrainingState
+from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing
 
@@ -114,6 +114,28 @@ def test_a_resumed_training_equals_an_uninterrupted_one(
     assert without_seconds(resumed.state) == without_seconds(whole.state)
     for name, tensor in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], tensor), name
+
+
+def test_the_time_of_earlier_processes_counts(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "last.safetensors"
+    with pytest.raises(Killed):
+        make(cohort, small(), checkpoint=checkpoint).fit(killing(13))
+    resumed = make(cohort, small(), checkpoint=checkpoint)
+    first = [row["seconds"] for row in resumed.state.history]
+    assert 0 < first[0] <= first[-1] <= resumed.state.seconds
+    resumed.state.seconds = 5000.0
+    state = resumed.fit()
+    last = [row["seconds"] for row in state.history][len(first) :]
+    assert 5000 <= last[0] <= last[-1] <= state.seconds < 9000
+
+
+def test_a_checkpoint_of_an_earlier_version_has_its_time_in_the_history() -> None:
+    rows = [{"update": update, "seconds": 10.0 * update} for update in (5, 10)]
+    assert parse_state({"history": rows}, 1, "state").seconds == 100
+    assert parse_state({"history": rows, "seconds": 120.5}, 1, "state").seconds == 120.5
+    for wrong in (float("nan"), float("inf"), -1.0, "soon"):
+        with pytest.raises(InputError, match="state: seconds"):
+            parse_state({"history": rows, "seconds": wrong}, 1, "state")
 
 
 def test_early_stopping_stops_and_the_best_weights_stay(cohort: RepertoireDataset) -> None:

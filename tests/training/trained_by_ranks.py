@@ -51,7 +51,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "batch_size": 5,
     },
     "constant part": {"top_fraction": 0.3, "unattended": "constant", "patience": 2, "least_gain": 0.5},
-    "readings": {"composition": True, "clones": True, "seeded_start": 0.5},
+    "readings": {"composition": True, "clones": True, "seeded_start": 0.5, "abundance": "none"},
     "whole validation": {"validation_sequences": 20, "composition": True, "top_fraction": 0.3},
 }
 
@@ -82,6 +82,7 @@ def finish(trainer: Trainer, dataset: RepertoireDataset) -> dict[str, Tensor]:
     outputs = TrainedModel(TASKS, trainer.network, trainer.config).outputs(dataset)
     losses = torch.tensor([[row["update"], row["train_loss"], row["validation_loss"]] for row in history])
     found = {**trainer.network.state_dict(), "losses": losses[~losses.isnan().any(dim=1)], "outputs": outputs}
+    found["motifs"] = torch.tensor(len(trainer.start_motifs))
     return {name: tensor.cpu() for name, tensor in found.items()}
 
 
