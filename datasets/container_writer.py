@@ -245,7 +245,7 @@ class ContainerWriter:
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
         total = end = self._count_spooled("residues")
-        for start, lengths in self._read_spooled("lengths"):
+        for start, lengths in self._consume_spooled("lengths"):
             sums = np.cumsum(lengths)
             first = end - int(sums[-1])
             offsets[start + 1 : start + 1 + len(sums)] = first + sums
@@ -256,7 +256,7 @@ class ContainerWriter:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
             target = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
-            for start, values in self._read_spooled(name):
+            for start, values in self._consume_spooled(name):
                 target[start : start + len(values)] = values
                 disk.check()
             if name in self._vocabulary:
@@ -283,7 +283,7 @@ class ContainerWriter:
         path = self._get_spool_path(name)
         return path.stat().st_size // np.dtype(_SEQUENCE_DTYPES[name]).itemsize if path.exists() else 0
 
-    def _read_spooled(self, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _consume_spooled(self, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield blocks of a column, the last first, each with the index of its first value.
 
         Each block is cut off after it was copied. So the disk never holds much more than the container, if the file

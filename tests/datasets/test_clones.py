@@ -218,7 +218,7 @@ def test_a_container_without_a_note_of_preprocessing_is_counted(crowded: Reperto
 
 
 @pytest.mark.parametrize("genes", [False, True])
-def test_what_does_not_fit_into_memory_is_read_fewer_times(
+def test_what_does_not_fit_into_memory_gets_more_hashes_at_once(
     crowded: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, genes: bool
 ) -> None:
     """Of the available memory, a quarter holds hashes of 8 bytes, but never fewer than 7."""
