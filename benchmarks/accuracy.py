@@ -29,8 +29,9 @@ import click
 import pandas as pd
 import torch
 from accuracy_cohorts import N_FOLDS, Cohorts, Source
-from accuracy_jobs import METHODS, Entry, Job, Results, count_kmers, list_entries, measure, measure_job
+from accuracy_jobs import METHODS, Entry, Job, count_kmers, list_entries, measure, measure_job
 from accuracy_looks import NAMES_OF_RESERVED, check_seeds, record_look
+from accuracy_results import Results
 from accuracy_tables import KNOWN, show, summarise, tell
 
 from deeprc.benchmarking.methods import split_names
@@ -235,16 +236,17 @@ class _Work:
     def _stored(self, job: Job, future: Future[dict[str, Any]]) -> dict[str, Any] | None:
         entry, source, fold = job.entry, job.source, job.fold
         title = f"{source.name} seed {source.seed} fold {fold} {entry.label}"
+        place, key = _locate_result(entry, source, fold), entry.key(source, fold, self.device)
         try:
             outcome = get_result(future, title)
         except Exception as error:  # the other jobs continue
             self.failures += 1
-            self.results.forget_checkpoints(job.checkpoints)
+            self.results.forget_checkpoints(place, key)
             _logger.debug("%s", title, exc_info=True)
             text = str(error).removeprefix(f"{title}: ")
             click.echo(f"{title}: failed: {' '.join(f'{type(error).__name__}: {text}'.split())}", err=True)
             return None
-        self.results.put(_locate_result(entry, source, fold), entry.key(source, fold, self.device), outcome)
+        self.results.put(place, key, outcome)
         click.echo(f"{title}: AUC {outcome['auc']:.4f}, {outcome['seconds']:.1f} s", err=True)
         return outcome
 

@@ -5,8 +5,6 @@ Letters: B repertoires, V settings.
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ import torch
 from accuracy_cohorts import N_FOLDS, Source, make_file_name
 from accuracy_intervals import add_interval
 from accuracy_ranking import as_classifier, measure_ranking
+from accuracy_results import FORMAT, VERSION, Outcome
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
@@ -37,7 +36,6 @@ from deeprc.errors import InputError
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.reliability import judge_probabilities
 from deeprc.evaluation.splits import Split
-from deeprc.files import write_text
 from deeprc.stacking import Stack
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
@@ -47,9 +45,8 @@ from deeprc.training.state import TrainingState
 from deeprc.training.trainer import Trainer
 from deeprc.versions import package_version
 
-__all__ = ["JUDGED", "METHODS", "Entry", "Job", "Results", "count_kmers", "list_entries", "measure", "measure_job"]
+__all__ = ["JUDGED", "METHODS", "Entry", "Job", "count_kmers", "list_entries", "measure", "measure_job"]
 
-FORMAT, VERSION = "deeprc-accuracy", 4
 METHODS: Mapping[str, str | None] = {
     "deeprc": None,
     "ensemble": None,
@@ -69,8 +66,6 @@ METHODS: Mapping[str, str | None] = {
 JUDGED = ("brier", "calibration_error")
 """Measures of the probabilities of DeepRC and the stack, which calibrate them."""
 _SEARCH = "quick"
-
-Outcome = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -149,42 +144,6 @@ def _is_tried(setting: Setting, source: Source) -> bool:
         return False
     # simulated sequences are shared only by chance, and the comparison needs all of them in memory
     return source.cohort is None or setting.get("feature") != "sequence"
-
-
-class Results:
-    """Storage of outcomes: one small JSON file for each job that has ended, and checkpoints of those that have not."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, place: Mapping[str, Any], key: str) -> Outcome | None:
-        """Return the outcome of a job; None if there is no complete file."""
-        try:
-            body = json.loads(self._path(place, key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        found = body.get("outcome") if isinstance(body, dict) and body.get("key") == key else None
-        return found if isinstance(found, dict) and "auc" in found else None
-
-    def put(self, place: Mapping[str, Any], key: str, outcome: Outcome) -> None:
-        """Store the outcome of a job, and remove its checkpoints."""
-        path = self._path(place, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        body = {"format": FORMAT, "version": VERSION, "key": key, **place, "outcome": outcome}
-        write_text(path, json.dumps(body, indent=1) + "\n")
-        self.forget_checkpoints(self.locate_checkpoints(place, key))
-
-    def locate_checkpoints(self, place: Mapping[str, Any], key: str) -> Path:
-        """Return the folder for the checkpoints of a job's trainings, so that a killed job continues."""
-        return self._path(place, key).with_suffix(".checkpoints")
-
-    def forget_checkpoints(self, folder: Path) -> None:
-        """Remove the checkpoints of a job that has ended or failed."""
-        shutil.rmtree(folder, ignore_errors=True)
-
-    def _path(self, place: Mapping[str, Any], key: str) -> Path:
-        name = f"{place['entry']}-seed-{place['seed']}-fold-{place['fold']}-{key}.json"
-        return self.folder / make_file_name(str(place["cohort"])) / name
 
 
 def count_kmers(dataset: RepertoireDataset) -> float:
