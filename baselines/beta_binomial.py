@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, digamma, expit, gammaln, zeta
 
+from deeprc.arrays import Floats
+
 __all__ = ["beta_binomial_log_odds", "beta_binomial_log_pmf", "fit_beta_binomial", "fit_two_beta_binomials"]
 
-Floats = NDArray[np.float64]
 
 _MIN_SIZE, _MAX_SIZE = -12.0, 21.0  # log(alpha + beta); above 1e9 the distribution is nearly binomial
 _STARTS = range(-6, 22, 3)  # log(alpha + beta)

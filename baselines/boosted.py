@@ -14,6 +14,7 @@ from scipy.linalg import eigh
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.diversity import (
     DIVERSITY_FEATURES,
@@ -35,8 +36,6 @@ from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _COMPONENT_OFFSETS = (0, 1, 2)  # offsets of the k-mers whose components are features
 _SELECTED_K = 4  # number of residues of a selected k-mer
@@ -76,8 +75,8 @@ class _BoostedTrees(RepertoireEstimator):
 
     loadings_: Floats
     origin_: Floats
-    patterns_: Ints
-    kmers_: Ints
+    patterns_: Integers
+    kmers_: Integers
     v_names_: NDArray[np.str_]
     j_names_: NDArray[np.str_]
     depth_: int
@@ -262,7 +261,7 @@ def _principal_components(X: RepertoireDataset, n: int) -> tuple[Floats, Floats]
     return table, columns.centre @ table
 
 
-def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Ints, Ints]:
+def _select_most_correlated(X: RepertoireDataset, labels: Floats, n: int, max_gap: int) -> tuple[Integers, Integers]:
     """Return the patterns and the indices, (S,) each, of the 4-mers that correlate most with the labels, best first."""
     centred = labels - labels.mean()
     strengths, patterns, kmers = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_matrix, issparse
 
+from deeprc.arrays import Floats
 from deeprc.compilation import njit, open_threads, run_in_blocks
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["Columns", "Scale", "add_four_rows", "add_row"]
 
-Floats = NDArray[np.float64]
 Scale = Literal["standard", "common"]
 
 _BLOCK = 16_384  # number of columns that one thread reads at a time: long runs are read fastest

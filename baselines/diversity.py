@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Integers
 from deeprc.baselines.linear import PenalisedClassifier, RidgeRegressor
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.compilation import njit
@@ -35,7 +36,6 @@ __all__ = [
     "rarefied_richness",
 ]
 
-Ints = NDArray[np.int64]
 
 DIVERSITY_FEATURES = (
     "log_richness",
@@ -128,7 +128,7 @@ def compute_diversity_table(X: RepertoireDataset, depth: int) -> NDArray[np.floa
     return np.array(table).reshape(len(X), len(DIVERSITY_FEATURES))
 
 
-def compute_diversity_features(values: Ints, times: Ints, depth: int) -> NDArray[np.float64]:
+def compute_diversity_features(values: Integers, times: Integers, depth: int) -> NDArray[np.float64]:
     """Return the diversity of a repertoire of M clones.
 
     With shares p of the clones among all counts and natural logarithms, Hill's numbers (Hill 1973, Ecology 54:427) are
@@ -176,7 +176,7 @@ def compute_diversity_features(values: Ints, times: Ints, depth: int) -> NDArray
     )
 
 
-def rarefied_richness(values: Ints, times: Ints, depth: int) -> float:
+def rarefied_richness(values: Integers, times: Integers, depth: int) -> float:
     """Return the expected number of clones among `depth` counts that are drawn without replacement.
 
     It is exact: the sum of 1 - binom(N - c, depth) / binom(N, depth) over the clones, where c is the abundance of a
@@ -194,7 +194,7 @@ def rarefied_richness(values: Ints, times: Ints, depth: int) -> float:
 
 
 @njit(nogil=True)
-def _expected_clones(values: Ints, times: Ints, total: int, depth: int) -> float:
+def _expected_clones(values: Integers, times: Integers, total: int, depth: int) -> float:
     expected, missed, c = 0.0, 1.0, 0
     for i in range(len(values)):
         while c < values[i] and missed > _NEGLIGIBLE:  # `missed`: the probability that none of c counts is drawn
@@ -204,7 +204,7 @@ def _expected_clones(values: Ints, times: Ints, total: int, depth: int) -> float
     return expected
 
 
-def _sum_largest(values: Ints, times: Ints, n: int) -> int:
+def _sum_largest(values: Integers, times: Integers, n: int) -> int:
     """Return the sum of the n largest abundances."""
     before = np.cumsum(times[::-1]) - times[::-1]  # clones that are more abundant
     return int(values[::-1] @ np.clip(n - before, 0, times[::-1]))
@@ -217,7 +217,7 @@ def _has_abundances(X: RepertoireDataset) -> bool:
     return int(_load_abundances(X)["values"].max(initial=1)) > 1  # rows of one clone may not have been merged
 
 
-def _load_histograms(X: RepertoireDataset) -> list[tuple[Ints, Ints]]:
+def _load_histograms(X: RepertoireDataset) -> list[tuple[Integers, Integers]]:
     """Return the different abundances of each repertoire in rising order, and the number of clones with each."""
     arrays = _load_abundances(X)
     offsets = arrays["offsets"]

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.special import expit
 
+from deeprc.arrays import Floats
+
 __all__ = ["DualSolution", "fit_dual_logistic", "fit_dual_ridge_path"]
 
-Floats = NDArray[np.float64]
 
 _MAX_STEPS = 200  # largest number of Newton steps
 _MAX_HALVINGS = 40  # largest number of halvings of a Newton step

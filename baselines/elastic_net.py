@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
+from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_logistic
 from deeprc.baselines.elastic_net_kernel import Objective, compute_residual, descend, relative_gap
@@ -39,7 +40,6 @@ __all__ = ["Solution", "fit_elastic_net_path"]
 
 _logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
 
 _GRID = 10**0.25  # ratio of two neighbouring values of C from which others start
 _GRID_TOLERANCE = 1e-2

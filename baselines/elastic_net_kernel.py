@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.compilation import njit
 
 __all__ = ["Objective", "compute_residual", "descend", "relative_gap"]
 
-Floats = NDArray[np.float64]
 
 _MAX_STEPS = 200  # largest number of Newton steps on one working set
 _MAX_SWEEPS = 500  # largest number of sweeps of coordinate descent in one Newton step

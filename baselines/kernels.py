@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from deeprc.arrays import Floats
 from deeprc.compilation import njit
 from deeprc.datasets.cache import Arrays, digest_container, load_or_compute
 from deeprc.datasets.dataset import RepertoireDataset
@@ -30,7 +31,6 @@ __all__ = ["KINDS", "KernelClassifier", "cross_kernel", "gram", "similarity", "t
 KINDS = ("minmax", "jaccard")
 """Names of the kernels."""
 
-Floats = NDArray[np.float64]
 Rows: TypeAlias = "NDArray[np.float32] | csr_matrix"
 
 _BLOCK = 1024  # k-mers whose minima are summed in 32 bits; the sums of blocks are added in 64
@@ -82,8 +82,7 @@ def similarity(
 
 def _share_container(one: RepertoireDataset, other: RepertoireDataset) -> bool:
     """Return whether a row means the same repertoire in both; a worker process may have opened a file twice."""
-    a: object = one.container
-    b: object = other.container
+    a, b = one.container, other.container
     if isinstance(a, StoredContainer) and isinstance(b, StoredContainer):
         return a is b or digest_container(a) == digest_container(b)
     return a is b

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelMethod, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["KNN", "KNNRegressor", "average_nearest"]
-
-Floats = NDArray[np.float64]
 
 
 class _NearestNeighbours(KernelMethod):

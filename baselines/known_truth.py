@@ -14,8 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeprc.calibration import fit_platt_scaling
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.simulation.dataset import VirtualContainer
-from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.errors import InputError
 from deeprc.estimators import BinaryClassifier
 from deeprc.labels import validate_dataset
@@ -92,10 +90,9 @@ def get_recipe(dataset: RepertoireDataset) -> dict[str, Any]:
     InputError
         If the cohort was not simulated.
     """
-    container: Any = dataset.container
-    recipe = cohort_to_mapping(container.cohort) if isinstance(container, VirtualContainer) else container.simulation
+    recipe = dataset.container.simulation
     if recipe is None:
-        raise InputError(f"{container.path}: has no recipe; only cohorts of `deeprc simulate` have one")
+        raise InputError(f"{dataset.container.path}: has no recipe; only cohorts of `deeprc simulate` have one")
     return dict(recipe)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
+from deeprc.arrays import Floats
 from deeprc.baselines.columns import Scale
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.baselines.parameters import check_choice
@@ -24,7 +25,6 @@ from deeprc.labels import canonical_order, encode_two_classes
 
 __all__ = ["LinearClassifier", "PenalisedClassifier", "RidgeRegressor"]
 
-Floats = NDArray[np.float64]
 Matrix: TypeAlias = "NDArray[np.float32] | NDArray[np.float64] | csr_matrix"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
 from deeprc.baselines.carriers import Carriers, find_associated_clones
 from deeprc.baselines.held_out_clones import count_held_out_clones
@@ -32,8 +33,6 @@ THRESHOLDS = (0.1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7)
 """The thresholds of the p-value to select from, in falling order."""
 
 _PUBLISHED = 1e-4  # the threshold of Emerson et al., for cohorts that are too small to select one
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class PublicClones(BinaryClassifier):

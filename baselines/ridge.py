@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns, Scale
 from deeprc.baselines.dual import fit_dual_ridge_path
 from deeprc.baselines.elastic_net import Solution
@@ -18,8 +18,6 @@ from deeprc.baselines.parameters import check_positive
 from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_ridge_path"]
-
-Floats = NDArray[np.float64]
 
 
 def fit_ridge_path(

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
+from deeprc.arrays import Floats
 from deeprc.baselines.kernels import KernelClassifier, KernelRegressor, similarity
 from deeprc.baselines.parameters import check_not_negative, check_positive
 from deeprc.datasets.dataset import RepertoireDataset
@@ -26,7 +27,6 @@ __all__ = ["SVM", "SVMRegressor", "score_path"]
 _TOLERANCE = 1e-8  # tolerance of the optimality conditions, so small that the order of repertoires has no effect
 _MAX_ITERATIONS = 1_000_000  # hundreds of repertoires need thousands; only contradictory labels need so many
 
-Floats = NDArray[np.float64]
 
 _logger = logging.getLogger(__name__)
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from deeprc.arrays import Floats, Integers
 from deeprc.compilation import njit
 
 __all__ = ["Trees"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _LEAF = -1
 
 
@@ -38,11 +36,11 @@ class Trees(NamedTuple):
         Number that a leaf adds to the output, (N,).
     """
 
-    starts: Ints
-    features: Ints
+    starts: Integers
+    features: Integers
     thresholds: Floats
-    left: Ints
-    right: Ints
+    left: Integers
+    right: Integers
     values: Floats
 
     @classmethod
@@ -92,7 +90,7 @@ class Trees(NamedTuple):
 
 @njit(nogil=True)
 def _sum_leaves(
-    rows: Floats, starts: Ints, features: Ints, thresholds: Floats, left: Ints, right: Ints, values: Any
+    rows: Floats, starts: Integers, features: Integers, thresholds: Floats, left: Integers, right: Integers, values: Any
 ) -> Floats:
     total = np.zeros(len(rows))
     for row in range(len(rows)):

@@ -59,7 +59,7 @@ def _measure(dataset: RepertoireDataset, n_kernels: int, seconds: float) -> list
     ]
     for one in (memory, disk):  # the standard deviation of a repertoire is computed when it is first read
         for position in range(len(one.train.dataset)):
-            one._batches.inverse_std(position)
+            one._train_collator.inverse_std(position)
     end = time.perf_counter() + seconds * len(ways)
     while time.perf_counter() < end or len(ways[0].seconds) < 5 * (_IN_A_ROW - _NOT_TIMED):
         for way in ways:
@@ -84,16 +84,16 @@ class _Way:
 
     def __init__(self, name: str, one: Trainer, *, reads_ahead: bool, drops: bool = False) -> None:
         self.name, self._trainer, self._reads_ahead, self._drops = name, one, reads_ahead, drops
-        self._expect = one._batches.expect if reads_ahead else _ignore
+        self._expect = one._train_collator.expect if reads_ahead else _ignore
         self._pages = _Pages(one.train.dataset)
-        self._update, self._index = one.updates(), 0
+        self._update, self._index = one.make_update_function(), 0
         self.seconds: list[float] = []
         self.cpu_seconds: list[float] = []
         self.bytes_read: list[float] = []
 
     def run(self) -> None:
         """Make some updates in a row."""
-        self._trainer._batches.expect = self._expect
+        self._trainer._train_collator.expect = self._expect
         for index in range(_IN_A_ROW):
             seconds, cpu, read = time.perf_counter(), time.process_time(), _blocks_read()
             self._update(self._index)
@@ -103,7 +103,10 @@ class _Way:
                 self.cpu_seconds.append(time.process_time() - cpu)
                 self.bytes_read.append(512 * (_blocks_read() - read))
             if self._drops:
-                soon = [self._trainer.draws.positions(self._index + ahead) for ahead in range(2 * self._reads_ahead)]
+                soon = [
+                    self._trainer.draws.choose_repertoires(self._index + ahead)
+                    for ahead in range(2 * self._reads_ahead)
+                ]
                 self._pages.drop(np.concatenate([np.zeros(0, np.int64), *soon]))
 
 

@@ -138,7 +138,7 @@ def _update(
 ) -> Callable[[], object]:
     one = make_trainer(dataset, load_config("deeprc", {"n_kernels": n_kernels, "top_fraction": fraction}), device)
     one.network.embedding.implementation = implementation
-    update = one.updates(capture=False)
+    update = one.make_update_function(capture=False)
     return lambda: update(0)
 
 

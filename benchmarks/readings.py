@@ -104,10 +104,10 @@ def _trainer(dataset: RepertoireDataset, n_clones: int, has_readings: bool) -> T
     if has_readings:
         readings = [_composition(dataset), _memory(dataset, n_clones)]
         trainer.network.attach_readings(readings)
-        trainer._make_ready()
-        assert trainer._batches.readings is not None
+        trainer._use_readings()
+        assert trainer._train_collator.readings is not None
         # as in a training, which has stored the scores of its training repertoires
-        trainer._batches.readings.at(torch.arange(len(dataset)))
+        trainer._train_collator.readings.at(torch.arange(len(dataset)))
     trainer.network.train()
     return trainer
 
@@ -132,7 +132,7 @@ def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
         kind="odds",
         parameters=np.array([1.0, 1000.0, 2.0, 1000.0]),
         clones=clones,
-        is_ball=np.arange(n_clones) % 2 == 0,
+        allows_substitution=np.arange(n_clones) % 2 == 0,
         carriers=np.ones((n_clones, 2), np.int64),
         tests=np.full((n_clones, 2), 0.01),
     )
@@ -140,12 +140,12 @@ def _memory(dataset: RepertoireDataset, n_clones: int) -> Reading:
 
 
 def _updates(trainer: Trainer) -> Callable[[], object]:
-    update, number = trainer.updates(), iter(range(2**62))
+    update, number = trainer.make_update_function(), iter(range(2**62))
     return lambda: update(next(number))
 
 
 def _scoring(trainer: Trainer, dataset: RepertoireDataset) -> Callable[[], object]:
-    model = replace(trainer.make_model(), known=None)  # every call computes
+    model = replace(trainer.make_model(), known_averages=None)  # every call computes
     return lambda: model.inference(dataset[:1]).outputs()
 
 

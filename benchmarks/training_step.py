@@ -87,7 +87,7 @@ def encode_status(dataset: RepertoireDataset) -> torch.Tensor:
 
 def make_update(one: Trainer, *, dense: bool = False) -> Callable[[], object]:
     """Return a function that makes the next update of a trainer, like `Trainer.fit`."""
-    update, number = one.updates(capture=not dense), count()
+    update, number = one.make_update_function(capture=not dense), count()
     return lambda: update(next(number))
 
 

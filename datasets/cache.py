@@ -74,7 +74,7 @@ def load_or_compute(
 def _load_or_compute_on_disk(
     dataset: RepertoireDataset, name: str, text: str, compute: Callable[[RepertoireDataset], Arrays]
 ) -> Arrays:
-    container: object = dataset.container
+    container = dataset.container
     if not isinstance(container, StoredContainer):  # a simulated cohort, on no disk
         return compute(dataset.whole())
     whole = f"{package_version('deeprc')} {digest_container(container)} {text}"

@@ -35,7 +35,7 @@ __all__ = [
     "clean",
     "examine_file",
     "find_kept_rows",
-    "split",
+    "split_by_repertoire",
 ]
 
 Merge = Literal["genes", "junction", "none"]
@@ -133,7 +133,7 @@ class CleanedTable:
         return len(self.sequences)
 
 
-def split(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
+def split_by_repertoire(rows: RawRows) -> Iterator[tuple[str, RawRows]]:
     """Yield the name and the rows of each repertoire of a file, in the order of their first rows; "" is a name too."""
     column = rows.repertoire
     if column is None or len(column.vocabulary) <= 1:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.clone_set import CloneSet, CloneTables
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
-from deeprc.datasets.sequence_hash import differ_at, hash_halves, hash_shape, leave_out
+from deeprc.datasets.sequence_hash import differ_at, hash_halves, hash_length_and_genes, leave_out
 from deeprc.datasets.sequences import SequenceArrays
 
 __all__ = ["NeighbourSearch", "Neighbours", "find_neighbours"]
@@ -32,7 +32,7 @@ _ALL_BITS = 2**64 - 1
 _SLOTS_PER_KEY = 2
 _FILTER_BITS_PER_KEY = 16
 _MIN_FILTER_BITS, _MAX_FILTER_BITS = 1 << 15, 1 << 23  # 1 MB: it stays in the processor's cache, and refuses most keys
-_SHAPES = 1 << 14
+_KINDS = 1 << 14  # number of hashes of length and genes that are told apart
 _POSITION_BITS = 32
 _POSITIONS = (1 << _POSITION_BITS) - 1
 _CAPACITY = 1 << 12
@@ -61,14 +61,15 @@ class _Table(NamedTuple):
     """A hash table of the clones, and of the clones with neighbours without one of their residues.
 
     `clones` (J) are the clones; `slots` (a power of 2,) hold the index of a clone and the position that is left out,
-    counted from 1, or 0 for the whole clone; -1 is an empty slot. `is_filtered` has two bits for every key.
-    `shapes` says, by a hash of length and genes, whether a clone has them (bit 0), and one with neighbours (bit 1).
+    counted from 1, or 0 for the whole clone; -1 is an empty slot. `bloom_filter` is a Bloom filter of the keys, with
+    two bits for each. `kinds` says, by a hash of length and genes, whether a clone has them (bit 0), and one with
+    neighbours (bit 1).
     """
 
     clones: SequenceArrays
     slots: NDArray[np.int64]
-    is_filtered: NDArray[np.uint64]
-    shapes: NDArray[np.uint8]
+    bloom_filter: NDArray[np.uint64]
+    kinds: NDArray[np.uint8]
 
 
 class NeighbourSearch:
@@ -173,37 +174,37 @@ def _make_table(clones: SequenceArrays, is_known: NDArray[np.bool_], *, near: ND
         clones,
         np.full(1 << (_SLOTS_PER_KEY * n_keys).bit_length(), -1, np.int64),
         np.zeros(min(max(n_bits, _MIN_FILTER_BITS), _MAX_FILTER_BITS) // 64, np.uint64),
-        np.zeros(_SHAPES, np.uint8),
+        np.zeros(_KINDS, np.uint8),
     )
     _insert(table, np.flatnonzero(is_known), near, mask)
     return table
 
 
 @njit(inline="always")
-def _locate_filter_bits(key: Any, is_filtered: NDArray[np.uint64]) -> tuple[Any, Any]:
-    """Return the word of the filter, and the two bits in it, that belong to a key."""
+def _locate_filter_bits(key: Any, bloom_filter: NDArray[np.uint64]) -> tuple[Any, Any]:
+    """Return the word of the Bloom filter, and the two bits in it, that belong to a key."""
     bits = uint64(1) << (key & uint64(63)) | uint64(1) << ((key >> uint64(6)) & uint64(63))
-    return (key >> uint64(12)) & uint64(len(is_filtered) - 1), bits
+    return (key >> uint64(12)) & uint64(len(bloom_filter) - 1), bits
 
 
 @njit(inline="always")
-def _passes(key: Any, is_filtered: NDArray[np.uint64]) -> Any:
-    """Return whether a key passes the filter; otherwise it does not occur."""
-    word, needed = _locate_filter_bits(key, is_filtered)
-    return is_filtered[word] & needed == needed
+def _may_contain(key: Any, bloom_filter: NDArray[np.uint64]) -> Any:
+    """Return whether a key may be in the table, by the Bloom filter; otherwise it certainly is not."""
+    word, needed = _locate_filter_bits(key, bloom_filter)
+    return bloom_filter[word] & needed == needed
 
 
 @njit(nogil=True)
-def _admit(table: _Table, key: Any) -> None:
-    """Let a key pass the filter."""
-    word, needed = _locate_filter_bits(key, table.is_filtered)
-    table.is_filtered[word] |= needed
+def _add_to_filter(table: _Table, key: Any) -> None:
+    """Add a key to the Bloom filter."""
+    word, needed = _locate_filter_bits(key, table.bloom_filter)
+    table.bloom_filter[word] |= needed
 
 
 @njit(nogil=True)
 def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
     slots = table.slots
-    _admit(table, key)
+    _add_to_filter(table, key)
     slot = np.int64((key >> uint64(24)) & uint64(len(slots) - 1))
     while slots[slot] >= 0:
         slot = (slot + 1) & (len(slots) - 1)
@@ -214,14 +215,14 @@ def _insert_key(table: _Table, key: Any, row: int, position: int) -> None:
 def _insert(table: _Table, rows: NDArray[np.int64], near: NDArray[np.bool_], mask: Any) -> None:
     residues, offsets = table.clones.residues, table.clones.offsets
     for row in rows:
-        shape = hash_shape(table.clones, row)
+        length_genes_hash = hash_length_and_genes(table.clones, row)
         half, other = hash_halves(table.clones, row)
-        whole = shape ^ half ^ other
-        table.shapes[shape & uint64(_SHAPES - 1)] |= 3 if near[row] else 1
+        whole = length_genes_hash ^ half ^ other
+        table.kinds[length_genes_hash & uint64(_KINDS - 1)] |= 3 if near[row] else 1
         _insert_key(table, whole & mask, row, 0)
         if near[row]:
-            _admit(table, (shape ^ half) & mask)
-            _admit(table, (shape ^ other) & mask)
+            _add_to_filter(table, (length_genes_hash ^ half) & mask)
+            _add_to_filter(table, (length_genes_hash ^ other) & mask)
             for i in range(offsets[row + 1] - offsets[row]):
                 _insert_key(table, leave_out(whole, i, residues[offsets[row] + i]) & mask, row, i + 1)
 
@@ -246,25 +247,26 @@ def _find(
     tuple
         Number of pairs, and the row from which to go on: the first one whose pairs have no room, or `stop`.
     """
-    residues, offsets, shapes, is_filtered = sequences.residues, sequences.offsets, table.shapes, table.is_filtered
+    residues, offsets, bloom_filter = sequences.residues, sequences.offsets, table.bloom_filter
     n, wants_hashes = 0, len(hashes) > 0
     while row < stop:
-        shape = hash_shape(sequences, row)
-        kinds = shapes[shape & uint64(_SHAPES - 1)]
+        length_genes_hash = hash_length_and_genes(sequences, row)
+        kinds = table.kinds[length_genes_hash & uint64(_KINDS - 1)]
         if kinds > 0 or wants_hashes:
             before = n
             half, other = hash_halves(sequences, row)
-            whole = shape ^ half ^ other
+            whole = length_genes_hash ^ half ^ other
             if wants_hashes:
                 hashes[row - start] = whole
-            if kinds > 0 and _passes(whole & mask, is_filtered):
+            if kinds > 0 and _may_contain(whole & mask, bloom_filter):
                 n = _look_up(sequences, row, table, whole & mask, 0, found, n, start)
             if kinds > 1 and (
-                _passes((shape ^ half) & mask, is_filtered) or _passes((shape ^ other) & mask, is_filtered)
+                _may_contain((length_genes_hash ^ half) & mask, bloom_filter)
+                or _may_contain((length_genes_hash ^ other) & mask, bloom_filter)
             ):
                 for i in range(offsets[row + 1] - offsets[row]):
                     key = leave_out(whole, i, residues[offsets[row] + i]) & mask
-                    if _passes(key, is_filtered):
+                    if _may_contain(key, bloom_filter):
                         n = _look_up(sequences, row, table, key, i + 1, found, n, start)
             if n > found.shape[1]:
                 return before, row

@@ -19,7 +19,7 @@ from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.clone_groups import AT_ONCE, Clones, SequencesInParts, group_clones
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.distinct import count_distinct_in_all
-from deeprc.datasets.linked_container import LinkedContainer, LinkedSequences, StoredContainer
+from deeprc.datasets.linked_container import LinkedContainer, LinkedSequences, SequenceContainer, StoredContainer
 from deeprc.datasets.parts import OneStore
 from deeprc.datasets.sequence_hash import hash_rows
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
@@ -33,10 +33,9 @@ _MOST_AT_ONCE = 1 << 28  # number of sequences whose hashes take 2 GB
 
 def list_gene_fields(dataset: RepertoireDataset) -> list[str]:
     """Return those of `v_call` and `j_call` that the dataset's sequences have."""
-    container: object = dataset.container
-    if not isinstance(container, StoredContainer) and len(dataset):  # a simulated cohort: each repertoire is made alone
-        return list(dataset[0].genes)
-    return list(container.gene_names) if isinstance(container, StoredContainer) else []
+    if isinstance(dataset.container, SequenceContainer):
+        return list(dataset.container.gene_names)
+    return list(dataset[0].genes) if len(dataset) else []  # a simulated cohort: each repertoire is made alone
 
 
 def find_shared_clones(dataset: RepertoireDataset, fields: Sequence[str] = ()) -> Clones:
@@ -96,6 +95,7 @@ def take_sequences(dataset: RepertoireDataset, rows: NDArray[np.int64], fields: 
     fields
         Genes to keep.
     """
+    assert isinstance(dataset.container, SequenceContainer | VirtualContainer)
     found = dataset.container.take(rows)
     genes = {name: calls for name, calls in found.genes.items() if name in fields}
     return Sequences.counted_once(found.residues, found.offsets).with_genes(genes)
@@ -108,7 +108,7 @@ def hash_sequences(
 
     Hashes of residues alone give an arbitrary, but stable order; genes are hashed by their codes in the container.
     """
-    container: object = dataset.container
+    container = dataset.container
     if isinstance(container, OneStore):
         return np.asarray(hash_rows(container.sequences.arrays(fields), rows))
     found = take_sequences(dataset, rows, fields)
@@ -117,7 +117,7 @@ def hash_sequences(
 
 def _find_all_shared(whole: RepertoireDataset, fields: list[str]) -> Arrays:
     """Return the arrays of `Clones`."""
-    container: object = whole.container
+    container = whole.container
     sequences: SequenceArrays | SequencesInParts
     at_once = AT_ONCE
     if isinstance(container, LinkedContainer):

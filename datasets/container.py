@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_check import check_container_contents, is_checked, remember_checked
+from deeprc.datasets.container_check import is_checked, make_content_checks, remember_checked
 from deeprc.datasets.container_header import (
     EXPECTED,
     LEGACY_VERSION,
@@ -28,13 +28,13 @@ from deeprc.datasets.container_header import (
 )
 from deeprc.datasets.hdf5 import (
     BlockCheck,
+    compute_checksum,
+    convert_hdf5_errors,
     iterate_blocks,
     list_members,
     map_values,
     open_hdf5,
     read_text,
-    report_damage,
-    seal,
 )
 from deeprc.datasets.legacy_texts import read_legacy_texts
 from deeprc.datasets.parts import OneStore
@@ -63,15 +63,15 @@ class Container(OneStore):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.digests: dict[tuple[int, int], str] = {}  # by first sequence and the one after the last
         self.path = Path(path).absolute()
-        with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+        with convert_hdf5_errors(path), open_hdf5(Path(path), expected=EXPECTED) as file:
             self.stamp = FileStamp.of(self.path)  # stamp of the file that is read here, even if it is replaced
             self._read(file)
             if not is_checked(self.path, self.stamp):
-                checks = check_container_contents(self)
+                checks = make_content_checks(self)
                 if self.version == LEGACY_VERSION:
                     _check_blocks(file, self.path, checks)
                 else:
-                    _check_seal(file, self.path, checks)
+                    _check_checksum(file, self.path, checks)
                 remember_checked(self.path, self.stamp)
 
     def __reduce__(self) -> tuple[type[Container], tuple[Path]]:
@@ -112,6 +112,6 @@ def _check_blocks(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck])
             check(block)
 
 
-def _check_seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
-    if seal(file, path, checks) != read_text(file, "checksum"):
+def _check_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck]) -> None:
+    if compute_checksum(file, path, checks) != read_text(file, "checksum"):
         raise InputError(f"{path}: the container is damaged: its content is not what its checksum says")

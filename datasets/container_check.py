@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache_folder",
-    "check_container_contents",
     "is_checked",
     "make_cache_folder",
+    "make_content_checks",
     "read_cached_json",
     "remember_checked",
     "trust",
@@ -45,7 +45,7 @@ _CHECKED: set[tuple[Path, FileStamp]] = set()
 _logger = logging.getLogger(__name__)
 
 
-def check_container_contents(container: Container) -> dict[str, BlockCheck]:
+def make_content_checks(container: Container) -> dict[str, BlockCheck]:
     """Raise unless a container's arrays fit together; return the checks of the values of its large datasets.
 
     No value leads outside of another array if every check has been called with all blocks of its dataset, in order. So

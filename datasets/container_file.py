@@ -18,15 +18,15 @@ import pandas as pd
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_header import FORMAT, VERSION
-from deeprc.datasets.hdf5 import encode_texts, report_damage, seal
+from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, encode_texts
 from deeprc.documents import CONTROL_CHARACTERS
 
 __all__ = [
     "HDF5_LAYOUT",
     "HDF5Target",
     "rewrite_metadata",
-    "seal_container",
-    "seal_file",
+    "update_checksum",
+    "write_checksum",
     "write_metadata",
     "write_origin",
     "write_text_list",
@@ -107,14 +107,14 @@ def rewrite_metadata(
         As in `ContainerWriter.finish`.
     """
     with HDF5Target(path, "r+") as target, h5py.File(target, "r+", libver=HDF5_LAYOUT) as file:
-        with report_damage(container.path):
+        with convert_hdf5_errors(container.path):
             _delete_all_but_arrays(file)
             write_origin(file, container.created_by, source, preprocessing, container.simulation)
             write_texts(file, "repertoire_ids", list(container.repertoire_ids))
             for name, genes in container.sequences.genes.items():
                 write_text_list(file[name], "vocabulary", list(genes.vocabulary))
             write_metadata(file.create_group("metadata"), metadata)
-        seal_file(file, target, path)
+        write_checksum(file, target, path)
     target.check()
 
 
@@ -128,8 +128,8 @@ def _delete_all_but_arrays(file: h5py.File) -> None:
             del thing.attrs[name]
 
 
-def seal_container(path: Path) -> None:
-    """Write a container's checksum into it; after any change, a container must be sealed again.
+def update_checksum(path: Path) -> None:
+    """Write the checksum of a container's content into it, which is needed after any change.
 
     Raises
     ------
@@ -137,16 +137,16 @@ def seal_container(path: Path) -> None:
         If the file holds anything that no container has.
     """
     with HDF5Target(path, "r+") as target, h5py.File(target, "r+") as file:
-        seal_file(file, target, path)
+        write_checksum(file, target, path)
     target.check()
 
 
-def seal_file(file: h5py.File, target: HDF5Target, path: Path) -> None:
+def write_checksum(file: h5py.File, target: HDF5Target, path: Path) -> None:
     """Write the checksum into an open container, which is written through `target` to the file at `path`."""
     file.attrs.pop("checksum", None)
     file.flush()
     target.check()
-    _write_text(file, "checksum", seal(file, path))
+    _write_text(file, "checksum", compute_checksum(file, path))
 
 
 def write_origin(

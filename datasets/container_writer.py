@@ -22,7 +22,7 @@ from deeprc.datasets.container_check import trust
 from deeprc.datasets.container_file import (
     HDF5_LAYOUT,
     HDF5Target,
-    seal_file,
+    write_checksum,
     write_metadata,
     write_origin,
     write_text_list,
@@ -229,18 +229,18 @@ class ContainerWriter:
             raise ValueError(f"{len(metadata)} rows of metadata for {len(self._repertoire_ids)} repertoires")
         assert self._folder is not None, "ContainerWriter is used as a context manager"
         partial = self._folder / _CONTAINER
-        with HDF5Target(partial, "w+") as target, h5py.File(target, "w", libver=HDF5_LAYOUT) as file:
+        with HDF5Target(partial, "w+") as hdf5_file, h5py.File(hdf5_file, "w", libver=HDF5_LAYOUT) as file:
             write_origin(file, get_creator(), source, preprocessing or {}, simulation)
             write_texts(file, "repertoire_ids", list(self._repertoire_ids))
             file.create_dataset("repertoire_offsets", data=compute_offsets(np.asarray(self._n_sequences, np.int64)))
-            self._write_sequences(file, target)
+            self._write_sequences(file, hdf5_file)
             write_metadata(file.create_group("metadata"), metadata)
-            seal_file(file, target, partial)
-        target.check()
+            write_checksum(file, hdf5_file, partial)
+        hdf5_file.check()
         replace_file(partial, self._place)
         trust(self.path)
 
-    def _write_sequences(self, file: h5py.File, disk: HDF5Target) -> None:
+    def _write_sequences(self, file: h5py.File, hdf5_file: HDF5Target) -> None:
         n = sum(self._n_sequences)
         offsets = _create_dataset(file, "sequence_offsets", n + 1, np.int64)
         offsets[:1] = 0
@@ -250,17 +250,17 @@ class ContainerWriter:
             first = end - int(sums[-1])
             offsets[start + 1 : start + 1 + len(sums)] = first + sums
             end = first
-            disk.check()
+            hdf5_file.check()
         assert end == 0, "lengths and residues do not belong together"
         for name in _SEQUENCE_DTYPES:
             if name == "lengths" or (name in _OPTIONAL and not self._present[name]):
                 continue
-            target = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
+            column = _create_dataset(file, name, total if name == "residues" else n, _SEQUENCE_DTYPES[name])
             for start, values in self._consume_spooled(name):
-                target[start : start + len(values)] = values
-                disk.check()
+                column[start : start + len(values)] = values
+                hdf5_file.check()
             if name in self._vocabulary:
-                write_text_list(target, "vocabulary", list(self._vocabulary[name]))
+                write_text_list(column, "vocabulary", list(self._vocabulary[name]))
 
     def _encode_genes(self, name: str, calls: Categorical | None, n: int) -> NDArray[np.uint16] | None:
         if calls is None:

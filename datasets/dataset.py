@@ -14,8 +14,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.linked_container import StoredContainer, open_container
-from deeprc.datasets.parts import SequenceStore
+from deeprc.datasets.linked_container import SequenceContainer, open_container
+from deeprc.datasets.parts import CohortContainer, SequenceStore
 from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.rich import render_details, render_histogram, render_table
@@ -163,7 +163,7 @@ class RepertoireDataset:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.container: StoredContainer = open_container(path)
+        self.container: CohortContainer = open_container(path)
         self.rows: NDArray[np.int64] = np.arange(len(self.container.repertoire_ids))
 
     def __len__(self) -> int:
@@ -178,6 +178,12 @@ class RepertoireDataset:
     def repertoire_ids(self) -> NDArray[np.object_]:
         """The ids of the repertoires, (B,) text."""
         return self.container.repertoire_ids[self.rows]
+
+    @property
+    def sequence_container(self) -> SequenceContainer:
+        """The container, of a dataset that is neither simulated nor without some of its sequences."""
+        assert isinstance(self.container, SequenceContainer)
+        return self.container
 
     @property
     def metadata(self) -> pd.DataFrame:
@@ -276,10 +282,11 @@ class RepertoireDataset:
         return {str(name): values.to_numpy() for name, values in self.container.metadata.items()}
 
     def _make_repertoire(self, row: int) -> Repertoire:
-        part = self.container.parts[self.container.find_part(row)]
-        start, stop = (self.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
+        container = self.sequence_container
+        part = container.parts[container.find_part(row)]
+        start, stop = (container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist()
         metadata = {name: values[row] for name, values in self._columns.items()}
-        return Repertoire(str(self.container.repertoire_ids[row]), start, stop, part.store, metadata)
+        return Repertoire(str(container.repertoire_ids[row]), start, stop, part.store, metadata)
 
 
 def open_dataset(path: str | os.PathLike[str]) -> RepertoireDataset:

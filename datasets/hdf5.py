@@ -26,6 +26,8 @@ from deeprc.progress import open_step
 __all__ = [
     "BlockCheck",
     "check_texts",
+    "compute_checksum",
+    "convert_hdf5_errors",
     "encode_texts",
     "has_attribute",
     "is_fixed_text",
@@ -36,8 +38,6 @@ __all__ = [
     "read_integer",
     "read_text",
     "read_texts",
-    "report_damage",
-    "seal",
 ]
 
 BlockCheck = Callable[[NDArray[Any]], None]
@@ -101,7 +101,7 @@ def list_members(group: h5py.Group) -> dict[str, h5py.Group | h5py.Dataset]:
     return found
 
 
-def find_values_offset(dataset: h5py.Dataset) -> int:
+def _find_values_offset(dataset: h5py.Dataset) -> int:
     """Return the position in the file at which the values of a dataset of one dimension begin.
 
     Raises
@@ -137,7 +137,7 @@ def map_values(path: Path, dataset: h5py.Dataset, dtype: DTypeLike | None = None
         raise ValueError(
             f"{dataset.name}: expected one dimension of {np.dtype(dtype)}, found {dataset.dtype} {dataset.shape}"
         )
-    offset = find_values_offset(dataset)
+    offset = _find_values_offset(dataset)
     if dataset.size == 0:
         return np.zeros(dataset.shape, dataset.dtype)
     # Copy-on-write: torch takes only writable arrays without a copy, and nothing ever reaches the file.
@@ -192,7 +192,7 @@ def read_texts(thing: h5py.Group | h5py.Dataset, name: str | None = None) -> lis
     else:
         if not is_fixed_text(thing):
             raise ValueError(f"{thing.name}: expected texts of fixed length, found {thing.dtype}")
-        find_values_offset(thing)
+        _find_values_offset(thing)
         texts = thing[()]
     return _decode(texts, str(thing.name) if name is None else f"{thing.name}: attribute {name!r}")
 
@@ -278,10 +278,10 @@ def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield values[start : start + step]
 
 
-def seal(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
+def compute_checksum(file: h5py.File, path: Path, checks: Mapping[str, BlockCheck] | None = None) -> str:
     """Return a checksum of all that a file holds, apart from the attribute `checksum` of its root.
 
-    It finds changes by a disk or a transfer. It is no signature: who alters a file on purpose can seal it again.
+    It finds changes by a disk or a transfer. It is no signature: who alters a file on purpose can compute it again.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def _join(group: h5py.Group, name: str) -> str:
 
 
 @contextmanager
-def report_damage(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+def convert_hdf5_errors(path: str | os.PathLike[str]) -> Generator[None, None, None]:
     """Turn the errors of h5py and numpy for damaged parts into one line that names the file."""
     try:
         yield

@@ -5,7 +5,6 @@ Letters: B repertoires, N sequences of all of them.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import CleanedTable, clean, examine_file, split
+from deeprc.datasets.cleaning import CleanedTable, clean, examine_file, split_by_repertoire
 from deeprc.datasets.container_header import VERSION, get_creator
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
@@ -26,8 +25,8 @@ from deeprc.datasets.frames import extract_categorical, extract_texts, find_cons
 from deeprc.datasets.metadata import Metadata, make_metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.parts import OneStore
-from deeprc.datasets.plan import NEVER, list_names
-from deeprc.datasets.preprocessing import check_container_output, check_loci, report_empty
+from deeprc.datasets.plan import NEVER, describe_names, raise_or_warn_of_unmatched
+from deeprc.datasets.preprocessing import check_container_output, check_loci, raise_or_warn_of_empty
 from deeprc.datasets.readers import Header, RawRows, list_coded_columns, make_rows, match_reader
 from deeprc.datasets.readers.columns import check_column_names
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
@@ -37,7 +36,6 @@ from deeprc.files import name_write_errors
 
 __all__ = ["MemoryContainer", "MemoryDataset", "RowsInMemory", "from_frame", "make_dataset", "make_sheet"]
 
-_logger = logging.getLogger(__name__)
 _NAME = "table"
 _SHOWN = 20  # number of columns that a message names
 
@@ -53,7 +51,7 @@ class MemoryDataset(RepertoireDataset):
         Container in memory with the repertoires.
     """
 
-    container: MemoryContainer  # type: ignore[assignment]
+    container: MemoryContainer
 
     def __init__(self, container: MemoryContainer) -> None:
         self.container = container
@@ -217,7 +215,7 @@ class RowsInMemory:
     def clean(self, options: ReadingOptions) -> dict[str, CleanedTable]:
         """Return the kept sequences of each repertoire, and how many rows were dropped and merged."""
         facts = examine_file(self.rows, self.source)
-        return {name: clean(part, options.cleaning(), facts) for name, part in split(self.rows)}
+        return {name: clean(part, options.cleaning(), facts) for name, part in split_by_repertoire(self.rows)}
 
 
 def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) -> MemoryDataset:
@@ -232,7 +230,7 @@ def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
     cleaned = found.clean(options) if len(found.rows) else {}
     missing = [name for name in sheet.repertoire_ids if name not in cleaned]
     unknown = [name or "(no name)" for name in cleaned if name not in sheet.repertoire_ids]
-    _report_unmatched(sheet, missing, unknown, options.allow_missing)
+    _check_ids(sheet, missing, unknown, options.allow_missing)
     reports, loci = [], dict[str, str]()
     for name in sheet.repertoire_ids:
         if name in cleaned:
@@ -240,7 +238,7 @@ def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
             check_loci(loci, report)
             reports.append(report)
             if not report.kept:
-                report_empty(found.source, report, options.allow_missing)
+                raise_or_warn_of_empty(found.source, report, options.allow_missing)
     kept = [each.repertoire_id for each in reports if each.kept]
     if not kept:
         raise InputError(f"{found.source}: none of its repertoires has a sequence that is kept")
@@ -252,16 +250,13 @@ def make_dataset(found: RowsInMemory, sheet: Metadata, options: ReadingOptions) 
     return MemoryDataset(MemoryContainer(parts, metadata, report_of_all, found.source))
 
 
-def _report_unmatched(sheet: Metadata, missing: Sequence[str], unknown: Sequence[str], allow_missing: bool) -> None:
+def _check_ids(sheet: Metadata, missing: Sequence[str], unknown: Sequence[str], allow_missing: bool) -> None:
     parts = []
     if missing:
-        rows = list_names(missing, "row", "rows")
+        rows = describe_names(missing, "row", "rows")
         parts.append(f"{sheet.path}: no sequence for {rows} (by column {sheet.id_column!r})")
     if unknown:
-        parts.append(f"no row of {sheet.path} for {list_names(unknown, 'repertoire', 'repertoires')}")
+        parts.append(f"no row of {sheet.path} for {describe_names(unknown, 'repertoire', 'repertoires')}")
     if len(missing) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one repertoire matches: is `id_column` right?")
-    if parts and not allow_missing:
-        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
-    for part in parts:
-        _logger.warning("%s: left out", part)
+    raise_or_warn_of_unmatched(dict.fromkeys(parts, "left out"), allow_missing)

@@ -28,8 +28,8 @@ from deeprc.datasets.container_header import (
     read_header,
     read_version,
 )
-from deeprc.datasets.hdf5 import list_members, map_values, open_hdf5, read_text, report_damage, seal
-from deeprc.datasets.parts import Part
+from deeprc.datasets.hdf5 import compute_checksum, convert_hdf5_errors, list_members, map_values, open_hdf5, read_text
+from deeprc.datasets.parts import OneStore, Part
 from deeprc.datasets.sequences import GENE_FIELDS, SequenceArrays, Sequences
 from deeprc.errors import InputError, quote
 from deeprc.files import FileStamp, allow_open_files, check_regular_file
@@ -71,12 +71,12 @@ class LinkedContainer:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+        with convert_hdf5_errors(path), open_hdf5(Path(path), expected=EXPECTED) as file:
             self.stamp = FileStamp.of(self.path)
             if read_version(file, self.path) != LINKED_VERSION:
                 raise InputError(f"{self.path}: holds its sequences itself; expected a container that names others")
             self.checksum = read_text(file, "checksum")
-            if seal(file, self.path) != self.checksum:
+            if compute_checksum(file, self.path) != self.checksum:
                 raise InputError(f"{self.path}: the container is damaged: its content is not what its checksum says")
             self._read(file)
         self._complete_parts()
@@ -222,6 +222,9 @@ class LinkedSequences:
 StoredContainer = Container | LinkedContainer
 """A container on the disk: one file that holds its sequences, or one that names the files that do."""
 
+SequenceContainer = OneStore | LinkedContainer
+"""A container that holds its sequences, on the disk or in memory; that of a simulated cohort does not."""
+
 
 def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     """Open a container of either kind.
@@ -231,7 +234,7 @@ def open_container(path: str | os.PathLike[str]) -> StoredContainer:
     InputError
         If it, or a part that it names, cannot be used.
     """
-    with report_damage(path), open_hdf5(Path(path), expected=EXPECTED) as file:
+    with convert_hdf5_errors(path), open_hdf5(Path(path), expected=EXPECTED) as file:
         linked = read_version(file, Path(path)) == LINKED_VERSION
     return LinkedContainer(path) if linked else Container(path)
 

@@ -16,7 +16,7 @@ from deeprc.datasets.container import Container
 from deeprc.datasets.container_file import (
     HDF5_LAYOUT,
     HDF5Target,
-    seal_file,
+    write_checksum,
     write_metadata,
     write_origin,
     write_texts,
@@ -77,7 +77,7 @@ def write_linked(
             write_texts(group, "path", names)
             write_texts(group, "checksum", [str(part.checksum) for part in parts])
             group.create_dataset("size", data=np.array([part.stamp.size for part in parts], np.int64))
-            seal_file(file, target, aside)
+            write_checksum(file, target, aside)
         target.check()
 
 

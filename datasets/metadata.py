@@ -161,7 +161,7 @@ def _parse_sheet(
     decimal_commas: bool = False,
 ) -> Metadata:
     """Return a sheet from its rows and their numbers, the header first."""
-    names, cells, numbers = _split(path, rows)
+    names, cells, numbers = _separate_header(path, rows)
     text = {name: [row[index] for row in cells] for index, name in enumerate(names) if name}
     _check_names(path, [name for name in names if name])
     file_column = _find(text, _FILE_COLUMNS)
@@ -306,7 +306,7 @@ def _format_value(value: Any) -> str:
     return _LINES.sub(" ", str(value).strip())
 
 
-def _split(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[list[str]], list[int]]:
+def _separate_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> tuple[list[str], list[list[str]], list[int]]:
     """Return the header, the other rows, as long as the header, and their numbers as a spreadsheet counts them."""
     if not rows:
         raise InputError(f"{path}: the file is empty")

@@ -99,11 +99,11 @@ def add_tag_columns(path: Path, text: Mapping[str, Sequence[str]], numbers: Sequ
     """
     columns = {name: list(values) for name, values in text.items()}
     tagged = [columns[name] for name in columns if normalise_column_name(name) in _TAG_COLUMNS]
-    rows = [[_place(tag) for cell in cells for tag in _split(cell)] for cells in zip(*tagged, strict=True)]
+    rows = [[_place(tag) for cell in cells for tag in _split_tags(cell)] for cells in zip(*tagged, strict=True)]
     found = {tag.column for row in rows for tag in row}
     ordered = [name for name in _FIRST if name in found]
     ordered += sorted(found.difference(_FIRST, [_OTHER])) + sorted(found.intersection([_OTHER]))
-    added = {name: [_value(name, row) for row in rows] for name in ordered}
+    added = {name: [_join_values(name, row) for row in rows] for name in ordered}
     _warn_of_contradictions(path, rows, numbers)
     taken = {normalise_column_name(name) for name in columns}
     alleles = _make_allele_columns([[tag.value for tag in row if tag.column == "hla"] for row in rows])
@@ -120,7 +120,7 @@ def normalise_column_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
-def _split(cell: str) -> list[str]:
+def _split_tags(cell: str) -> list[str]:
     return [tag for tag in (part.strip() for part in cell.translate(_MINUS).split(",")) if tag.strip("-")]
 
 
@@ -141,7 +141,7 @@ def _place_bare(tag: str) -> _Tag:
     if cohort := _COHORT.fullmatch(tag):
         return _Tag("cohort", cohort["number"])
     if value := _SPELLINGS.get(tag.lower()):
-        return _Tag(_BARE[value], _known(value), single=_BARE[value] == "sex")
+        return _Tag(_BARE[value], _drop_unknown(value), single=_BARE[value] == "sex")
     if (status := _STATUS.fullmatch(tag)) and status["name"]:
         return _Tag(_name_status_column(status["name"]), _parse_sign(status), single=True)
     return _Tag(_OTHER, tag)
@@ -152,20 +152,20 @@ def _place_keyed(key: str, value: str, tag: str) -> _Tag:
     column = _KEYS.get(key.lower())
     if column == "age":
         age = _AGE.fullmatch(value)
-        return _Tag("age", _parse_age(age), single=True) if age or not _known(value) else _Tag(_OTHER, tag)
+        return _Tag("age", _parse_age(age), single=True) if age or not _drop_unknown(value) else _Tag(_OTHER, tag)
     if column == "sex":
-        return _Tag("sex", _SEXES.get(value.lower(), _known(_spell(value))), single=True)
+        return _Tag("sex", _SEXES.get(value.lower(), _drop_unknown(_spell(value))), single=True)
     if column == "cohort":
         cohort = _COHORT.fullmatch(value)
-        return _Tag("cohort", cohort["number"] if cohort else _known(value))
+        return _Tag("cohort", cohort["number"] if cohort else _drop_unknown(value))
     if column is not None:
-        return _Tag(column, _known(_spell(value)))
+        return _Tag(column, _drop_unknown(_spell(value)))
     if re.search(r"\bhla\b", key, re.IGNORECASE):
         allele = _ALLELE.fullmatch(value)
         inferred = "inferred" in key.lower()
-        return _Tag("inferred_hla" if inferred else "hla", allele["allele"] if allele else _known(value))
+        return _Tag("inferred_hla" if inferred else "hla", allele["allele"] if allele else _drop_unknown(value))
     status = _STATUS.fullmatch(value)
-    return _place_status(key, status) if status else _Tag(_convert_to_snake_case(key), _known(value))
+    return _place_status(key, status) if status else _Tag(_convert_to_snake_case(key), _drop_unknown(value))
 
 
 def _place_status(key: str, status: re.Match[str]) -> _Tag:
@@ -183,7 +183,7 @@ def _spell(value: str) -> str:
     return _SPELLINGS.get(value.lower(), value)
 
 
-def _known(value: str) -> str:
+def _drop_unknown(value: str) -> str:
     return "" if value.lower().startswith("unknown") else value
 
 
@@ -220,7 +220,7 @@ def _contradicts(column: str, row: Sequence[_Tag]) -> bool:
     return single and len(_list_values(column, row)) > 1
 
 
-def _value(column: str, row: Sequence[_Tag]) -> str:
+def _join_values(column: str, row: Sequence[_Tag]) -> str:
     return "" if _contradicts(column, row) else ", ".join(_list_values(column, row))
 
 
@@ -247,8 +247,8 @@ def _carries(allele: str, typed: Sequence[str]) -> str:
     if any(each == allele or each.startswith(f"{allele}:") for each in typed):
         return "1"
     may_be = any(allele.startswith(f"{each}:") for each in typed)
-    return "0" if not may_be and _gene(allele) in map(_gene, typed) else ""
+    return "0" if not may_be and _get_gene(allele) in map(_get_gene, typed) else ""
 
 
-def _gene(allele: str) -> str:
+def _get_gene(allele: str) -> str:
     return allele.partition("*")[0] if "*" in allele else allele.rstrip("0123456789")

@@ -8,14 +8,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deeprc.datasets.sequences import Sequences
 
-__all__ = ["MadeSequences", "OneStore", "Part", "SequenceStore"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CohortContainer", "MadeSequences", "OneStore", "Part", "SequenceStore"]
+
+
+class CohortContainer(Protocol):
+    """What every container of B repertoires has: on the disk, in memory, or without sequences, if they are simulated.
+
+    Attributes
+    ----------
+    path
+        Path of the file, or the name of a cohort that is on no disk.
+    repertoire_ids, metadata
+        Ids of the repertoires, (B,), and their metadata, a row each.
+    repertoire_offsets
+        Repertoire b has the sequences from `repertoire_offsets[b]`, (B + 1,).
+    created_by, source
+        The program that made the container, and of what, in words.
+    preprocessing
+        Report of what was kept and dropped; empty if it is not known.
+    """
+
+    path: Path
+    repertoire_ids: NDArray[np.object_]
+    repertoire_offsets: NDArray[np.int64]
+    metadata: pd.DataFrame
+    created_by: str
+    source: str
+    preprocessing: dict[str, Any]
+
+    @property
+    def simulation(self) -> dict[str, Any] | None:
+        """The recipe of a simulated cohort; None for others."""
+
+    @property
+    def has_witness(self) -> bool:
+        """Whether it is known which sequences carry an implanted signal."""
 
 
 class SequenceStore(Protocol):
@@ -61,12 +98,14 @@ class Part(NamedTuple):
 
 
 class OneStore:
-    """What a cohort that lies in one store says about its parts: it is the only one."""
+    """A `CohortContainer` whose sequences lie in one store, which is its only part."""
 
     path: Path
     digests: dict[tuple[int, int], str]
     sequences: Sequences
+    repertoire_ids: NDArray[np.object_]
     repertoire_offsets: NDArray[np.int64]
+    metadata: pd.DataFrame
 
     @property
     def parts(self) -> tuple[Part, ...]:

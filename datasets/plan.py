@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deeprc.datasets.cleaning import Cleaning
+from deeprc.datasets.file_reading import ORIGINAL, FileToRead
 from deeprc.datasets.matching import list_stems, match_files, name_files
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.readers import Header, Match, NoTableError, find_repertoire_names, match_reader, read_header
 from deeprc.datasets.readers.columns import check_column_names, read_columns
 from deeprc.datasets.readers.original_hdf5 import is_original_container, read_original_ids
-from deeprc.datasets.reading import ORIGINAL, Reading
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors, join_names
 
-__all__ = ["NEVER", "Plan", "describe_missing", "list_names", "plan_readings"]
+__all__ = ["NEVER", "Plan", "describe_missing", "describe_names", "plan_files", "raise_or_warn_of_unmatched"]
 
 _logger = logging.getLogger(__name__)
 
@@ -34,13 +34,13 @@ class Plan:
 
     Attributes
     ----------
-    readings
+    files_to_read
         Files and their repertoires to read, in the order of the sheet, by the first repertoire of each file.
-    missing
+    rows_without_file
         Ids of the sheet that have no file.
-    left
+    files_without_row
         Files that belong to no row.
-    unknown
+    repertoires_without_row
         Repertoires that belong to no row, by their file, which also holds repertoires of the sheet.
     skipped
         Reason why the header of a file cannot be used, by the file's path, if such files are skipped.
@@ -48,10 +48,10 @@ class Plan:
         Name of each file in reports, see `name_files`.
     """
 
-    readings: tuple[Reading, ...]
-    missing: tuple[str, ...]
-    left: tuple[Path, ...]
-    unknown: Mapping[Path, tuple[str, ...]]
+    files_to_read: tuple[FileToRead, ...]
+    rows_without_file: tuple[str, ...]
+    files_without_row: tuple[Path, ...]
+    repertoires_without_row: Mapping[Path, tuple[str, ...]]
     skipped: Mapping[str, str]
     names: Mapping[Path, str]
 
@@ -71,15 +71,15 @@ class Plan:
         """
         return PreprocessingReport(
             tuple(repertoires),
-            rows_without_file=self.missing,
-            files_without_row=tuple(self.names[file] for file in self.left),
-            repertoires_without_row={self.names[file]: names for file, names in self.unknown.items()},
+            rows_without_file=self.rows_without_file,
+            files_without_row=tuple(self.names[file] for file in self.files_without_row),
+            repertoires_without_row={self.names[file]: names for file, names in self.repertoires_without_row.items()},
             skipped_files={**self.skipped, **failed},
             cleaning=cleaning,
         )
 
 
-def plan_readings(
+def plan_files(
     sheet: Metadata, files: Sequence[Path], options: ReadingOptions, *, skip_bad_files: bool = False
 ) -> Plan:
     """Find each repertoire's file, and read every header before the first file is parsed.
@@ -112,12 +112,19 @@ def plan_readings(
     errors = planner.errors
     if errors and not skip_bad_files:
         raise InputError(_join_messages([*group_errors({str(file): text for file, text in errors.items()})]))
-    readings = planner.sort_readings()
+    files_to_read = planner.sort_files()
     bad = {name for name, file in zip(sheet.repertoire_ids, matched, strict=True) if file in errors}
-    planned = _map_owners(readings).keys() | bad
+    planned = _map_owners(files_to_read).keys() | bad
     missing = [name for name in sheet.repertoire_ids if name not in planned]
     skipped = {str(file): text for file, text in errors.items()}
-    return Plan(readings, tuple(missing), tuple(planner.left), planner.unknown, skipped, name_files(files))
+    return Plan(
+        files_to_read,
+        tuple(missing),
+        tuple(planner.files_without_row),
+        planner.repertoires_without_row,
+        skipped,
+        name_files(files),
+    )
 
 
 def _join_messages(messages: Sequence[str]) -> str:
@@ -132,12 +139,32 @@ def describe_missing(sheet: Metadata, missing: Sequence[str]) -> str:
     by_file = any(names[each] for each in missing)
     columns = [sheet.file_column, sheet.id_column] if by_file else [sheet.id_column]
     listing = " and ".join(map(repr, dict.fromkeys(columns)))
-    return f"no file for {list_names(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
+    return f"no file for {describe_names(shown, 'row', 'rows')} (by column{'s' * (' and ' in listing)} {listing})"
 
 
-def list_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
+def describe_names(names: Sequence[str], one: str, many: str, shown: int = _SHOWN) -> str:
     """Return the number of names and the first of them, as in "12 files: a, b, c and 9 more"."""
     return f"{len(names):,} {one if len(names) == 1 else many}: {join_names(names, shown)}"
+
+
+def raise_or_warn_of_unmatched(
+    faults: Mapping[str, str], allow_missing: bool, advice: str = "leave these out with `allow_missing`"
+) -> None:
+    """Raise what is missing, such as files of some rows, or log it with what follows from it, if `allow_missing`.
+
+    Parameters
+    ----------
+    faults
+        What follows from each fault, by the fault, such as "left out".
+    allow_missing
+        Whether to go on.
+    advice
+        What a user can do instead of giving what is missing.
+    """
+    if faults and not allow_missing:
+        raise InputError(f"{'; '.join(faults)}. Give what is missing, or {advice}")
+    for fault, consequence in faults.items():
+        _logger.warning("%s: %s", fault, consequence)
 
 
 class _Planner:
@@ -148,16 +175,14 @@ class _Planner:
         self.reader, self.cleaning, self.split_by = options.reader(), options.cleaning(), options.split_by
         self.errors: dict[Path, str] = {}
         self.remarks: dict[str, str] = {}
-        self.left: list[Path] = []
-        self.unknown: dict[Path, tuple[str, ...]] = {}
-        self._readings: list[Reading] = []
+        self.files_without_row: list[Path] = []
+        self.repertoires_without_row: dict[Path, tuple[str, ...]] = {}
+        self._files: list[FileToRead] = []
         self._matches: dict[tuple[tuple[str, ...], str], Match] = {}
 
-    def sort_readings(self) -> tuple[Reading, ...]:
-        """Return the readings in the order of the sheet."""
-        return tuple(
-            sorted(self._readings, key=lambda reading: min(self.row_of[name] for name in reading.repertoires.values()))
-        )
+    def sort_files(self) -> tuple[FileToRead, ...]:
+        """Return the files in the order of the sheet."""
+        return tuple(sorted(self._files, key=lambda file: min(self.row_of[name] for name in file.repertoires.values())))
 
     def add_table(self, file: Path, repertoires: Mapping[str, str]) -> None:
         """Plan to read a table whose repertoires are known."""
@@ -173,15 +198,15 @@ class _Planner:
             return
         if remark:
             self.remarks[str(file)] = f"{file}: {remark}"
-        self._readings.append(Reading(file, found.name, repertoires, self.cleaning, header, layout))
+        self._files.append(FileToRead(file, found.name, repertoires, self.cleaning, header, layout))
 
     def add_split_table(self, file: Path) -> None:
         """Plan to read the repertoires that a table's column names, if the sheet has them."""
         if self.split_by == NEVER:
-            self.left.append(file)
+            self.files_without_row.append(file)
             return
         try:
-            named = self._list_names(file)
+            named = self._read_repertoire_names(file)
             known = [name for name in named if name in self.row_of]
         except InputError as error:
             if self.split_by is not None or not isinstance(error, NoTableError):
@@ -190,9 +215,9 @@ class _Planner:
             named, known = (), []  # a file of another kind, which nobody has asked for
         if known:
             self.add_table(file, {name: name for name in known})
-            self._note_unknown(file, named, set(known))
+            self._note_repertoires_without_row(file, named, set(known))
         else:
-            self.left.append(file)
+            self.files_without_row.append(file)
 
     def add_original(self, file: Path) -> None:
         """Plan to read an original container, repertoire by repertoire.
@@ -210,10 +235,10 @@ class _Planner:
             if name is not None:
                 known[key] = name
         if known:
-            self._readings += [Reading(file, ORIGINAL, {key: name}, self.cleaning) for key, name in known.items()]
-            self._note_unknown(file, keys, known)
+            self._files += [FileToRead(file, ORIGINAL, {key: name}, self.cleaning) for key, name in known.items()]
+            self._note_repertoires_without_row(file, keys, known)
         else:
-            self.left.append(file)
+            self.files_without_row.append(file)
 
     def _match_reader(self, header: Header) -> Match:
         """Return the reader of a file; files of one cohort mostly have the same header."""
@@ -222,13 +247,13 @@ class _Planner:
             self._matches[names] = match_reader(header, self.reader)
         return self._matches[names]
 
-    def _note_unknown(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
+    def _note_repertoires_without_row(self, file: Path, named: Sequence[str], known: Container[str]) -> None:
         """Remember the repertoires of a file that are not in the sheet."""
         unknown = [name or "(no name)" for name in named if name not in known]
         if unknown:
-            self.unknown[file] = tuple(unknown)
+            self.repertoires_without_row[file] = tuple(unknown)
 
-    def _list_names(self, file: Path) -> tuple[str, ...]:
+    def _read_repertoire_names(self, file: Path) -> tuple[str, ...]:
         header = read_header(file)
         if self.split_by is None:
             columns = self._match_reader(header).layout.repertoire
@@ -244,11 +269,11 @@ class _Planner:
         return find_repertoire_names(found, columns)[1].vocabulary
 
 
-def _map_owners(readings: Sequence[Reading]) -> dict[str, Path]:
+def _map_owners(files_to_read: Sequence[FileToRead]) -> dict[str, Path]:
     owners: dict[str, Path] = {}
-    for reading in readings:
-        for name in reading.repertoires.values():
+    for file in files_to_read:
+        for name in file.repertoires.values():
             if name in owners:
-                raise InputError(f"two files hold the repertoire {name!r}: {owners[name]} and {reading.path}")
-            owners[name] = reading.path
+                raise InputError(f"two files hold the repertoire {name!r}: {owners[name]} and {file.path}")
+            owners[name] = file.path
     return owners

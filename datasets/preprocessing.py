@@ -11,18 +11,18 @@ from pathlib import Path
 
 from deeprc.datasets.container import is_container
 from deeprc.datasets.container_writer import ContainerWriter
+from deeprc.datasets.file_reading import FileToRead, ReadResult, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, list_names, plan_readings
-from deeprc.datasets.reading import Reading, ReadResult, choose_workers, note_failure, read_file, read_files
+from deeprc.datasets.plan import Plan, describe_missing, describe_names, plan_files, raise_or_warn_of_unmatched
 from deeprc.datasets.report import PreprocessingReport, RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_output_path, name_write_errors
 from deeprc.jobs import check_scheduler
 from deeprc.progress import open_step
 
-__all__ = ["check_container_output", "check_loci", "preprocess", "report_empty"]
+__all__ = ["check_container_output", "check_loci", "preprocess", "raise_or_warn_of_empty"]
 
 _logger = logging.getLogger(__name__)
 
@@ -83,8 +83,8 @@ def preprocess(
         found = found.absolute()
     sheet = read_metadata(sheet_path, id_column=options.id_column, files=found.tables)
     files = found.select_named(sheet.files)
-    plan = plan_readings(sheet, files, options, skip_bad_files=skip_bad_files)
-    _report_unmatched(sheet, plan, options.allow_missing)
+    plan = plan_files(sheet, files, options, skip_bad_files=skip_bad_files)
+    _check_plan(sheet, plan, options.allow_missing)
     writer = ContainerWriter(output, resumable=True)
     with _log_kept_files(writer), name_write_errors(output), writer:
         writing = _Writing(writer, plan, options.allow_missing, skip_bad_files)
@@ -127,25 +127,22 @@ def _check_jobs(jobs: int | None) -> None:
         raise InputError(f"`jobs`: expected at least 1, found {jobs}")
 
 
-def _report_unmatched(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
-    """Raise or log that rows have no file and files have no row."""
+def _check_plan(sheet: Metadata, plan: Plan, allow_missing: bool) -> None:
+    """Refuse a plan in which rows have no file or files have no row; log it if this is allowed."""
     parts = []
-    if plan.missing:
-        parts.append(f"{sheet.path}: {describe_missing(sheet, plan.missing)}")
-    if plan.left:
-        names = [plan.names[file] for file in plan.left]
-        parts.append(f"no row of {sheet.path} for {list_names(names, 'file', 'files')}")
-    for file, unknown in plan.unknown.items():
-        listing = list_names(unknown, "repertoire", "repertoires")
+    if plan.rows_without_file:
+        parts.append(f"{sheet.path}: {describe_missing(sheet, plan.rows_without_file)}")
+    if plan.files_without_row:
+        names = [plan.names[file] for file in plan.files_without_row]
+        parts.append(f"no row of {sheet.path} for {describe_names(names, 'file', 'files')}")
+    for file, unknown in plan.repertoires_without_row.items():
+        listing = describe_names(unknown, "repertoire", "repertoires")
         parts.append(f"no row of {sheet.path} for {listing} of {plan.names[file]}")
-    if len(plan.missing) == len(sheet.repertoire_ids):
+    if len(plan.rows_without_file) == len(sheet.repertoire_ids):
         raise InputError("; ".join(parts) + ". Not one file matches: is `id_column` right?")
-    if plan.skipped and not plan.readings:
+    if plan.skipped and not plan.files_to_read:
         raise InputError("no file can be read: " + "\n".join(group_errors(plan.skipped)))
-    if parts and not allow_missing:
-        raise InputError("; ".join(parts) + ". Give what is missing, or leave these out with `allow_missing`")
-    for part in parts:
-        _logger.warning("%s: left out", part)
+    raise_or_warn_of_unmatched(dict.fromkeys(parts, "left out"), allow_missing)
     for message in group_errors(plan.skipped):
         _logger.warning("%s: skipped", message)
 
@@ -164,7 +161,7 @@ class _Writing:
     def __init__(self, writer: ContainerWriter, plan: Plan, allow_missing: bool, skip_bad_files: bool) -> None:
         self.repertoires: list[RepertoireReport] = []
         self.skipped: dict[str, str] = {}
-        self._writer, self._readings, self._names = writer, plan.readings, plan.names
+        self._writer, self._files, self._names = writer, plan.files_to_read, plan.names
         self._allow_missing, self._skip_bad_files = allow_missing, skip_bad_files
         self._loci: dict[str, str] = {}
 
@@ -174,61 +171,61 @@ class _Writing:
         for report in self.repertoires:
             check_loci(self._loci, report)
         if progress is not None and start:
-            progress(start, len(self._readings))
-        left = self._readings[start:]
+            progress(start, len(self._files))
+        left = self._files[start:]
         with (
             closing(read_files(left, choose_workers(left, jobs, scheduler), read_file)) as results,
-            open_step("reading repertoire files", len(self._readings), done=start) as step,
+            open_step("reading repertoire files", len(self._files), done=start) as step,
         ):
             read = step.follow(zip(left, results, strict=True))
-            for n_done, (reading, result) in enumerate(read, start=start + 1):
-                self._write(reading, result)
+            for n_done, (file, result) in enumerate(read, start=start + 1):
+                self._write(file, result)
                 if progress is not None:
-                    progress(n_done, len(self._readings))
+                    progress(n_done, len(self._files))
 
     def _resume(self) -> int:
-        """Take over the readings that an interrupted call did in the same way; return their number."""
+        """Take over the files that an interrupted call did in the same way; return their number."""
         start = 0
-        for reading, note in zip(self._readings, self._writer.checkpoints, strict=False):
-            if note.get("reading") != reading.key():
+        for file, note in zip(self._files, self._writer.checkpoints, strict=False):
+            if note.get("reading") != file.key():
                 break
-            name = self._names[reading.path]  # may be another one if other files are read with it
+            name = self._names[file.path]  # may be another one if other files are read with it
             reports = [RepertoireReport.from_dict({**each, "file": name}) for each in note["reports"]]
             if not self._allow_missing and any(not each.kept for each in reports):
                 break
             if note["error"] is not None:
                 if not self._skip_bad_files:
                     break
-                self._skip(reading, note["error"])
+                self._skip(file, note["error"])
             self.repertoires += reports
             start += 1
         self._writer.rewind(start)
         if start:
             message = "%s: goes on after %d of %d readings, done before"
-            _logger.warning(message, self._writer.path, start, len(self._readings))
+            _logger.warning(message, self._writer.path, start, len(self._files))
         return start
 
-    def _write(self, reading: Reading, result: ReadResult) -> None:
+    def _write(self, file: FileToRead, result: ReadResult) -> None:
         if result.error is not None:
             if not self._skip_bad_files:
                 raise InputError(result.error)
-            self._skip(reading, result.error)
+            self._skip(file, result.error)
         reports = []
         for repertoire_id, cleaned in result.repertoires:
-            file, locus = self._names[reading.path], reading.cleaning.locus
-            report = RepertoireReport.of(repertoire_id, file, reading.format, cleaned, locus)
+            name, locus = self._names[file.path], file.cleaning.locus
+            report = RepertoireReport.of(repertoire_id, name, file.format, cleaned, locus)
             check_loci(self._loci, report)
             reports.append(report)
             if report.kept:
                 self._writer.append(repertoire_id, cleaned.sequences)
             else:
-                report_empty(reading.path, report, self._allow_missing)
+                raise_or_warn_of_empty(file.path, report, self._allow_missing)
         self.repertoires += reports
         note = {"reading": result.key, "reports": [each.to_dict() for each in reports], "error": result.error}
         self._writer.checkpoint(note)
 
-    def _skip(self, reading: Reading, error: str) -> None:
-        if note_failure(self.skipped, reading, error):
+    def _skip(self, file: FileToRead, error: str) -> None:
+        if note_failure(self.skipped, file, error):
             _logger.warning("%s: skipped", error)
 
 
@@ -244,7 +241,7 @@ def check_loci(seen: dict[str, str], report: RepertoireReport) -> None:
         raise InputError(f"the files hold several chains, {found}; choose one with `locus`")
 
 
-def report_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:
+def raise_or_warn_of_empty(path: Path | str, report: RepertoireReport, allow_missing: bool) -> None:
     """Raise or log that no row of a repertoire is kept."""
     reasons = ", ".join(f"{reason} {n}" for reason, n in report.dropped.items() if n)
     message = f"{path}: none of the {report.rows_read} rows of repertoire {report.repertoire_id!r} is kept"

@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from deeprc.datasets.linked_container import StoredContainer
+from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.sequences import Sequences
 
 __all__ = ["ReadAhead"]
@@ -47,7 +47,7 @@ class ReadAhead:
         Columns of its sequences that are read, beside the residues and the offsets: `counts`, `v_call`, `j_call`.
     """
 
-    def __init__(self, container: StoredContainer, fields: Collection[str]) -> None:
+    def __init__(self, container: SequenceContainer, fields: Collection[str]) -> None:
         stores = [part.store.sequences for part in container.parts]
         self._container = container
         self._columns = [_select_columns(sequences, fields) for sequences in stores]  # of each part

@@ -5,7 +5,6 @@ The sequences are copied as they are, or stay where they are; only `/metadata` i
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from collections import Counter
@@ -21,7 +20,7 @@ from deeprc.datasets.linked_container import LinkedContainer, StoredContainer, o
 from deeprc.datasets.linked_writer import write_linked
 from deeprc.datasets.matching import match_files
 from deeprc.datasets.metadata import Metadata, read_metadata
-from deeprc.datasets.plan import list_names
+from deeprc.datasets.plan import describe_names, raise_or_warn_of_unmatched
 from deeprc.datasets.sheet_values import has_large_integers
 from deeprc.errors import InputError, show_parameters
 from deeprc.files import WRITE_ERROR_CODES, FileStamp, name_write_errors, write_atomically
@@ -29,7 +28,6 @@ from deeprc.versions import package_version
 
 __all__ = ["Relabelling", "relabel"]
 
-_logger = logging.getLogger(__name__)
 _WORDS = "; relabelled with the metadata sheet "
 
 
@@ -116,15 +114,20 @@ def relabel(
     sheet = read_metadata(metadata, id_column=id_column, ids=ids)
     row_of = _match_rows(sheet, source)
     used = set(row_of.values())
-    strangers = [name for row, name in enumerate(sheet.repertoire_ids) if row not in used]
-    without = [name for position, name in enumerate(ids) if position not in row_of]
-    _report_unmatched(sheet, source, strangers, without, allow_missing)
+    rows_without_repertoire = [name for row, name in enumerate(sheet.repertoire_ids) if row not in used]
+    repertoires_without_row = [name for position, name in enumerate(ids) if position not in row_of]
+    _check_unmatched(sheet, source, rows_without_repertoire, repertoires_without_row, allow_missing)
     table = _align_table(sheet, row_of, ids)
     dropped = [str(name) for name in source.metadata.columns if name not in table]
     if keep_columns:
         table, dropped = pd.concat([table, source.metadata[dropped]], axis=1), []
     done = Relabelling(
-        target, len(ids), tuple(map(str, table.columns)), tuple(dropped), tuple(strangers), tuple(without)
+        target,
+        len(ids),
+        tuple(map(str, table.columns)),
+        tuple(dropped),
+        tuple(rows_without_repertoire),
+        tuple(repertoires_without_row),
     )
     _write(source, target, table, done, sheet.path.name)
     return done
@@ -151,28 +154,28 @@ def _index_files(source: StoredContainer, position_of: Mapping[str, int]) -> dic
     return {each["file"]: position_of[each["repertoire_id"]] for each in reports if shared[each["file"]] == 1}
 
 
-def _report_unmatched(
-    sheet: Metadata, source: StoredContainer, strangers: Sequence[str], without: Sequence[str], allow_missing: bool
+def _check_unmatched(
+    sheet: Metadata,
+    source: StoredContainer,
+    rows_without_repertoire: Sequence[str],
+    repertoires_without_row: Sequence[str],
+    allow_missing: bool,
 ) -> None:
-    """Raise or log that rows have no repertoire and repertoires have no row."""
+    """Refuse rows that have no repertoire and repertoires that have no row; log them if this is allowed."""
     by = f"(by column {sheet.id_column!r})"
-    if len(strangers) == len(sheet.repertoire_ids):
+    if len(rows_without_repertoire) == len(sheet.repertoire_ids):
         raise InputError(
-            f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has {strangers[0]!r}, the "
-            f"container {without[0]!r}. Is `id_column` right?"
+            f"{sheet.path}: no row is of a repertoire of {source.path} {by}: the sheet has "
+            f"{rows_without_repertoire[0]!r}, the container {repertoires_without_row[0]!r}. Is `id_column` right?"
         )
-    parts = []
-    if strangers:
-        parts.append((f"{source.path}: no repertoire for {list_names(strangers, 'row', 'rows')} {by}", "left out"))
-    if without:
-        parts.append(
-            (f"{sheet.path}: no row for {list_names(without, 'repertoire', 'repertoires')}", "labels are missing")
-        )
-    if parts and not allow_missing:
-        text = "; ".join(part for part, _ in parts)
-        raise InputError(f"{text}. Give what is missing, or go on without with `allow_missing`")
-    for part, consequence in parts:
-        _logger.warning("%s: %s", part, consequence)
+    faults = {}
+    if rows_without_repertoire:
+        rows = describe_names(rows_without_repertoire, "row", "rows")
+        faults[f"{source.path}: no repertoire for {rows} {by}"] = "left out"
+    if repertoires_without_row:
+        repertoires = describe_names(repertoires_without_row, "repertoire", "repertoires")
+        faults[f"{sheet.path}: no row for {repertoires}"] = "labels are missing"
+    raise_or_warn_of_unmatched(faults, allow_missing, "go on without with `allow_missing`")
 
 
 def _align_table(sheet: Metadata, row_of: Mapping[int, int], ids: Sequence[str]) -> pd.DataFrame:

@@ -30,7 +30,7 @@ class RemainingDataset(RepertoireDataset):
         Indices of the few sequences of each repertoire that are left out, (n,) int64 each, in ascending order.
     """
 
-    container: _Remaining  # type: ignore[assignment]
+    container: _Remaining
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
         self.container = _Remaining(dataset, left_out)
@@ -48,11 +48,14 @@ class RemainingDataset(RepertoireDataset):
 
 
 class _Remaining:
-    """What a dataset needs of a container; the parameters are those of `RemainingDataset`."""
+    """A `CohortContainer` without sequences; the parameters are those of `RemainingDataset`."""
 
     def __init__(self, dataset: RepertoireDataset, left_out: Sequence[NDArray[np.int64]]) -> None:
         self.whole, self.left_out = dataset, left_out
-        self.path = dataset.container.path
+        container = dataset.container
+        self.path, self.created_by, self.source = container.path, container.created_by, container.source
+        self.preprocessing, self.simulation = container.preprocessing, container.simulation
+        self.has_witness = container.has_witness
         self.repertoire_ids, self.metadata = dataset.repertoire_ids, dataset.metadata
         sizes = dataset.n_sequences - np.array([len(rows) for rows in left_out], np.int64)
         self.repertoire_offsets = compute_offsets(sizes)

@@ -78,6 +78,26 @@ class RepertoireReport:
         )
 
     @classmethod
+    def without_file(cls, repertoire_id: str, kept: int) -> RepertoireReport:
+        """Return the report of a repertoire of which only the number of its sequences is known."""
+        return cls(
+            repertoire_id,
+            file="",
+            format="",
+            rows_read=kept,
+            kept=kept,
+            merged=0,
+            dropped={},
+            counts_from={"": kept},
+            counts_rounded=0,
+            counts_capped=0,
+            sequences_from={"": kept},
+            loci={},
+            locus=None,
+            genes={},
+        )
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RepertoireReport:
         """Return the report from the values of `to_dict`."""
         return cls(**values)

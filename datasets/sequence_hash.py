@@ -17,7 +17,7 @@ from deeprc.compilation import njit
 from deeprc.datasets.counters import GOLDEN, MIX_1, MIX_2, draw_words
 from deeprc.datasets.sequences import SequenceArrays
 
-__all__ = ["are_equal", "differ_at", "hash_halves", "hash_row", "hash_rows", "hash_shape", "leave_out"]
+__all__ = ["are_equal", "differ_at", "hash_halves", "hash_length_and_genes", "hash_row", "hash_rows", "leave_out"]
 
 _POSITIONS, _CODES = 256, 32  # powers of 2; positions and codes beyond them share the bits of others
 _LEFT_OUT = _CODES - 1  # stands for a residue that is left out
@@ -30,7 +30,7 @@ def _hash_residue(position: Any, residue: Any) -> Any:
 
 
 @njit(inline="always")
-def hash_shape(sequences: SequenceArrays, row: Any) -> Any:
+def hash_length_and_genes(sequences: SequenceArrays, row: Any) -> Any:
     """Return the hash of a sequence's length and of its genes' codes; for compiled code."""
     length = uint64(sequences.offsets[row + 1]) - uint64(sequences.offsets[row])
     v = uint64(sequences.v[row]) if len(sequences.v) > 0 else uint64(0)
@@ -64,7 +64,7 @@ def leave_out(whole: Any, position: Any, residue: Any) -> Any:
 def hash_row(sequences: SequenceArrays, row: int) -> Any:
     """Return the hash of one sequence and of its genes' codes, 64 bits without a sign; for compiled code."""
     half, other = hash_halves(sequences, row)
-    return hash_shape(sequences, row) ^ half ^ other
+    return hash_length_and_genes(sequences, row) ^ half ^ other
 
 
 @njit(nogil=True)

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.linked_container import LinkedContainer, SequenceContainer
 from deeprc.datasets.report import describe_counts, format_table
 from deeprc.datasets.sequences import Sequences
 
@@ -27,11 +28,12 @@ def summarise(dataset: RepertoireDataset) -> dict[str, Any]:
     about the whole container, the rest about the given view of it.
     """
     container = dataset.container
+    parts = [str(store.path) for store in container.stores] if isinstance(container, LinkedContainer) else []
     return {
         "path": str(container.path),
         "created_by": container.created_by,
         "source": container.source,
-        "parts": [str(part.store.path) for part in container.parts] if len(container.parts) > 1 else [],
+        "parts": parts if len(parts) > 1 else [],
         "repertoires": len(dataset),
         "sequences": _summarise_sequences(dataset.n_sequences),
         "lengths": _summarise_lengths(dataset),
@@ -114,10 +116,13 @@ def _summarise_counts(dataset: RepertoireDataset) -> dict[str, Any]:
 
 
 def _summarise_genes(dataset: RepertoireDataset, field: str) -> dict[str, Any] | None:
-    if field not in dataset.container.gene_names:
+    container = dataset.container
+    if isinstance(container, SequenceContainer) and field not in container.gene_names:
         return None
     seen: Counter[str] = Counter()
     for sequences, rows in _iterate_chunks(dataset):
+        if field not in sequences.genes:  # of a simulated cohort
+            return None
         calls = sequences.genes[field]
         seen.update(dict(zip(calls.vocabulary, calls.take(rows).count_occurrences().tolist(), strict=True)))
     known = sum(n for name, n in seen.items() if name)

@@ -54,7 +54,7 @@ def _iterate_limits(groups: Path, root: Path) -> Iterator[int]:
         controllers, _, path = rest.partition(":")
         paths.update(dict.fromkeys(controllers.split(","), path))
     for controller, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
-        path = PurePosixPath(paths[controller].lstrip("/"))
-        for group in (path, *path.parents):
+        own_group = PurePosixPath(paths[controller].lstrip("/"))
+        for group in (own_group, *own_group.parents):
             with suppress(OSError, ValueError):  # no such file, or no limit: `max`
                 yield int((root / controller / group / name).read_text(encoding="ascii"))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
+from deeprc.arrays import Floats
+
 __all__ = [
     "IDENTITY",
     "Calibration",
@@ -32,7 +34,6 @@ _ROUNDING = 1e-9
 _MIN_SLOPE, _SLOPE_SD = 1e-3, 10.0  # limit and prior of the slope in `fit_platt_scaling`, per unit of the scores
 _MAX_CUTOFF = 1e3
 
-Floats = NDArray[np.float64]
 Loss = Callable[[float, float], tuple[float, float, float]]
 
 

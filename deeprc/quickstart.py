@@ -19,7 +19,7 @@ from deeprc.datasets.simulation import Cohort, load_recipe, write_airr
 from deeprc.documents import read_json
 from deeprc.files import check_new_folder, write_text
 from deeprc.interpretation.attention import best_sequences, iterate_attention
-from deeprc.interpretation.attention_files import heads_path, write_attention
+from deeprc.interpretation.attention_files import make_heads_path, write_attention
 from deeprc.interpretation.ranking import Ranking
 from deeprc.interpretation.report import REPORT_NEEDS, write_report
 from deeprc.runs.experiment import Progress, train_run
@@ -104,7 +104,7 @@ def run_quickstart(
             "run directory": str(run.path),
             "predictions": str(run.path / "predictions.tsv"),
             "attention of every repertoire's top sequences": str(folder / "attention.tsv"),
-            "how many sequences each head averages": str(heads_path(folder / "attention.tsv")),
+            "how many sequences each head averages": str(make_heads_path(folder / "attention.tsv")),
             "test sequences that contribute most to the positive class": str(folder / "top_sequences.tsv"),
         },
     }

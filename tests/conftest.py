@@ -30,7 +30,7 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
 from deeprc.progress import Step, use_reporter
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.state import TrainingState
 
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less

@@ -91,7 +91,7 @@ def test_a_change_of_another_compiled_file_is_noticed(installed: Path) -> None:
     assert hits == ["0", "1", "0"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_change_of_a_file_outside_deeprc_is_noticed(installed: Path) -> None:
     answers = []
     for number in (1, 2):

@@ -114,7 +114,7 @@ def test_few_repertoires_are_judged_by_the_model_itself(data: RepertoireDataset)
     np.testing.assert_allclose(model.calibration_, expected, rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_that_separates_labels_without_meaning_is_not_sure(
     cohort_factory: Callable[..., RepertoireDataset],
 ) -> None:

@@ -19,7 +19,7 @@ from deeprc.datasets.readers.immunoseq import ImmunoseqReader
 from deeprc.datasets.readers.layout import Header, Layout, NoTableError, Reader, SequenceKind, Status
 from deeprc.datasets.readers.mixcr import MixcrReader
 from deeprc.datasets.readers.original_deeprc import OriginalDeepRCReader
-from deeprc.datasets.readers.siblings import complete
+from deeprc.datasets.readers.siblings import fill_missing_columns
 from deeprc.datasets.readers.table import (
     COUNT_CELLS,
     COUNT_ONE,
@@ -53,7 +53,6 @@ __all__ = [
     "SequenceKind",
     "Status",
     "choose_reader",
-    "find_reader",
     "find_repertoire_names",
     "list_coded_columns",
     "make_rows",
@@ -130,11 +129,6 @@ def choose_reader(
     return next((reader for reader in READERS if reader.name == reader_format), None)
 
 
-def find_reader(header: Header, reader: Reader | None = None) -> tuple[Reader, Layout]:
-    """Return the reader of a file and the layout of its columns; see `match_reader`."""
-    return match_reader(header, reader)[:2]
-
-
 def match_reader(header: Header, reader: Reader | None = None) -> Match:
     """Return the reader of a file: the one that reads most of those that know its header, or `reader` if given.
 
@@ -154,7 +148,7 @@ def match_reader(header: Header, reader: Reader | None = None) -> Match:
     (taken, layout), *others = found
     if isinstance(taken, GenericReader):
         return Match(taken, layout, "")
-    completed, filled = complete(header, layout)
+    completed, filled = fill_missing_columns(header, layout)
     remarks = []
     if others:
         kinds = "; ".join(f"{each.name} finds {', '.join(of_other.kinds)}" for each, of_other in found)
@@ -183,4 +177,4 @@ def read_repertoire(path: str | os.PathLike[str], *, reader: Reader | None = Non
     from deeprc.datasets.readers.frame import to_frame  # pandas, which reading a cohort does not need
 
     header = read_header(Path(path))
-    return to_frame(read_rows(header, find_reader(header, reader)[1]))
+    return to_frame(read_rows(header, match_reader(header, reader).layout))

@@ -50,7 +50,7 @@ class AirrReader:
             j_call=header.find_all("j_call"),
             status=header.find_all(*flags),
             judge=_judge,
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
             locus=header.find("locus"),
             cell=cell,
         )

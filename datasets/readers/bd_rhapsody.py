@@ -56,7 +56,7 @@ class BdRhapsodyReader:
             j_call=header.find_all("J_gene_Dominant", "J_gene"),
             status=header.find_all(*_TRUSTED, "Productive"),
             judge=_judge,
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
             locus=chain,
             cell=cell,
         )

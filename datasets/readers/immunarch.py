@@ -24,6 +24,6 @@ class ImmunarchReader:
             counts=counts,
             v_call=header.find_all("V.name", "V.gene"),
             j_call=header.find_all("J.name", "J.gene"),
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
             locus=header.find("chain"),
         )

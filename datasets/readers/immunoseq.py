@@ -43,7 +43,7 @@ class ImmunoseqReader:
                 j_call=header.find_all("j_gene", "j_gene_ties", "j_resolved", "j_family", "j_family_ties"),
                 status=header.find_all("frame_type"),
                 judge=_judge,
-                repertoire=header.repertoires(),
+                repertoire=header.find_repertoire_columns(),
                 locus=header.find("locus"),
             )
         older, counts = header.find("aminoAcid"), header.find_all(*_OLD_COUNTS)
@@ -56,7 +56,7 @@ class ImmunoseqReader:
                 j_call=header.find_all(*_find_older_gene_columns(header, "j")),
                 status=header.find_all("sequenceStatus"),
                 judge=_judge,
-                repertoire=header.repertoires(),
+                repertoire=header.find_repertoire_columns(),
                 locus=header.find("locus"),
             )
         return None

@@ -63,7 +63,7 @@ class Header:
                 return lower[name.lower()]
         return None
 
-    def repertoires(self, *others: str) -> tuple[str, ...]:
+    def find_repertoire_columns(self, *others: str) -> tuple[str, ...]:
         """Return the columns that may name the repertoire of each row: the standard ones, and a format's own."""
         return self.find_all(*_REPERTOIRE_COLUMNS, *others)
 

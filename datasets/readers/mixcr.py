@@ -58,6 +58,6 @@ class MixcrReader:
             counts=header.find_all(*COUNTS),
             v_call=header.find_all(*(name.format("V") for name in GENES)),
             j_call=header.find_all(*(name.format("J") for name in GENES)),
-            repertoire=header.repertoires("tagValueSAMPLE"),
+            repertoire=header.find_repertoire_columns("tagValueSAMPLE"),
             locus=header.find("topChains", "chains"),
         )

@@ -22,4 +22,4 @@ class OriginalDeepRCReader:
         sequence, count = header.find("amino_acid"), header.find("templates")
         if sequence is None or count is None or has_immunoseq_columns(header):
             return None
-        return Layout(sequence, counts=(count,), negative_is_one=True, repertoire=header.repertoires())
+        return Layout(sequence, counts=(count,), negative_is_one=True, repertoire=header.find_repertoire_columns())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from deeprc.datasets.readers import mixcr
 from deeprc.datasets.readers.layout import Header, Layout
 
-__all__ = ["complete"]
+__all__ = ["fill_missing_columns"]
 
 _TEMPLATES = "templates"
 _COUNTS = (
@@ -48,7 +48,7 @@ _GENES = (
 )
 
 
-def complete(header: Header, layout: Layout) -> tuple[Layout, dict[str, str]]:
+def fill_missing_columns(header: Header, layout: Layout) -> tuple[Layout, dict[str, str]]:
     """Return a layout with the counts and genes that it lacks, from columns of other formats.
 
     Returns

@@ -23,5 +23,5 @@ class TcrexReader:
             counts=header.find_all("count"),
             v_call=v_call,
             j_call=header.find_all("TRBJ_gene"),
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
         )

@@ -30,7 +30,7 @@ class TenxReader:
             j_call=header.find_all("j_gene"),
             status=header.find_all("is_cell", "high_confidence", "productive"),
             judge=_judge,
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
             locus=header.find("chain"),
             cell=barcode,
         )

@@ -26,5 +26,5 @@ class VdjtoolsReader:
             counts=(count,),
             v_call=header.find_all("v"),
             j_call=header.find_all("j"),
-            repertoire=header.repertoires(),
+            repertoire=header.find_repertoire_columns(),
         )

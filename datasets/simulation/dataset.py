@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.alphabet import compute_offsets, invert_order
+from deeprc.datasets.container_header import get_creator
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.parts import MadeSequences
 from deeprc.datasets.sequences import SequenceArrays, Sequences
 from deeprc.datasets.simulation.cohort import Cohort
+from deeprc.datasets.simulation.recipe import cohort_to_mapping
 
 __all__ = ["SimulatedDataset", "VirtualContainer", "VirtualSequences"]
 
@@ -33,7 +36,7 @@ class SimulatedDataset(RepertoireDataset):
         Cohort to simulate.
     """
 
-    container: VirtualContainer  # type: ignore[assignment]
+    container: VirtualContainer
 
     def __init__(self, cohort: Cohort) -> None:
         self.container = VirtualContainer(cohort)
@@ -55,16 +58,25 @@ class SimulatedDataset(RepertoireDataset):
 
 
 class VirtualContainer:
-    """A container without sequences, with all else that a dataset needs of a container."""
+    """A `CohortContainer` without sequences, which are made when they are read."""
+
+    has_witness = True
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
         self.path = Path(cohort.name)
+        self.created_by, self.source = get_creator(), f"simulated: {cohort.name}"
+        self.preprocessing: dict[str, Any] = {}
         self.repertoire_ids = np.array([cohort.repertoire_id(i) for i in range(cohort.n_repertoires)], object)
         self.repertoire_offsets = compute_offsets(cohort.all_sizes)
         self.metadata: pd.DataFrame = cohort.metadata()
         self.digests: dict[int, dict[tuple[int, int], str]] = {}  # by repertoire, as a container's
         self.inverse_stds: dict[tuple[int, str], float] = {}  # by repertoire and abundance
+
+    @property
+    def simulation(self) -> dict[str, Any]:
+        """The recipe of the cohort."""
+        return cohort_to_mapping(self.cohort)
 
     def take(self, at: NDArray[np.int64]) -> Sequences:
         """Make some sequences, with their genes if the background has genes.

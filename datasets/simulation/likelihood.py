@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
+from deeprc.arrays import Floats
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.counters import derive_key
@@ -48,7 +49,6 @@ from deeprc.errors import InputError
 
 __all__ = ["RecipeLikelihood"]
 
-Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted

@@ -8,7 +8,7 @@ import numpy as np
 
 from deeprc.datasets.alphabet import INVALID, compute_offsets, encode_letters
 from deeprc.datasets.cleaning import Cleaning, clean, examine_file
-from deeprc.datasets.readers import NoTableError, find_reader, read_header, read_rows
+from deeprc.datasets.readers import NoTableError, match_reader, read_header, read_rows
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.datasets.readers.layout import Header
 from deeprc.datasets.readers.text import find_row_number
@@ -55,7 +55,7 @@ def read_source(path: Path, *, longest: int = _LONGEST) -> Sequences:
     if len(header.columns) == 1 and _is_sequence(header.columns[0]):
         return _read_list(header, longest)
     try:
-        layout = find_reader(header)[1]
+        layout = match_reader(header).layout
     except NoTableError:
         raise InputError(
             f"{path}: expected a container, a repertoire file of a known format, or a list of sequences, one in each "

@@ -8,13 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats, Integers
 from deeprc.datasets.clones import hash_sequences
 from deeprc.datasets.dataset import RepertoireDataset
 
 __all__ = ["BestSequences"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class BestSequences:

@@ -14,18 +14,15 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
+from deeprc.arrays import Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import compute_excess_shares
 from deeprc.nn.contributions import linearise_outputs
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["compute_excess_in_groups", "find_strongest_features"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def find_strongest_features(

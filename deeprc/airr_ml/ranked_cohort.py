@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.sequence_scores import ASSOCIATION
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association import fisher_p_values
 from deeprc.baselines.carriers import Carriers, count_clone_carriers, run_over_clones
 from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields
@@ -24,9 +25,6 @@ from deeprc.evaluation.excess import MIN_CONFIRMING, clone_null, compute_excess_
 from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["RankedCohort", "Ranking", "make_ranking"]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from deeprc.airr_ml.best_sequences import BestSequences
 from deeprc.airr_ml.feature_groups import compute_excess_in_groups, find_strongest_features
 from deeprc.airr_ml.ranked_cohort import RankedCohort, Ranking, make_ranking
 from deeprc.airr_ml.sequence_scores import compute_sequence_scores, has_memory
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.gapped import GappedKmerLogisticRegression
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.baselines.public_clones import PublicClones
@@ -54,8 +55,6 @@ from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["can_rank", "rank_sequences"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 _RANKERS = (DeepRCClassifier, LogisticRegression, GappedKmerLogisticRegression, PublicClones)
 _RANK_CONSTANT = 60  # constant of reciprocal ranks (Cormack et al. 2009)
 _LEAST_EXCESS = 1e-6  # smallest excess of a vote, so that sequences without excess keep the order of their ranks

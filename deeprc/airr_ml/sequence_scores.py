@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.gapped import GappedKmerLogisticRegression, list_gapped_offsets
 from deeprc.baselines.logistic import LogisticRegression
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
@@ -30,7 +30,6 @@ ASSOCIATION = "association"
 
 _COEFFICIENTS = "coefficients"
 _PIECE = 1 << 17  # sequences whose k-mers are looked up at a time
-Floats = NDArray[np.float64]
 
 
 def compute_sequence_scores(estimator: RepertoireClassifier, X: RepertoireDataset, position: int) -> dict[str, Floats]:

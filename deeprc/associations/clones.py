@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.arrays import Integers
 from deeprc.associations.columns import (
     CarrierCounts,
     make_carrier_columns,
@@ -42,7 +43,6 @@ _LEVEL = 0.05
 _SEED = 0
 _MIN_PERMUTATIONS = 20  # a donor that can exchange its label hardly ever keeps it in so many permutations
 _MAX_METACLONES = 20_000  # number of clones, those with the smallest p-values, whose neighbours are looked for
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats.contingency import odds_ratio
 
+from deeprc.arrays import Floats, Integers
 from deeprc.associations.donors import Donors
 from deeprc.associations.exact import stratified_p_values
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import MIN_CARRIERS
 
 __all__ = ["CarrierCounts", "make_carrier_columns", "odds_ratios", "run_neighbour_tests", "stratified_odds_ratios"]
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class CarrierCounts:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.arrays import Integers
 from deeprc.datasets.cache import digest_repertoires
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
@@ -24,8 +25,6 @@ from deeprc.tasks import encode_labels, parse_tasks
 from deeprc.training.permutations import permute_labels
 
 __all__ = ["Donors", "find_donors"]
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

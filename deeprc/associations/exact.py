@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.carriers import MIN_CARRIERS, run_over_clones
 from deeprc.compilation import njit
 from deeprc.datasets.clone_groups import Clones
@@ -24,8 +25,6 @@ from deeprc.datasets.clone_groups import Clones
 __all__ = ["ClassTest", "Tested", "compare_carriers", "stratified_p_values"]
 
 _BINS_PER_DECADE, _DECADES = 50, 100  # bins of p-values; smaller p-values are in the last bin
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class ClassTest(NamedTuple):

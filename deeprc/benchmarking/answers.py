@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.metrics import r2_score
 
+from deeprc.arrays import Floats
 from deeprc.calibration import calibrate_probabilities
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.estimators import BinaryClassifier
@@ -32,8 +33,6 @@ __all__ = [
     "predict",
     "validate_scores",
 ]
-
-Floats = NDArray[np.float64]
 
 
 class OneVsRest:

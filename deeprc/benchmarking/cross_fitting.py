@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_inner_folds
 from deeprc.benchmarking.search import Setting, apply_setting, find_path_parameter, remove_path_parameter
 from deeprc.calibration import measure_units
@@ -22,8 +23,6 @@ from deeprc.groups import pass_path_groups
 from deeprc.progress import track
 
 __all__ = ["CrossFitted", "are_mixed", "assign_mixed_folds", "compute_fold_aucs", "cross_fit"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ def cross_fit(
     fold_of
         Fold of each repertoire, (B,), from 0. Each fold needs repertoires of both classes.
     groups
-        Donor of each repertoire as an index, (B,); None if each repertoire has another donor. They are passed to
-        estimators that divide their training repertoires further.
+        Donor of each repertoire as an index, (B,); None if every repertoire is from a different donor. They are
+        passed to estimators that divide their training repertoires further.
 
     Raises
     ------

@@ -89,7 +89,8 @@ class Job:
     task
         Task of the target.
     groups
-        Donor of each repertoire of the cohort as an index, (B,) int64; None if each repertoire has another donor.
+        Donor of each repertoire of the cohort as an index, (B,) int64; None if every repertoire is from a different
+        donor.
     """
 
     key: str

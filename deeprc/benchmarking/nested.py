@@ -116,7 +116,7 @@ def _find_fold_of_all_classes(fold_of: NDArray[np.int64], label: NDArray[np.floa
 
 def digest_cohort(dataset: RepertoireDataset) -> str:
     """Return a digest of the content of a cohort."""
-    container: object = dataset.container
+    container = dataset.container
     rows = dataset.rows.tolist()
     if isinstance(container, StoredContainer):
         return make_job_key(digest_container(container), rows)
@@ -148,7 +148,7 @@ class NestedPlan:
     methods
         Methods that are compared.
     groups
-        Donor of each repertoire as an index, (B,) int64; None if each repertoire has another donor.
+        Donor of each repertoire as an index, (B,) int64; None if every repertoire is from a different donor.
     validation_of
         Only if the values of a column are left out: inner folds of the other repertoires for each test fold, (F, B), of
         which the first is for validation. None: the fold after the test fold is for validation.
@@ -226,7 +226,7 @@ class NestedPlan:
         folds += (split.train, split.validation) if self.adjust_for else ()
         outcome = "with cutoff" if kind == "final" else kind  # older versions had no cutoff
         key = make_job_key(method.name, outcome, *what, folds, self.content, package_version("deeprc"))
-        container: object = self.dataset.container
+        container = self.dataset.container
         whole = isinstance(container, StoredContainer) and np.array_equal(
             self.dataset.rows, np.arange(len(container.repertoire_ids))
         )

@@ -68,7 +68,7 @@ class BenchmarkResult:
     known
         Warnings about the cohort and the folds.
     donors
-        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
+        Index of the donor of each repertoire, by its id; None if every repertoire is from a different donor.
     shortcuts
         Metadata columns that predict the target, with the value of each repertoire by its id.
     """

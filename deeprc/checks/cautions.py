@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from deeprc.checks.findings import Finding
-from deeprc.datasets.plan import list_names
+from deeprc.datasets.plan import describe_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.cohort_cautions import WHERE_APART
 
@@ -26,7 +26,7 @@ def find_shortcut_cautions(findings: Sequence[Finding]) -> Iterator[Caution]:
     """Yield a warning for each column, file name or format that predicts a label."""
     for each in findings:
         if each.code in _SHORTCUTS and each.severity == "warning":
-            details = {"target": each.target, "column": each.column, **each.figures}
+            details = {"target": each.target, "column": each.column, **each.numbers}
             yield Caution("warning", format_finding(each), "setup", each.code, details)
 
 
@@ -47,7 +47,7 @@ def find_duplicate_cautions(
     every = dict.fromkeys(group for each in findings for group in each.groups)
     groups = [group for group in every if len({part_of[name] for name in group if name in part_of}) > 1]
     if groups:
-        shown = list_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
+        shown = describe_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more than chance are {WHERE_APART[apart]} ({shown}): they may be copies or "
             "samples of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that "

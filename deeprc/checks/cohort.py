@@ -11,12 +11,12 @@ from pathlib import Path
 from deeprc.checks.examination import CohortCheck, examine
 from deeprc.checks.findings import Finding, Severity, name_few, sort_by_severity
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects, check_labels, check_subjects, find_targets
+from deeprc.checks.sheet import Subjects, find_label_problems, find_subject_problems, find_targets
+from deeprc.datasets.file_reading import FileToRead, choose_workers, note_failure, read_file, read_files
 from deeprc.datasets.matching import find_files
 from deeprc.datasets.metadata import Metadata, read_metadata
 from deeprc.datasets.options import ReadingOptions
-from deeprc.datasets.plan import Plan, describe_missing, plan_readings
-from deeprc.datasets.reading import Reading, choose_workers, note_failure, read_file, read_files
+from deeprc.datasets.plan import Plan, describe_missing, plan_files
 from deeprc.datasets.report import RepertoireReport
 from deeprc.errors import InputError, group_errors
 from deeprc.files import check_regular_file
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass
-class _Read:
+class _ProfiledFiles:
     profiles: list[RepertoireProfile] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -78,20 +78,23 @@ def check_cohort(
     subjects = Subjects(sheet, group_by)
     tasks, findings = find_targets(sheet, targets, subjects)
     try:
-        plan = plan_readings(sheet, files, options, skip_bad_files=True)
+        plan = plan_files(sheet, files, options, skip_bad_files=True)
     except InputError as error:
         advice = "give each repertoire one file and one row; no file was read"
         findings.append(Finding("error", "ambiguous-files", str(error), advice))
-        findings += [*check_labels(sheet, tasks), *check_subjects(sheet, tasks, subjects)]
+        findings += [*find_label_problems(sheet, tasks), *find_subject_problems(sheet, tasks, subjects)]
         return CohortCheck(tuple(sort_by_severity(findings)))
-    read = _read(plan, jobs, progress)
-    findings += [*_report_unreadable_files(plan, read), *_report_unmatched_files(sheet, plan, options.allow_missing)]
+    profiled = _profile_files(plan.files_to_read, jobs, progress)
+    findings += [
+        *_make_unreadable_findings(plan, profiled),
+        *_make_unmatched_findings(sheet, plan, options.allow_missing),
+    ]
     if options.allow_missing:
-        sheet = _drop_missing(sheet, plan.missing)
+        sheet = _drop_missing(sheet, plan.rows_without_file)
         subjects = Subjects(sheet, group_by)
-    report = plan.report((each.report for each in read.profiles), read.failed, options.cleaning())
+    report = plan.report((each.report for each in profiled.profiles), profiled.failed, options.cleaning())
     allow_empty = options.allow_missing
-    return examine(read.profiles, sheet, tasks, subjects, allow_empty=allow_empty, others=findings, report=report)
+    return examine(profiled.profiles, sheet, tasks, subjects, allow_empty=allow_empty, others=findings, report=report)
 
 
 def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
@@ -105,65 +108,67 @@ def _drop_missing(sheet: Metadata, missing: Sequence[str]) -> Metadata:
     )
 
 
-def _read(plan: Plan, jobs: int | None, progress: Progress | None) -> _Read:
-    done = _Read()
-    with closing(read_files(plan.readings, choose_workers(plan.readings, jobs), _profile_file)) as results:
-        shown = track(zip(plan.readings, results, strict=True), "reading repertoire files", len(plan.readings))
-        for n_done, (reading, (profiles, error)) in enumerate(shown, start=1):
+def _profile_files(files: Sequence[FileToRead], jobs: int | None, progress: Progress | None) -> _ProfiledFiles:
+    """Return the profiles of the repertoires of all files, and the errors of files that cannot be read."""
+    done = _ProfiledFiles()
+    with closing(read_files(files, choose_workers(files, jobs), _profile_file)) as results:
+        shown = track(zip(files, results, strict=True), "reading repertoire files", len(files))
+        for n_done, (file, (profiles, error)) in enumerate(shown, start=1):
             if error is not None:
-                note_failure(done.failed, reading, error)
+                note_failure(done.failed, file, error)
             done.profiles += profiles
             if progress is not None:
-                progress(n_done, len(plan.readings))
+                progress(n_done, len(files))
     return done
 
 
-def _profile_file(reading: Reading) -> tuple[list[RepertoireProfile], str | None]:
+def _profile_file(file: FileToRead) -> tuple[list[RepertoireProfile], str | None]:
     """Return the profiles of the repertoires of a file, and the error if it cannot be read; runs in the workers."""
-    result = read_file(reading)
+    result = read_file(file)
     profiles = []
     for repertoire_id, cleaned in result.repertoires:
-        report = RepertoireReport.of(repertoire_id, reading.path.name, reading.format, cleaned, reading.cleaning.locus)
-        profiles.append(RepertoireProfile.of(cleaned, report, reading))
+        report = RepertoireReport.of(repertoire_id, file.path.name, file.format, cleaned, file.cleaning.locus)
+        profiles.append(RepertoireProfile.of(cleaned, report, file))
     return profiles, result.error
 
 
-def _report_unreadable_files(plan: Plan, read: _Read) -> list[Finding]:
+def _make_unreadable_findings(plan: Plan, profiled: _ProfiledFiles) -> list[Finding]:
     """Return one finding for each fault, even if many files have it; the report names all of these files."""
     advice = "export or copy the file anew, or leave it out with `skip_bad_files`"
-    if not read.profiles:
+    if not profiled.profiles:
         advice = "not one file can be read: is `reader_format` right? Any other table is read with `sequence_column`"
-    faults = group_errors({**plan.skipped, **read.failed})
+    faults = group_errors({**plan.skipped, **profiled.failed})
     return [
-        Finding("error", "unreadable-file", text, advice, files, figures={"files": len(files)})
+        Finding("error", "unreadable-file", text, advice, files, numbers={"files": len(files)})
         for text, files in faults.items()
     ]
 
 
-def _report_unmatched_files(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
+def _make_unmatched_findings(sheet: Metadata, plan: Plan, allow_missing: bool) -> list[Finding]:
     found = []
     severity: Severity = "warning" if allow_missing else "error"
     advice = "give what is missing, or leave these out with `allow_missing`"
-    if plan.missing:
-        none = len(plan.missing) == len(sheet.repertoire_ids)
-        message = describe_missing(sheet, plan.missing)
+    if plan.rows_without_file:
+        none = len(plan.rows_without_file) == len(sheet.repertoire_ids)
+        message = describe_missing(sheet, plan.rows_without_file)
         found.append(
             Finding(
                 "error" if none else severity,
                 "row-without-file",
                 message,
                 "not one file matches: is `id_column` right?" if none else advice,
-                repertoires=plan.missing,
+                repertoires=plan.rows_without_file,
                 column=sheet.id_column,
             )
         )
-    if plan.left:
-        message = f"no row of the sheet for {name_few([file.name for file in plan.left], 'file', 'files')}"
-        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.left))))
-    if plan.unknown:
-        files = [file.name for file in plan.unknown]
-        names = tuple(name for unknown in plan.unknown.values() for name in unknown)
+    if plan.files_without_row:
+        message = f"no row of the sheet for {name_few([file.name for file in plan.files_without_row], 'file', 'files')}"
+        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.files_without_row))))
+    if plan.repertoires_without_row:
+        files = [file.name for file in plan.repertoires_without_row]
+        names = tuple(name for unknown in plan.repertoires_without_row.values() for name in unknown)
         where = name_few(files, "file", "files")
         message = f"no row of the sheet for {name_few(names, 'repertoire', 'repertoires')}, of {where}"
-        found.append(Finding(severity, "file-without-row", message, advice, tuple(map(str, plan.unknown)), names))
+        paths = tuple(map(str, plan.repertoires_without_row))
+        found.append(Finding(severity, "file-without-row", message, advice, paths, names))
     return found

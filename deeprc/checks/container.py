@@ -34,7 +34,7 @@ from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.cache import Arrays, load_or_compute
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.genes import find_mouse_genes, normalise_gene
-from deeprc.datasets.linked_container import StoredContainer
+from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.metadata import Metadata, find_file_column
 from deeprc.datasets.report import RepertoireReport
 from deeprc.progress import track
@@ -95,8 +95,7 @@ def _make_sheet(dataset: RepertoireDataset) -> Metadata:
 def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     """Return the profiles of a dataset's repertoires, (B,); the cache keeps those of the whole container."""
     arrays = load_or_compute(dataset, "profiles", {"version": _VERSION}, _make_profile_arrays)
-    preprocessing = getattr(dataset.container, "preprocessing", None)
-    entries = preprocessing.get("repertoires") if isinstance(preprocessing, Mapping) else None
+    entries = dataset.container.preprocessing.get("repertoires")
     known = {
         str(each.get("repertoire_id")): each
         for each in (entries if isinstance(entries, list) else [])
@@ -107,7 +106,7 @@ def profile_container(dataset: RepertoireDataset) -> list[RepertoireProfile]:
     mice = set(find_mouse_genes(tuple(odd)))
     profiles = []
     for row, name in zip(dataset.rows.tolist(), map(str, dataset.repertoire_ids), strict=True):
-        report = _report(name, int(arrays["kept"][row]), known.get(name))
+        report = _restore_report(name, int(arrays["kept"][row]), known.get(name))
         profiles.append(_make_profile(arrays, row, report, names, odd, mice))
     return profiles
 
@@ -142,13 +141,13 @@ def _make_profile(
         unrecognised=unrecognised,
         of_mice={name: n for name, n in unrecognised.items() if name in mice},
         contradicting=int(loci[v, j][is_contradicting(v, j, report)].sum()),
-        prints=Fingerprints(bytes(arrays["digest"][row]).decode(), sketch, bool(arrays["is_sampled"][row]), top),
+        fingerprints=Fingerprints(bytes(arrays["digest"][row]).decode(), sketch, bool(arrays["is_sampled"][row]), top),
     )
 
 
-def _report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
+def _restore_report(name: str, kept: int, entry: Mapping[str, Any] | None) -> RepertoireReport:
     """Return the report of a repertoire in the container, or one from its sequences alone if there is no sound one."""
-    alone = RepertoireReport(name, "", "", kept, kept, 0, {}, {"": kept}, 0, 0, {"": kept}, {}, None, {})
+    alone = RepertoireReport.without_file(name, kept)
     if entry is None:
         return alone
     usual = alone.to_dict()
@@ -185,9 +184,8 @@ def _make_profile_arrays(whole: RepertoireDataset) -> Arrays:
 
 def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]:
     """Return all gene names of a field; in a simulated cohort each repertoire has a vocabulary of its own."""
-    container: object = whole.container
-    if isinstance(container, StoredContainer):
-        return container.gene_names.get(field, ())
+    if isinstance(whole.container, SequenceContainer):
+        return whole.container.gene_names.get(field, ())
     names: dict[str, None] = {}
     for repertoire in whole:
         calls = repertoire.container.sequences.genes.get(field)
@@ -197,7 +195,7 @@ def _collect_gene_names(whole: RepertoireDataset, field: str) -> tuple[str, ...]
 
 def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     counts = np.asarray(repertoire.counts)
-    prints = Fingerprints.of(hash_repertoire(repertoire), counts)
+    fingerprints = Fingerprints.of(hash_repertoire(repertoire), counts)
     used: dict[str, Any] = {}
     loci = []
     for field in _FIELDS:
@@ -214,10 +212,10 @@ def _profile_repertoire(repertoire: Repertoire, names: Mapping[str, tuple[str, .
         "kept": len(counts),
         "total": counts.sum(dtype=np.int64),
         "largest": counts.max(initial=0),
-        "is_sampled": prints.is_sampled,
-        "digest": prints.digest.encode(),
-        "sketch": (prints.sketch,),
-        "top": (prints.top,),
+        "is_sampled": fingerprints.is_sampled,
+        "digest": fingerprints.digest.encode(),
+        "sketch": (fingerprints.sketch,),
+        "top": (fingerprints.top,),
         "loci": np.bincount(loci[0] * N_LOCI + loci[1], minlength=N_LOCI**2),
         **used,
     }
@@ -237,7 +235,7 @@ def _find_chain_codes(vocabulary: tuple[str, ...]) -> NDArray[np.int64]:
 
 
 def hash_repertoire(repertoire: Repertoire, *, fields: Sequence[str] = _FIELDS) -> NDArray[np.uint64]:
-    """Return the hash of each sequence, (N,): what `hash_sequences` returns, compiled for containers.
+    """Return the hash of each sequence, (N,): what `hash_with_gene_names` returns, compiled for containers.
 
     Only the genes of `fields` are hashed with the residues.
     """

@@ -13,7 +13,7 @@ from deeprc.checks.profile import LARGEST_COUNT, RepertoireProfile
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.readers import COUNT_CELLS, COUNT_ONE
 
-__all__ = ["check_contents"]
+__all__ = ["find_content_problems"]
 
 _MIN_ROWS = 20  # a share of fewer rows or sequences says nothing
 _SOME, _MANY = 0.01, 0.05  # shares of sequences
@@ -25,23 +25,23 @@ _FROM_MAD = 1.4826  # median absolute deviation to standard deviation, for norma
 _DROP_DIFFERENCE = 0.2  # share of rows
 
 
-def check_contents(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) -> list[Finding]:
+def find_content_problems(profiles: Sequence[RepertoireProfile], *, allow_empty: bool) -> list[Finding]:
     """Return findings about the content of each repertoire, by itself and compared with the others."""
     filled = [each for each in profiles if each.kept]
     found = [
-        *_check_empty(profiles, allow_empty),
-        *_check_chains(filled),
-        *_check_contradictions(filled),
-        *_check_species(filled),
-        *_check_gene_names(filled),
+        *_find_empty(profiles, allow_empty),
+        *_find_mixed_chains(filled),
+        *_find_contradictions(filled),
+        *_find_mixed_species(filled),
+        *_find_gene_problems(filled),
     ]
     return [
         *found,
-        *_count_columns(filled),
-        *_check_counts(filled),
-        *_check_sizes(filled),
-        *_drop_rates(profiles),
-        *_check_junctions(filled),
+        *_find_mixed_count_columns(filled),
+        *_find_odd_counts(filled),
+        *_find_small_repertoires(filled),
+        *_find_odd_drop_rates(profiles),
+        *_find_mixed_junctions(filled),
     ]
 
 
@@ -64,7 +64,7 @@ def _describe_sources(profiles: Mapping[str, Sequence[RepertoireProfile]]) -> st
     return "; ".join(f"{name} of {_name_repertoires(profiles[name])}" for name in sources[:3]) + more
 
 
-def _check_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
+def _find_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> Iterator[Finding]:
     empty = [each for each in profiles if not each.kept]
     if not empty:
         return
@@ -81,7 +81,7 @@ def _check_empty(profiles: Sequence[RepertoireProfile], allow_empty: bool) -> It
     yield Finding(severity, "empty-repertoire", message, advice, _list_files(empty), _list_ids(empty))
 
 
-def _check_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_mixed_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     holders: dict[str, list[RepertoireProfile]] = {}
     rows: Counter[str] = Counter()
     for each in profiles:
@@ -105,7 +105,7 @@ def _check_chains(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         )
 
 
-def _check_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     some = [each for each in profiles if each.contradicting > max(_SOME * each.kept, 1)]
     many = [each for each in some if each.contradicting > _MANY * each.kept]
     for severity, which in (("error", many), ("warning", [each for each in some if each not in many])):
@@ -122,7 +122,7 @@ def _check_contradictions(profiles: Sequence[RepertoireProfile]) -> Iterator[Fin
             )
 
 
-def _check_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_mixed_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     of_mice = [each for each in profiles if sum(each.of_mice.values()) > _MANY * each.kept]
     others = [
         each
@@ -158,7 +158,7 @@ def _check_species(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         )
 
 
-def _check_gene_names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_gene_problems(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     odd: Counter[str] = Counter()
     with_odd = []
     named = 0
@@ -195,7 +195,7 @@ def _check_gene_names(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding
             )
 
 
-def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_mixed_count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the columns that counts are from."""
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
@@ -227,7 +227,7 @@ def _count_columns(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         )
 
 
-def _check_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_odd_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield findings about the values of counts."""
     counted = [
         each for each in profiles if set(each.report.counts_from) - {COUNT_ONE, COUNT_CELLS} and each.kept >= _MIN_ROWS
@@ -275,7 +275,7 @@ def _check_counts(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
             )
 
 
-def _check_sizes(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_small_repertoires(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     """Yield a finding about repertoires that are much smaller than the median, on a logarithmic scale."""
     if len(profiles) < 3:
         return
@@ -297,7 +297,7 @@ def _check_sizes(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
         )
 
 
-def _drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_odd_drop_rates(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     read = [each for each in profiles if each.report.rows_read >= _MIN_ROWS]
     if len(read) < 3:
         return
@@ -324,7 +324,7 @@ def _find_outliers(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
     return far
 
 
-def _check_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _find_mixed_junctions(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     sources: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
         origin: Mapping[str, int] = each.report.sequences_from

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deeprc.checks.contents import check_contents
-from deeprc.checks.features import file_features, sheet_features, size_features, usage_features
+from deeprc.checks.contents import find_content_problems
+from deeprc.checks.features import make_file_features, make_sheet_features, make_size_features, make_usage_features
 from deeprc.checks.findings import Finding, count_findings, sort_by_severity, to_text
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import Subjects, check_labels, check_subjects
-from deeprc.checks.shortcuts import Shortcut, find_shortcuts, report_shortcuts
-from deeprc.checks.swaps import ClassComparison, check_swaps
-from deeprc.checks.twins import SimilarPair, check_twins
+from deeprc.checks.sheet import Subjects, find_label_problems, find_subject_problems
+from deeprc.checks.shortcuts import Shortcut, find_shortcuts, make_shortcut_findings
+from deeprc.checks.swaps import ClassComparison, find_swaps
+from deeprc.checks.twins import SimilarPair, find_similar_repertoires
 from deeprc.datasets.metadata import Metadata
 from deeprc.datasets.report import PreprocessingReport, format_table
 from deeprc.tasks import Task, encode_labels
@@ -73,7 +73,7 @@ class CohortCheck:
         parts = [] if self.report is None or not self.report.repertoires else [self.report.to_text()]
         if self.shortcuts:
             rows: list[list[str | int]] = [["target", "what is known without reading a receptor", "how well it tells"]]
-            rows += [[each.target, each.property, f"{each.label}: {each.figures()}"] for each in self.shortcuts]
+            rows += [[each.target, each.property, f"{each.label}: {each.format_measure()}"] for each in self.shortcuts]
             parts.append(format_table(rows))
         return "\n\n".join([*parts, to_text(self.findings)])
 
@@ -103,18 +103,20 @@ def examine(
     report
         Report of what preprocessing would do.
     """
-    similar_findings, similar = check_twins(profiles, subjects.same, subjects_known=subjects.column is not None)
-    swap_findings, comparisons = check_swaps(profiles, sheet, tasks, subjects)
+    similar_findings, similar = find_similar_repertoires(
+        profiles, subjects.same, subjects_known=subjects.column is not None
+    )
+    swap_findings, comparisons = find_swaps(profiles, sheet, tasks, subjects)
     shortcuts, too_few = _test_shortcuts(sheet, tasks, subjects, [each for each in profiles if each.kept])
     findings = [
         *others,
-        *check_labels(sheet, tasks),
-        *check_subjects(sheet, tasks, subjects),
-        *check_contents(profiles, allow_empty=allow_empty),
+        *find_label_problems(sheet, tasks),
+        *find_subject_problems(sheet, tasks, subjects),
+        *find_content_problems(profiles, allow_empty=allow_empty),
         *similar_findings,
         *swap_findings,
         *too_few,
-        *report_shortcuts(shortcuts),
+        *make_shortcut_findings(shortcuts),
     ]
     known = tuple(
         (str(name), str(subject)) for name, subject in subjects.list_subjects().items() if subject is not None
@@ -133,10 +135,10 @@ def _test_shortcuts(
     row_of = {name: row for row, name in enumerate(sheet.repertoire_ids)}
     rows = [row_of[each.repertoire_id] for each in profiles]
     features = [
-        *size_features(profiles),
-        *usage_features(profiles),
-        *file_features(profiles),
-        *sheet_features(sheet, rows, subjects.columns),
+        *make_size_features(profiles),
+        *make_usage_features(profiles),
+        *make_file_features(profiles),
+        *make_sheet_features(sheet, rows, subjects),
     ]
     names = subjects.list_subjects().iloc[rows].tolist()
     return find_shortcuts(tasks, encode_labels(tasks, sheet.table.iloc[rows]), names, features)

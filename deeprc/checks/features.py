@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.checks.profile import RepertoireProfile
-from deeprc.checks.sheet import is_technical
+from deeprc.checks.sheet import Subjects, is_technical
 from deeprc.datasets.categories import is_category
 from deeprc.datasets.matching import list_stems
 from deeprc.datasets.metadata import Metadata
 from deeprc.evaluation.splits import index_known_donors
 
-__all__ = ["Feature", "file_features", "sheet_features", "size_features", "usage_features"]
+__all__ = ["Feature", "make_file_features", "make_sheet_features", "make_size_features", "make_usage_features"]
 
 Code = Literal["label-from-size", "label-from-processing", "label-from-genes", "label-from-name", "label-from-column"]
 
@@ -45,7 +45,7 @@ class Feature:
         The name of the property, in words.
     code
         The code of the finding if the property predicts a label.
-    of_each
+    by_repertoire
         The value of each repertoire: numbers (B,), NaN where missing; texts (B,) of dtype object; or several numbers
         that are tested together (B, G).
     column
@@ -54,16 +54,16 @@ class Feature:
 
     name: str
     code: Code
-    of_each: NDArray[np.float64] | NDArray[np.object_]
+    by_repertoire: NDArray[np.float64] | NDArray[np.object_]
     column: str | None = None
 
     @property
     def is_text(self) -> bool:
         """Whether the values are categories."""
-        return self.of_each.dtype == object
+        return self.by_repertoire.dtype == object
 
 
-def size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
+def make_size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     """Return the sizes of the repertoires, and the share of rows that were dropped."""
     kept = np.array([each.kept for each in profiles], float)
     totals = np.array([each.total_count for each in profiles], float)
@@ -77,7 +77,7 @@ def size_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     return features if (totals != kept).any() else [features[0], features[2]]
 
 
-def usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
+def make_usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
     """Yield the usage of V genes and of J genes, as log-ratios to the mean over genes, (B, G)."""
     for column, name in (("v_call", "V-gene usage"), ("j_call", "J-gene usage")):
         usage = [each.usage.get(column, {}) for each in profiles]
@@ -92,7 +92,7 @@ def usage_features(profiles: Sequence[RepertoireProfile]) -> Iterator[Feature]:
             yield Feature(name, "label-from-genes", centred_log_ratios(counts_of))
 
 
-def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
+def make_file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     """Return the format, columns, packing, names and folders of the files."""
     reports = [each.report for each in profiles]
     texts: list[tuple[str, Code, Iterable[str]]] = [
@@ -118,14 +118,14 @@ def file_features(profiles: Sequence[RepertoireProfile]) -> list[Feature]:
     return [Feature(name, code, np.array(list(values), object)) for name, code, values in texts]
 
 
-def sheet_features(sheet: Metadata, rows: Sequence[int], left_out: Iterable[str]) -> list[Feature]:
-    """Return the columns of the sheet except ids and file names: measurements and dates as numbers, the others as text.
+def make_sheet_features(sheet: Metadata, rows: Sequence[int], subjects: Subjects) -> list[Feature]:
+    """Return the columns of the sheet except ids, subjects and file names.
 
-    If numbers of a column are missing, whether they are missing is another feature.
+    Measurements and dates are numbers, the others texts. If numbers of a column are missing, a feature says which.
     """
-    features, donors = [], index_known_donors(sheet.table, None)
+    features, donors = [], index_known_donors(sheet.table, subjects.column)
     for column in map(str, sheet.table.columns):
-        if column in (*left_out, sheet.id_column):
+        if column in (*subjects.columns, sheet.id_column):
             continue
         values = sheet.table[column].iloc[list(rows)].reset_index(drop=True)
         if ["" if pd.isna(value) else value for value in values] == [sheet.files[row] for row in rows]:

@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from deeprc.datasets.plan import list_names
-from deeprc.errors import show_parameters
+from deeprc.datasets.plan import describe_names
+from deeprc.errors import join_names, show_parameters
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "Severity", "count_findings", "name_few", "sort_by_severity", "to_text"]
+__all__ = [
+    "CODES",
+    "SEVERITIES",
+    "Finding",
+    "Severity",
+    "count_findings",
+    "join_few",
+    "name_few",
+    "sort_by_severity",
+    "to_text",
+]
 
 Severity = Literal["error", "warning", "note"]
 """An error is refused by `deeprc preprocess` or `train`, or makes results wrong; a warning may make them wrong."""
@@ -89,7 +99,7 @@ class Finding:
         Target that the finding is about; None if it does not depend on a target.
     groups
         Repertoires that belong together, the largest group first (`same-content` and `similar-content`).
-    figures
+    numbers
         The numbers of the message by their names, such as the number of pairs.
     """
 
@@ -102,7 +112,7 @@ class Finding:
     column: str | None = None
     target: str | None = None
     groups: tuple[tuple[str, ...], ...] = ()
-    figures: Mapping[str, int | float] = field(default_factory=dict)
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert self.code in CODES, self.code
@@ -114,13 +124,17 @@ class Finding:
             "repertoires": list(self.repertoires),
             "groups": list(map(list, self.groups)),
         }
-        return {**asdict(self), **lists, "figures": dict(self.figures)}
+        values = {**asdict(self), **lists}
+        del values["numbers"]
+        return {**values, "figures": dict(self.numbers)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Finding:
         """Return the finding from the values that `to_dict` returned."""
-        groups = tuple(map(tuple, values["groups"]))
-        return cls(**{**values, **{name: tuple(values[name]) for name in ("files", "repertoires")}, "groups": groups})
+        tuples = {name: tuple(values[name]) for name in ("files", "repertoires")}
+        given = {**values, **tuples, "groups": tuple(map(tuple, values["groups"]))}
+        numbers = given.pop("figures", {})
+        return cls(**given, numbers=numbers)
 
     def to_text(self) -> str:
         """Return a line that says what was found, and a line that says what to do."""
@@ -130,7 +144,12 @@ class Finding:
 
 def name_few(names: Sequence[str], one: str, many: str) -> str:
     """Return the number of names and the first few of them, as in "7 files: a, b, c and 4 more"."""
-    return list_names(names, one, many, _SHOWN)
+    return describe_names(names, one, many, _SHOWN)
+
+
+def join_few(names: Sequence[str]) -> str:
+    """Return the first few of some names, as in "a, b, c and 4 more"."""
+    return join_names(names, _SHOWN)
 
 
 def sort_by_severity(findings: Sequence[Finding]) -> list[Finding]:

@@ -75,8 +75,8 @@ class Overlaps:
 def shorten_sketches(profiles: Sequence[RepertoireProfile]) -> tuple[list[NDArray[np.uint64]], list[bool]]:
     """Return the sketches, shortened in a large cohort, and whether each is a sample of its repertoire."""
     size = min(SKETCH_SIZE, max(_MIN_HASHES, _MAX_HASHES // max(len(profiles), 1)))
-    sketches = [each.prints.sketch for each in profiles]
-    is_sampled = [each.prints.is_sampled or len(each.prints.sketch) > size for each in profiles]
+    sketches = [each.fingerprints.sketch for each in profiles]
+    is_sampled = [each.fingerprints.is_sampled or len(each.fingerprints.sketch) > size for each in profiles]
     return [sketch[:size] for sketch in sketches], is_sampled
 
 

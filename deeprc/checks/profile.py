@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.cleaning import CleanedTable
 from deeprc.datasets.counters import MIX_1, MIX_2
+from deeprc.datasets.file_reading import FileToRead
 from deeprc.datasets.genes import LOCI, normalise_gene
-from deeprc.datasets.reading import Reading
 from deeprc.datasets.report import RepertoireReport
 from deeprc.datasets.sequences import Sequences
 
@@ -109,7 +109,7 @@ class RepertoireProfile:
         of sequences.
     contradicting
         The number of kept sequences with a gene of another chain than their locus or their other gene.
-    prints
+    fingerprints
         The fingerprints of the kept sequences.
     """
 
@@ -121,11 +121,11 @@ class RepertoireProfile:
     unrecognised: Mapping[str, int]
     of_mice: Mapping[str, int]
     contradicting: int
-    prints: Fingerprints
+    fingerprints: Fingerprints
 
     @classmethod
-    def of(cls, cleaned: CleanedTable, report: RepertoireReport, reading: Reading) -> RepertoireProfile:
-        """Return the profile of one cleaned repertoire of a reading."""
+    def of(cls, cleaned: CleanedTable, report: RepertoireReport, file: FileToRead) -> RepertoireProfile:
+        """Return the profile of one cleaned repertoire of a file."""
         table = cleaned.sequences
         usage = {
             name: _count_gene_usage(calls)
@@ -141,14 +141,14 @@ class RepertoireProfile:
         }
         return cls(
             report,
-            reading.path,
+            file.path,
             total_count=int(table.counts.sum(dtype=np.int64)),
             largest_count=int(table.counts.max(initial=0)),
             usage=usage,
             unrecognised=unrecognised,
             of_mice={name: n for name, n in unrecognised.items() if name in mice},
             contradicting=_count_contradicting(table, report),
-            prints=Fingerprints.of(hash_with_gene_names(table), table.counts),
+            fingerprints=Fingerprints.of(hash_with_gene_names(table), table.counts),
         )
 
     @property

@@ -19,7 +19,7 @@ from deeprc.evaluation.trust import FEW_IN_CLASS
 from deeprc.targets import UnknownColumnError
 from deeprc.tasks import Task, encode_labels, parse_tasks
 
-__all__ = ["Subjects", "check_labels", "check_subjects", "find_targets", "is_technical"]
+__all__ = ["Subjects", "find_label_problems", "find_subject_problems", "find_targets", "is_technical"]
 
 _LABEL_WORDS = frozenset(
     {
@@ -130,9 +130,8 @@ class Subjects:
 
     def same(self, first: str, second: str) -> bool:
         """Return whether any column says that two repertoires are from one subject."""
-        return any(
-            bool(values[first] == values[second]) for values in (self._table[name] for name in self.columns)
-        )  # missing values are unequal
+        known = (self._table[name] for name in self.columns)  # missing values are None or NaN
+        return any(values[first] is not None and bool(values[first] == values[second]) for values in known)
 
 
 def _format_subject_name(value: object) -> str:
@@ -170,14 +169,16 @@ def find_targets(sheet: Metadata, targets: Sequence[str], subjects: Subjects) ->
     return tasks, found
 
 
-def check_labels(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
+def find_label_problems(sheet: Metadata, tasks: Sequence[Task]) -> list[Finding]:
     """Return findings about the labels themselves."""
     return [
-        finding for task in tasks for finding in (*_check_missing_labels(sheet, task), *_check_class_sizes(sheet, task))
+        finding
+        for task in tasks
+        for finding in (*_find_missing_labels(sheet, task), *_find_class_problems(sheet, task))
     ]
 
 
-def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
+def find_subject_problems(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -> list[Finding]:
     """Return findings about subjects that have several repertoires, and about subjects with different labels."""
     names = subjects.list_subjects()
     repeated = [str(name) for name, n in names.value_counts(sort=False).items() if n > 1]
@@ -191,8 +192,8 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
             f"{name_few(repeated, 'subject', 'subjects')}",
             f"train with `group_by={subjects.column}`, so that no subject is in two parts of a split",
             column=subjects.column,
-            repertoires=tuple(names.index[names.map(str).isin(repeated)]),
-            figures={"subjects": len(repeated)},
+            repertoires=tuple(names.index[names.isin(repeated)]),
+            numbers={"subjects": len(repeated)},
         )
     ]
     for task in tasks:
@@ -213,9 +214,9 @@ def check_subjects(sheet: Metadata, tasks: Sequence[Task], subjects: Subjects) -
                 f"{', as in a paired design' if paired else ''}, in {name_few(both, 'subject', 'subjects')}",
                 f"train with `group_by={subjects.column}`" if paired else "check these labels and subject names",
                 column=task.column,
-                repertoires=tuple(names.index[names.map(str).isin(both)]),
+                repertoires=tuple(names.index[names.isin(both)]),
                 target=task.name,
-                figures={"subjects": len(both)},
+                numbers={"subjects": len(both)},
             )
         )
     return found
@@ -249,7 +250,7 @@ def _split_words(column: str) -> list[str]:
     return re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", column).lower())
 
 
-def _check_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
+def _find_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
     missing = np.isnan(encode_labels([task], sheet.table)[:, 0])
     if task.drops_others:  # other classes are left out on purpose
         missing &= sheet.table[task.column].isna().to_numpy()
@@ -263,14 +264,14 @@ def _check_missing_labels(sheet: Metadata, task: Task) -> Iterator[Finding]:
             repertoires=ids,
             column=task.column,
             target=task.name,
-            figures={"repertoires": len(ids)},
+            numbers={"repertoires": len(ids)},
         )
 
 
-def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
+def _find_class_problems(sheet: Metadata, task: Task) -> Iterator[Finding]:
     if task.kind == "regression":
         return
-    small = {name: n for name, n in count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
+    small = {name: n for name, n in _count_class_sizes(sheet, task).items() if n < FEW_IN_CLASS}
     if small:
         advice = "collect more: a score over so few cannot tell a good model from chance"
         if min(small.values()) < N_FOLDS:
@@ -279,8 +280,8 @@ def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
         message = (
             f"target {task.name!r}: fewer than {FEW_IN_CLASS} repertoires in {name_few(shown, 'class', 'classes')}"
         )
-        figures = {f"repertoires of {name}": n for name, n in small.items()}
-        yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, figures=figures)
+        numbers = {f"repertoires of {name}": n for name, n in small.items()}
+        yield Finding("warning", "small-class", message, advice, column=task.column, target=task.name, numbers=numbers)
     if task.comparison is not None:
         return
     sizes = Counter(str(value) for value in sheet.table[task.column].dropna())
@@ -295,7 +296,7 @@ def _check_class_sizes(sheet: Metadata, task: Task) -> Iterator[Finding]:
         yield Finding("warning", "similar-labels", message, advice, column=task.column, target=task.name)
 
 
-def count_class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
+def _count_class_sizes(sheet: Metadata, task: Task) -> dict[str, int]:
     """Return the number of repertoires in each class; all negative classes of a binary target are one class."""
     values: NDArray[np.float64] = encode_labels([task], sheet.table)[:, 0]
     return {name: int((values == code).sum()) for code, name in enumerate(task.class_names)}

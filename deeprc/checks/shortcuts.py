@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from deeprc.checks.contingency import compute_cramers_v, compute_permutation_p
 from deeprc.checks.features import Feature
 from deeprc.checks.findings import Finding
 from deeprc.evaluation.auc_comparison import midrank_aucs
 from deeprc.evaluation.auc_intervals import auc_interval
 from deeprc.tasks import Task
 
-__all__ = ["Shortcut", "find_shortcuts", "report_shortcuts"]
+__all__ = ["Shortcut", "find_shortcuts", "make_shortcut_findings"]
 
 ALPHA = 0.01
 """Largest probability of any false alarm in one cohort."""
@@ -37,8 +38,6 @@ _MIN_UNITS = 8  # smallest number of units in each class
 _STRONG_AUC, _STRONG_V = 0.6, 0.2  # from these values on, an association is a warning
 _FOLDS, _REPEATS = 5, 3  # numbers of the cross-validation of several features together
 _INVERSE_PENALTY = 0.05  # C of the logistic regression
-_MIN_PERMUTATIONS, _CHUNK = 1000, 1000
-_MAX_REACHED = 20  # number of permutations with as strong an association that make the p-value precise enough
 _SEED = 0
 _MAX_NAMED = 4  # classes in a message
 
@@ -84,7 +83,7 @@ class Shortcut:
         low_high = values["interval"]
         return cls(**{**values, "interval": None if low_high is None else (float(low_high[0]), float(low_high[1]))})
 
-    def figures(self) -> str:
+    def format_measure(self) -> str:
         """Return the measure with its interval as text."""
         if self.interval is None:
             return f"Cramer's V {self.value:.2f}"
@@ -154,17 +153,17 @@ def find_shortcuts(
     return [_test_feature(question, feature, ALPHA / n_tests) for question, feature in pairs], found
 
 
-def report_shortcuts(shortcuts: Sequence[Shortcut]) -> list[Finding]:
+def make_shortcut_findings(shortcuts: Sequence[Shortcut]) -> list[Finding]:
     """Return a finding for each significant shortcut."""
     return [
         Finding(
             each.verdict,
             each.code,
-            f"target {each.target!r}: {each.property} tells {each.label}: {each.figures()}{each.detail}",
+            f"target {each.target!r}: {each.property} tells {each.label}: {each.format_measure()}{each.detail}",
             _ADVICE[each.code],
             column=each.column,
             target=each.target,
-            figures={each.measure: each.value},
+            numbers={each.measure: each.value},
         )
         for each in shortcuts
         if each.verdict
@@ -209,12 +208,13 @@ def _make_question(task: Task, values: NDArray[np.float64], subjects: Sequence[s
 def _aggregate_by_unit(question: _Question, feature: Feature) -> NDArray[Any]:
     """Return the feature of each unit: the mean of its numbers, the most frequent of its categories."""
     if feature.is_text:
-        return np.array([_find_most_frequent(feature.of_each[rows].tolist()) for rows in question.rows], object)
-    means = np.empty((len(question.rows), *feature.of_each.shape[1:]))
+        return np.array([_find_most_frequent(feature.by_repertoire[rows].tolist()) for rows in question.rows], object)
+    means = np.empty((len(question.rows), *feature.by_repertoire.shape[1:]))
     sizes = np.array([len(rows) for rows in question.rows])
     for size in np.unique(sizes):
         units = np.flatnonzero(sizes == size)
-        values = feature.of_each[np.stack([question.rows[unit] for unit in units])].astype(float)  # (units, size, ...)
+        rows = np.stack([question.rows[unit] for unit in units])
+        values = feature.by_repertoire[rows].astype(float)  # (units, size, ...)
         n_known = (~np.isnan(values)).sum(axis=1)
         means[units] = np.where(n_known == 0, np.nan, np.nansum(values, axis=1) / np.maximum(n_known, 1))
     return means
@@ -274,13 +274,15 @@ def _test_feature(question: _Question, feature: Feature, alpha: float) -> Shortc
         return _test_categories(question, feature, values, alpha)
     known = ~np.isnan(values) if values.ndim == 1 else None
 
-    def rank(candidate: tuple[float, int, int, int]) -> tuple[float, float]:
-        auc, _, *sizes = candidate
-        distinct = auc if values.ndim == 2 else max(auc, 1 - auc)
-        certain = 0.0 if values.ndim == 2 else max(auc_interval(distinct, *sizes, level=1 - alpha)[0] - 0.5, 0.0)
+    def rank(candidate: _ClassAuc) -> tuple[float, float]:
+        auc, _, n_positive, n_negative = candidate
+        if values.ndim == 2:
+            return 0.0, auc
+        distinct = max(auc, 1 - auc)
+        certain = max(auc_interval(distinct, n_positive, n_negative, level=1 - alpha)[0] - 0.5, 0.0)
         return certain, distinct  # a class that is certainly above 0.5 before one with a higher AUC
 
-    candidates = (_auc(question, code, values) for code in question.find_testable_classes(known))
+    candidates = (_compute_class_auc(question, code, values) for code in question.find_testable_classes(known))
     auc, code, n_positive, n_negative = max(candidates, key=rank)
     if values.ndim == 2:  # folds share training units, so the mean's variance is up to twice that of one AUC
         n_positive, n_negative, direction = n_positive // 2, n_negative // 2, ""
@@ -307,17 +309,26 @@ def _describe_contrast(question: _Question, code: int) -> str:
     return f"{question.names[code]} from {others}"
 
 
-def _auc(question: _Question, code: int, values: NDArray[np.float64]) -> tuple[float, int, int, int]:
-    """Return the AUC of one class against the others, the class, and the numbers of units in it and not in it."""
+class _ClassAuc(NamedTuple):
+    """The AUC of a class against the others, the code of the class, and the numbers of units in it and not in it."""
+
+    auc: float
+    code: int
+    n_positive: int
+    n_negative: int
+
+
+def _compute_class_auc(question: _Question, code: int, values: NDArray[np.float64]) -> _ClassAuc:
+    """Return the AUC of one class against the others; units with a missing number are left out."""
     label = question.codes == code
     if values.ndim == 2:
-        return _cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum())
+        return _ClassAuc(_cross_validate_auc(label, values), code, int(label.sum()), int((~label).sum()))
     known = ~np.isnan(values)
     label = label[known]
-    return _plain_auc(label, values[known]), code, int(label.sum()), int((~label).sum())
+    return _ClassAuc(_compute_auc(label, values[known]), code, int(label.sum()), int((~label).sum()))
 
 
-def _plain_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
+def _compute_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -> float:
     return float(midrank_aucs(label.astype(np.int64), values[None])[0])
 
 
@@ -331,7 +342,7 @@ def _cross_validate_auc(label: NDArray[np.bool_], values: NDArray[np.float64]) -
             mean, scale = values[train].mean(axis=0), values[train].std(axis=0)
             scaled = (values - mean) / np.where(scale > 0, scale, 1.0)
             model = LogisticRegression(C=_INVERSE_PENALTY, solver="newton-cholesky").fit(scaled[train], label[train])
-            aucs.append(_plain_auc(label[test], model.decision_function(scaled[test])))
+            aucs.append(_compute_auc(label[test], model.decision_function(scaled[test])))
     return float(np.mean(aucs))
 
 
@@ -339,8 +350,8 @@ def _test_categories(question: _Question, feature: Feature, values: NDArray[np.o
     levels, names = pd.factorize(values, sort=True)
     counts = np.zeros((len(names), len(question.names)), np.int64)  # (K, C)
     np.add.at(counts, (levels, question.codes), 1)
-    v = _cramers_v(counts)
-    certain = _compute_permutation_p(levels, question.codes, counts, alpha) <= alpha
+    v = compute_cramers_v(counts)
+    certain = compute_permutation_p(levels, question.codes, counts, alpha) <= alpha
     return Shortcut(
         question.task.name,
         _describe_contrast(question, 1) if len(question.names) == 2 else "the classes apart",
@@ -353,40 +364,6 @@ def _test_categories(question: _Question, feature: Feature, values: NDArray[np.o
         "" if not certain else "warning" if v >= _STRONG_V else "note",
         _describe_striking_levels(counts, [str(name) for name in names], question),
     )
-
-
-def _chi_square(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the chi-square statistic of contingency tables, (..., K, C), without empty rows or columns."""
-    rows, columns = counts.sum(axis=-1, keepdims=True), counts.sum(axis=-2, keepdims=True)
-    n = counts.sum(axis=(-2, -1))
-    statistic: NDArray[np.float64] = n * ((counts**2 / (rows * columns)).sum(axis=(-2, -1)) - 1)
-    return statistic
-
-
-def _cramers_v(counts: NDArray[np.int64]) -> float:
-    """Return Cramer's V with Bergsma's correction (Journal of the Korean Statistical Society 2013, 42:323-328)."""
-    n, (k, c) = int(counts.sum()), counts.shape
-    phi = max(0.0, float(_chi_square(counts)) / n - (k - 1) * (c - 1) / (n - 1))
-    smaller = min(k - (k - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
-    return min(1.0, float(np.sqrt(phi / smaller))) if smaller > 0 else 0.0
-
-
-def _compute_permutation_p(
-    levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
-) -> float:
-    """Return the p-value of a permutation test of chi-square; it stops early where the p-value is large."""
-    observed = float(_chi_square(counts)) - 1e-9
-    rng = np.random.default_rng(_SEED)
-    k, c = counts.shape
-    limit = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))
-    done = reached = 0
-    while done < limit and reached < _MAX_REACHED:
-        shuffled = rng.permuted(np.tile(codes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
-        cell = (np.arange(_CHUNK)[:, None] * k + levels) * c + shuffled
-        tables = np.bincount(cell.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
-        reached += int((_chi_square(tables) >= observed).sum())
-        done += _CHUNK
-    return (reached + 1) / (done + 1)
 
 
 def _describe_striking_levels(counts: NDArray[np.int64], names: Sequence[str], question: _Question) -> str:

@@ -20,7 +20,7 @@ from deeprc.checks.sheet import Subjects
 from deeprc.datasets.metadata import Metadata
 from deeprc.tasks import Task, encode_labels
 
-__all__ = ["ClassComparison", "check_swaps"]
+__all__ = ["ClassComparison", "find_swaps"]
 
 _MIN_RATIO = 3.0  # smallest ratio of the similarity to another class to that to the own class
 _LEVEL = 0.01  # level of significance, for all comparisons together
@@ -91,7 +91,7 @@ def _compute_similarity(pair: Pair) -> float:
     return pair.shared / _compute_pair_scale(pair) if pair.shared else 0.0
 
 
-def check_swaps(
+def find_swaps(
     profiles: Sequence[RepertoireProfile], sheet: Metadata, tasks: Sequence[Task], subjects: Subjects
 ) -> tuple[list[Finding], list[ClassComparison]]:
     """Return findings about repertoires that are more similar to another class of their subject, and these comparisons.
@@ -130,7 +130,7 @@ def _iterate_comparisons(
         return
     pairs_of: list[dict[int, Pair]] = [{} for _ in members]
     for pair in find_sampled_overlaps(members, every=True):
-        if members[pair.first].prints.digest != members[pair.second].prints.digest:
+        if members[pair.first].fingerprints.digest != members[pair.second].fingerprints.digest:
             pairs_of[pair.first][pair.second] = pairs_of[pair.second][pair.first] = pair
     for i, (member, mine) in enumerate(zip(members, pairs_of, strict=True)):
         own = [pair for j, pair in mine.items() if label[j] == label[i]]
@@ -178,5 +178,5 @@ def _make_finding(
         ids,
         task.column,
         task.name,
-        figures={"subjects": len(subjects), "repertoires": len(ids)},
+        numbers={"subjects": len(subjects), "repertoires": len(ids)},
     )

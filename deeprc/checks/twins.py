@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deeprc.checks.findings import Finding, Severity, name_few
+from deeprc.checks.findings import Finding, Severity, join_few
 from deeprc.checks.overlaps import (
     MIN_SHARED,
     Overlaps,
@@ -23,7 +23,7 @@ from deeprc.checks.overlaps import (
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.groups import index_connected
 
-__all__ = ["SimilarPair", "check_twins"]
+__all__ = ["SimilarPair", "find_similar_repertoires"]
 
 _MIN_SEQUENCES = 10  # two repertoires with fewer sequences may be equal by chance
 _MIN_OVERLAP, _MIN_TOP_OVERLAP = 0.1, 0.25  # smallest overlap of two samples, and of the largest sequences
@@ -63,7 +63,7 @@ class SimilarPair:
         return self.usual * min(self.pair.sizes)
 
 
-def check_twins(
+def find_similar_repertoires(
     profiles: Sequence[RepertoireProfile], same_subject: SameSubject, *, subjects_known: bool = True
 ) -> tuple[list[Finding], list[SimilarPair]]:
     """Return findings about repertoires with the same content or a suspiciously similar one, and the similar pairs.
@@ -73,12 +73,12 @@ def check_twins(
     repertoires of one subject are expected to share sequences. `subjects_known` says whether a column names subjects.
     """
     filled = [each for each in profiles if each.kept]
-    largest = [each.prints.top for each in filled], [False] * len(filled)
+    largest = [each.fingerprints.top for each in filled], [False] * len(filled)
     similar = [
         *_find_similar_pairs(filled, shorten_sketches(filled), _SAMPLED, _MIN_OVERLAP, same_subject),
         *_find_similar_pairs(filled, largest, _LARGEST, _MIN_TOP_OVERLAP, same_subject),
     ]
-    return [*_report_identical(filled), *_report_similar(filled, similar, subjects_known)], similar
+    return [*_make_identical_findings(filled), *_make_similar_findings(filled, similar, subjects_known)], similar
 
 
 def _find_similar_pairs(
@@ -106,7 +106,7 @@ def _find_similar_pairs(
         for pair in block.pairs(np.asarray(enough)):
             first, second = profiles[pair.first], profiles[pair.second]
             names = (first.repertoire_id, second.repertoire_id)
-            if first.prints.digest != second.prints.digest and not same_subject(*names):
+            if first.fingerprints.digest != second.fingerprints.digest and not same_subject(*names):
                 yield SimilarPair(names, measure, pair, usual)
 
 
@@ -115,10 +115,10 @@ def _odds(share: float | NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(share / (1 - np.asarray(share)))
 
 
-def _report_identical(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
+def _make_identical_findings(profiles: Sequence[RepertoireProfile]) -> Iterator[Finding]:
     by_digest: dict[str, list[RepertoireProfile]] = {}
     for each in profiles:
-        by_digest.setdefault(each.prints.digest, []).append(each)
+        by_digest.setdefault(each.fingerprints.digest, []).append(each)
     several = [group for group in by_digest.values() if len(group) > 1]
     certain = [group for group in several if group[0].kept >= _MIN_SEQUENCES]
     severities: tuple[tuple[Severity, list[list[RepertoireProfile]]], ...] = (
@@ -147,7 +147,7 @@ def _describe_group_count(n: int) -> str:
     return "1 group of repertoires holds" if n == 1 else f"{n:,} groups of repertoires each hold"
 
 
-def _report_similar(
+def _make_similar_findings(
     profiles: Sequence[RepertoireProfile], similar: Sequence[SimilarPair], subjects_known: bool
 ) -> Iterator[Finding]:
     if not similar:
@@ -155,14 +155,14 @@ def _report_similar(
     place = {each.repertoire_id: i for i, each in enumerate(profiles)}
     pairs = sorted({each.names for each in similar}, key=lambda names: (place[names[0]], place[names[1]]))
     groups = _find_connected_groups(pairs, [each.repertoire_id for each in profiles])
-    figures: dict[str, int | float] = {"pairs": len(pairs)}
+    numbers: dict[str, int | float] = {"pairs": len(pairs)}
     texts = []
     for measure, what in ((_SAMPLED, "of the smaller one's sequences"), (_LARGEST, "of their hundred largest")):
         of_measure = [each for each in similar if each.measure == measure]
         if of_measure:
             highest, usual = max(each.pair.overlap for each in of_measure), of_measure[0].usual
-            figures[f"highest overlap of {measure}"] = highest
-            figures[f"usual overlap of {measure}"] = usual
+            numbers[f"highest overlap of {measure}"] = highest
+            numbers[f"usual overlap of {measure}"] = usual
             texts.append(f"up to {highest:.0%} {what} (median pair: {usual:.1%})")
     n = sum(map(len, groups))
     whose = "of different subjects " if subjects_known else "(no column says whose they are) "
@@ -176,7 +176,7 @@ def _report_similar(
         "if they are of one subject, say so in a subject column of the sheet (`write_subjects` of a check makes "
         "one) and train with `group_by`; if not, look for swapped samples or for contamination of one by the other",
         profiles,
-        figures,
+        numbers,
     )
 
 
@@ -187,12 +187,12 @@ def _make_group_finding(
     message: str,
     advice: str,
     profiles: Sequence[RepertoireProfile],
-    figures: Mapping[str, int | float] | None = None,
+    numbers: Mapping[str, int | float] | None = None,
 ) -> Finding:
     """Return a finding about groups of repertoires; its message names the largest group."""
     path_of = {each.repertoire_id: str(each.path) for each in profiles}
     members = tuple(name for group in groups for name in group)
-    largest = name_few(groups[0], "repertoire", "repertoires").partition(": ")[2]
+    largest = join_few(groups[0])
     return Finding(
         severity,
         code,
@@ -201,7 +201,7 @@ def _make_group_finding(
         tuple(dict.fromkeys(path_of[name] for name in members)),
         members,
         groups=tuple(groups),
-        figures={"groups": len(groups), "repertoires": len(members), **(figures or {})},
+        numbers={"groups": len(groups), "repertoires": len(members), **(numbers or {})},
     )
 
 

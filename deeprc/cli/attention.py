@@ -81,11 +81,11 @@ def attention(
     from deeprc.datasets.dataset import open_dataset
     from deeprc.errors import InputError
     from deeprc.interpretation.attention import choose_default_ranking, iterate_attention
-    from deeprc.interpretation.attention_files import check_attention_outputs, heads_path, write_attention
+    from deeprc.interpretation.attention_files import check_attention_outputs, make_heads_path, write_attention
     from deeprc.interpretation.attention_shares import iterate_attention_of_workers
     from deeprc.interpretation.directions import find_direction
     from deeprc.interpretation.ranking import Ranking
-    from deeprc.interpretation.survey import select_held_out_sequences
+    from deeprc.interpretation.survey import make_false_discovery_reference
     from deeprc.jobs import Workers, check_scheduler
     from deeprc.runs.ensemble import load_ensemble
 
@@ -110,11 +110,11 @@ def attention(
     else:
         workers = Workers(scheduler=scheduler)
         tables = iterate_attention_of_workers(predictor, dataset, workers, device=device, top=top, ranking=ranking)
-    held_out = None
+    reference = None
     if top_overall is not None and not repertoires:
-        held_out = select_held_out_sequences(predictor, dataset, chosen, predictor.split_of(dataset))
-    written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, held_out=held_out)
+        reference = make_false_discovery_reference(predictor, dataset, chosen, predictor.split_of(dataset))
+    written = write_attention(output, tables, max_sequences=top_overall, ranking=ranking, reference=reference)
     for line in format_heads(written.heads):
         click.echo(line)
     click.echo(f"Wrote {written.n_sequences} sequences of {len(dataset)} repertoires to {output}")
-    click.echo(f"Wrote how many sequences each head averages over to {heads_path(output)}")
+    click.echo(f"Wrote how many sequences each head averages over to {make_heads_path(output)}")

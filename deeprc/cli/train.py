@@ -232,7 +232,7 @@ def _show_results(run: Path) -> None:
     from deeprc.documents import read_json
     from deeprc.evaluation.caution import read_cautions
     from deeprc.evaluation.stored_tables import read_clones, read_seeds
-    from deeprc.training.enrichment import MOTIF_LEVEL
+    from deeprc.training.motif_search import MOTIF_LEVEL
 
     seeds = read_seeds(run / "seeds.tsv")
     if len(seeds):

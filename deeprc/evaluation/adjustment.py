@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from deeprc.arrays import Floats
 from deeprc.datasets.categories import is_category
 from deeprc.errors import InputError
 from deeprc.evaluation.caution import Caution
@@ -34,8 +35,6 @@ __all__ = ["check_adjusted_columns", "choose_comparable", "make_adjustment_cauti
 
 _DRAWS = 100  # number of random choices that are tried until enough repertoires of each class are kept
 _C = 100.0  # nearly no penalty: the logistic regression has few parameters
-
-Floats = NDArray[np.float64]
 
 
 def to_column_names(columns: str | Sequence[str]) -> tuple[str, ...]:

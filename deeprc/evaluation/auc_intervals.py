@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata, t
 
+from deeprc.arrays import Floats, Integers
+
 __all__ = [
     "FoldAucs",
     "auc_influences",
@@ -37,9 +39,6 @@ __all__ = [
 
 _ROUNDING = 1e-12
 _QUANTILE = 0.975  # probability up to the quantile that a 95% interval uses
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def auc_interval(

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom, mannwhitneyu, norm
 from sklearn.isotonic import IsotonicRegression
 
+from deeprc.arrays import Floats, Integers
+
 __all__ = [
     "MIN_CONFIRMING",
     "bin_ends",
@@ -34,9 +36,6 @@ _GROWTH = 1.2  # ratio of the ranks at which two consecutive bins end
 
 MIN_CONFIRMING = 5
 """Smallest number of repertoires of each class that can confirm an excess."""
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def compute_excess_shares(

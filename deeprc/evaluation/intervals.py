@@ -1,7 +1,7 @@
 """Confidence intervals for predicted numbers: of r2, the mean absolute error and the rank correlation.
 
-Donors are treated as independent; without `donors`, each repertoire is of another donor. The coverage of each interval,
-by simulation, is in its docstring and in the tests.
+Donors are treated as independent; without `donors`, every repertoire is from a different donor. The coverage of each
+interval, by simulation, is in its docstring and in the tests.
 
 Letters: B repertoires, G donors.
 """
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata, t
 from sklearn.metrics import r2_score
+
+from deeprc.arrays import Floats
 
 __all__ = [
     "Interval",
@@ -26,8 +28,6 @@ Interval = tuple[float, float]
 
 _MIN_DONORS = 4  # with fewer there is no interval
 _ROUNDING = 1e-12
-
-Floats = NDArray[np.float64]
 
 
 def compute_r2(label: Floats, predicted: Floats) -> float:

@@ -11,6 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from deeprc.arrays import Floats
+
 __all__ = ["MEASURES", "calibration_bins", "calibration_error", "judge_probabilities", "wilson_interval"]
 
 MEASURES = ("brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calibration_error")
@@ -18,8 +20,6 @@ MEASURES = ("brier", "brier_base_rate", "log_loss", "log_loss_base_rate", "calib
 
 _MIN_REPERTOIRES = 10  # with fewer there is no calibration error
 _SMALLEST = float(np.finfo(np.float64).eps)
-
-Floats = NDArray[np.float64]
 
 
 def wilson_interval(n_positive: int, n: int, *, level: float = 0.95) -> tuple[float, float]:

@@ -19,9 +19,10 @@ from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.errors import InputError
 from deeprc.hopfield.analysis import metastable_sizes, operating_class
 from deeprc.interpretation.column_tables import Columns
-from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
+from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.ranking import BY_ATTENTION, BestRows, Ranking
-from deeprc.nn.contributions import Attended, SequenceScores, iterate_attended, mean_logit, mean_weight, score_rows
+from deeprc.interpretation.sequence_ranks import RankedRows, find_best_rows, rank_repertoire
+from deeprc.nn.contributions import Attended, SequenceScores, iterate_attended, score_rows
 from deeprc.nn.inference import Inference
 from deeprc.outputs import output_names
 from deeprc.progress import open_step
@@ -134,14 +135,6 @@ class RepertoireAttention:
         ]
 
 
-class _Ranked(NamedTuple):
-    """The sequences of a table, and their ranks; see `RepertoireAttention`."""
-
-    rows: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    head_ranks: NDArray[np.int64]
-
-
 def choose_default_ranking(model: Model) -> Ranking:
     """Return the default ranking of sequences for a model.
 
@@ -175,19 +168,26 @@ def attention_table(
 
     Returns
     -------
-    A table with the AIRR columns repertoire_id, sequence_id, junction_aa, duplicate_count, and v_call and j_call if
-    they are known. Then follow attention_weight, with which the prediction averages: it sums to 1 over the repertoire,
-    and is 0 for sequences that `top_fraction` leaves out; attention_rank, from 1; attention_logit, which unlike the
-    weight can be compared between repertoires; head, the head that attends most to the sequence, from 1; contribution,
-    the amount that the sequence adds to the output before its activation (for a binary target, the log-odds of the
-    positive class); and response, the output that the network would have if all attention were on the sequence, see
-    `deeprc.nn.contributions`. With several outputs, they are contribution_NAME and response_NAME. If the model has
-    readings, a contribution is the sum of through_attention and the amounts through each reading, through_composition
-    and through_clones (with several outputs through_attention_NAME ...). With several heads, the first three columns
-    are also given per head (attention_weight_1, ...); attention_weight is then the mean over heads, by which
-    attention_rank ranks, and attention_logit the highest logit of the heads. An ensemble has the heads of all its
-    members, one member after the other; attention_weight and attention_logit are then means over members, and so are
-    contribution and response, in common units.
+    A table with these columns:
+
+    - repertoire_id, sequence_id, junction_aa, duplicate_count, and v_call and j_call if they are known: the fields of
+      the AIRR standard;
+    - attention_weight: the weight with which the prediction averages. It sums to 1 over the repertoire, and is 0 for
+      sequences that `top_fraction` leaves out. With several heads, it is the mean over heads;
+    - attention_rank: the rank by this weight, from 1;
+    - attention_logit: the logit, which unlike the weight can be compared between repertoires. With several heads, it is
+      the highest logit of the heads;
+    - head: the head that attends most to the sequence, from 1;
+    - contribution: the amount that the sequence adds to the output before its activation (for a binary target, the
+      log-odds of the positive class). With several outputs, contribution_NAME;
+    - through_attention, through_composition, through_clones: only if the model has readings, the parts of the
+      contribution, which sum to it. With several outputs, through_attention_NAME and so on;
+    - response: the output that the network would have if all attention were on the sequence, see
+      `deeprc.nn.contributions`. With several outputs, response_NAME;
+    - attention_weight_1, attention_rank_1, attention_logit_1 and so on: only with several heads, those of each head.
+
+    An ensemble has the heads of all its members, one member after the other. Its attention_weight, attention_logit,
+    contribution and response are means over members, the latter two in common units.
     """
     return compute_attention(model, dataset, position, top=top, ranking=ranking).sequences
 
@@ -206,7 +206,7 @@ def compute_attention(
     sequences.
     """
     inferences = [member.inference(dataset) for member in model.members]
-    return _compute_attention(model, inferences, [position], _Wanted.of(model, top, ranking))[0]
+    return _compute_attention(model, inferences, [position], _Selection.of(model, top, ranking))[0]
 
 
 def iterate_attention(
@@ -218,110 +218,120 @@ def iterate_attention(
 ) -> Iterator[RepertoireAttention]:
     """Yield the attention on each repertoire, see `compute_attention`; consecutive small ones are computed together."""
     inferences = [member.inference(dataset) for member in model.members]
-    wanted = _Wanted.of(model, top, ranking)
+    selection = _Selection.of(model, top, ranking)
     with open_step("attention on sequences", len(dataset)) as step:
         for group in inferences[0].groups():
-            yield from _compute_attention(model, inferences, group, wanted)
+            yield from _compute_attention(model, inferences, group, selection)
             step.advance(len(group))
 
 
-class _Wanted(NamedTuple):
-    """Number of sequences of each repertoire in a table, and the ranking that chooses them."""
+class _Selection(NamedTuple):
+    """Which sequences of each repertoire are in a table.
 
-    top: int
+    Attributes
+    ----------
+    max_sequences
+        Number of sequences, best first; None takes all, in the order of the file.
+    ranking
+        Ranking that chooses them.
+    """
+
+    max_sequences: int | None
     ranking: Ranking
 
     @classmethod
-    def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Wanted | None:
-        """Return number and ranking; None if the table has all sequences. InputError if the number is below 1."""
+    def of(cls, model: Model, top: int | None, ranking: Ranking | None) -> _Selection:
+        """Return the selection of the best `top` sequences; InputError if `top` is below 1."""
         if top is not None and top < 1:
             raise InputError(f"`top={top}`: expected at least 1")
-        return None if top is None else cls(top, ranking or choose_default_ranking(model))
+        return cls(top, ranking or choose_default_ranking(model))
+
+    @property
+    def is_by_weight(self) -> bool:
+        """Whether the sequences are chosen by attention, before any score is computed."""
+        return self.max_sequences is not None and self.ranking.by == "attention"
+
+    @property
+    def is_by_score(self) -> bool:
+        """Whether the sequences are chosen by their scores."""
+        return self.max_sequences is not None and self.ranking.by != "attention"
 
 
 def _compute_attention(
-    model: Model, inferences: Sequence[Inference], positions: Sequence[int], wanted: _Wanted | None
+    model: Model, inferences: Sequence[Inference], positions: Sequence[int], selection: _Selection
 ) -> list[RepertoireAttention]:
     """Return the attention on repertoires whose sequences fit into one chunk, or on one repertoire of any size."""
-    dataset = inferences[0].collator.dataset
+    dataset, outputs = inferences[0].collator.dataset, output_names(model.tasks)
+    attended = _read_attention(model, inferences, positions)
+    max_rows = selection.max_sequences if selection.is_by_weight else None
+    ranked = [rank_repertoire(of_members, max_rows) for of_members in attended]
+    rows = [each.rows if selection.is_by_weight else None for each in ranked]
+    scores = _score_sequences(model, inferences, positions, attended, rows)
+    return [
+        _make_repertoire_attention(dataset[position], of_members, own_scores, ranked_rows, outputs, selection)
+        for position, of_members, own_scores, ranked_rows in zip(positions, attended, scores, ranked, strict=True)
+    ]
+
+
+def _read_attention(
+    model: Model, inferences: Sequence[Inference], positions: Sequence[int]
+) -> list[tuple[Attended, ...]]:
+    """Return the attention of each member on each repertoire, indexed [repertoire][member].
+
+    Raises
+    ------
+    InputError
+        If a weight or a logit is not finite.
+    """
     of_members = [list(iterate_attended(inference, positions)) for inference in inferences]
-    for member, attention in zip(model.members, of_members, strict=True):
-        for position, each in zip(positions, attention, strict=True):
+    dataset = inferences[0].collator.dataset
+    for member, of_member in zip(model.members, of_members, strict=True):
+        for position, each in zip(positions, of_member, strict=True):
             for numbers in (each.weights, each.logits):
                 member.check_finite(numbers.numpy(), dataset[position].repertoire_id)
-    of_repertoires = list(zip(*of_members, strict=True))
-    by_weight = wanted is not None and wanted.ranking.by == "attention"
-    ranked = [
-        _rank_repertoire(each, wanted.top if wanted is not None and by_weight else None) for each in of_repertoires
-    ]
-    rows = [each.rows if by_weight else None for each in ranked]
-    scores = [
-        list(score_rows(inference, positions, attention, rows))
-        for inference, attention in zip(inferences, of_members, strict=True)
-    ]
-    for member, of_member in zip(model.members, scores, strict=True):
-        for of_repertoire in of_member:
-            member.check_scores(of_repertoire)
-    outputs = output_names(model.tasks)
-    found = []
-    for position, of_model, own, places in zip(
-        positions, of_repertoires, zip(*scores, strict=True), ranked, strict=True
-    ):
-        combined = model.combine(own)
-        if wanted is not None and not by_weight:
-            places = _select_best_ranked(places, combined, wanted)
-            combined = combined.take(places.rows)
-        # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
-        sizes = [metastable_sizes(each.weights, dim=0, overwrite=wanted is not None) for each in of_model]
-        found.append(RepertoireAttention(dataset[position], combined, outputs, *places, torch.cat(sizes).tolist()))
-    return found
+    return list(zip(*of_members, strict=True))
 
 
-def _select_best_ranked(ranked: _Ranked, scores: SequenceScores, wanted: _Wanted) -> _Ranked:
+def _score_sequences(
+    model: Model,
+    inferences: Sequence[Inference],
+    positions: Sequence[int],
+    attended: Sequence[tuple[Attended, ...]],
+    rows: Sequence[NDArray[np.int64] | None],
+) -> list[SequenceScores]:
+    """Return the scores of the model for the sequences at some rows of each repertoire; None for all rows."""
+    of_members = []
+    for member, inference, of_member in zip(model.members, inferences, zip(*attended, strict=True), strict=True):
+        scores = list(score_rows(inference, positions, of_member, rows))
+        for each in scores:
+            member.check_scores(each)
+        of_members.append(scores)
+    return [model.combine(of_repertoire) for of_repertoire in zip(*of_members, strict=True)]
+
+
+def _make_repertoire_attention(
+    repertoire: Repertoire,
+    attended: Sequence[Attended],
+    scores: SequenceScores,
+    ranked_rows: RankedRows,
+    outputs: list[str],
+    selection: _Selection,
+) -> RepertoireAttention:
+    """Return the attention on one repertoire from that of each member, with the selected sequences."""
+    if selection.is_by_score:
+        ranked_rows = _select_best_ranked(ranked_rows, scores, selection)
+        scores = scores.take(ranked_rows.rows)
+    # If not all sequences are kept, the scores have copies of the weights, so these may be overwritten.
+    can_overwrite = selection.max_sequences is not None
+    sizes = [metastable_sizes(each.weights, dim=0, overwrite=can_overwrite) for each in attended]
+    return RepertoireAttention(repertoire, scores, outputs, *ranked_rows, torch.cat(sizes).tolist())
+
+
+def _select_best_ranked(ranked_rows: RankedRows, scores: SequenceScores, selection: _Selection) -> RankedRows:
     """Return the best sequences of a repertoire by their scores, with their ranks by weight."""
-    best = _find_best_rows(wanted.ranking.keys(scores), scores.logit, wanted.top)
-    return _Ranked(best, ranked.rank[best], ranked.head_ranks[best])
-
-
-def _rank_repertoire(attention: Sequence[Attended], top: int | None) -> _Ranked:
-    """Return the sequences for the table of a repertoire, from the attention of each member."""
-    n_heads = [len(each.pooled) for each in attention]
-    weights, logits = (
-        torch.cat(parts, dim=1).numpy() if len(parts) > 1 else parts[0].numpy()
-        for parts in ([each.weights for each in attention], [each.logits for each in attention])
-    )
-    weight, logit = mean_weight(weights, n_heads), mean_logit(logits, n_heads)
-    if top is None:
-        rows, rank = np.arange(len(weight)), _rank_weights(weight, logit)
-    else:
-        rows = _find_best_rows(weight, logit, top)
-        rank = np.arange(1, len(rows) + 1)
-    head_ranks = rank[:, None]
-    if weights.shape[1] > 1:
-        heads = zip(weights.T, logits.T, strict=True)
-        head_ranks = np.stack([_rank_weights(weight, logit)[rows] for weight, logit in heads], axis=1)
-    return _Ranked(rows, rank, head_ranks)
-
-
-def _find_best_rows(weight: NDArray[np.float64], logit: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-    """Return the n rows with the first ranks of `_rank_weights`, in their order, without sorting all: (min(n, N),)."""
-    best = np.zeros(0, np.int64)
-    for start in range(0, len(weight), max(PIECE, n)):
-        piece = np.arange(start, min(start + max(PIECE, n), len(weight)))
-        if len(best) == n:
-            piece = piece[weight[piece] >= weight[best[-1]]]
-        candidates = np.concatenate([best, piece])  # among equal ones the first is kept
-
-        best = candidates[np.lexsort((-logit[candidates], -weight[candidates]))[:n]]
-    return best
-
-
-def _rank_weights(weight: NDArray[np.float64], logit: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the rank of each sequence, from 1; if weights underflow to equal values, logits decide."""
-    order = np.lexsort((-logit, -weight))  # a stable sort: among equal ones the first is first
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(1, len(order) + 1)
-    return rank
+    assert selection.max_sequences is not None
+    best = find_best_rows(selection.ranking.keys(scores), scores.logit, selection.max_sequences)
+    return RankedRows(best, ranked_rows.rank[best], ranked_rows.head_ranks[best])
 
 
 def best_sequences(
@@ -329,7 +339,7 @@ def best_sequences(
     n: int,
     ranking: Ranking = BY_ATTENTION,
     *,
-    held_out: HeldOutSequences | None = None,
+    reference: FalseDiscoveryReference | None = None,
 ) -> pd.DataFrame:
     """Return a table like `attention_table` of the sequences with the highest rank over all repertoires, best first.
 
@@ -341,7 +351,7 @@ def best_sequences(
         Number of sequences.
     ranking
         Ranking of the sequences.
-    held_out
+    reference
         If given, the last column, `q_value`, is the false discovery rate of each sequence. `attention` must then be
         that on all repertoires of the same dataset, in their order.
     """
@@ -349,15 +359,15 @@ def best_sequences(
     for position, one in enumerate(attention):
         keys = ranking.keys(one.scores)
         best.offer(keys, partial(_make_columns_with_key, one, keys, position))
-        if held_out is not None:
+        if reference is not None:
             highest.offer(position, ranking.drop_silent(keys))
     table = best.table()
     if table.empty:
         return table
     scores, positions = table.pop(_KEY).to_numpy(np.float64), table.pop(_POSITION).to_numpy(np.int64)
-    if held_out is None:
+    if reference is None:
         return table
-    return table.assign(q_value=held_out.q_values(highest, ranking.drop_silent(scores), positions))
+    return table.assign(q_value=reference.q_values(highest, ranking.drop_silent(scores), positions))
 
 
 def _make_columns_with_key(

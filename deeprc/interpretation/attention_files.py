@@ -19,10 +19,10 @@ from deeprc.files import check_table_output, write_atomically, write_text
 from deeprc.hopfield.analysis import HeadSummary, summarise_heads
 from deeprc.interpretation.attention import HEADS_COLUMNS, PIECE, RepertoireAttention, best_sequences
 from deeprc.interpretation.column_tables import Columns, concatenate_columns
-from deeprc.interpretation.false_sequences import HeldOutSequences
+from deeprc.interpretation.false_sequences import FalseDiscoveryReference
 from deeprc.interpretation.ranking import BY_ATTENTION, Ranking
 
-__all__ = ["AttentionSummary", "check_attention_outputs", "heads_path", "write_attention"]
+__all__ = ["AttentionSummary", "check_attention_outputs", "make_heads_path", "write_attention"]
 
 _TABLES = 512  # number of tables of small repertoires that are written together
 _GZIP_LEVEL = 4  # a file is at most a tenth larger than with level 9, and takes a third of the time
@@ -43,7 +43,7 @@ class AttentionSummary(NamedTuple):
     heads: list[HeadSummary]
 
 
-def heads_path(path: str | os.PathLike[str]) -> Path:
+def make_heads_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the table of heads, beside that of sequences: attention.tsv.gz gives attention.heads.tsv."""
     name = Path(path).name
     for ending in (".gz", ".tsv", ".txt", ".csv"):
@@ -54,7 +54,7 @@ def heads_path(path: str | os.PathLike[str]) -> Path:
 def check_attention_outputs(path: str | os.PathLike[str]) -> None:
     """Raise InputError if `write_attention` cannot write to a path; see `deeprc.files.check_table_output`."""
     check_table_output(Path(path), ["repertoire_id", "junction_aa", "attention_weight", "attention_rank"])
-    check_table_output(heads_path(path), HEADS_COLUMNS)
+    check_table_output(make_heads_path(path), HEADS_COLUMNS)
 
 
 def write_attention(
@@ -63,9 +63,9 @@ def write_attention(
     *,
     max_sequences: int | None = None,
     ranking: Ranking = BY_ATTENTION,
-    held_out: HeldOutSequences | None = None,
+    reference: FalseDiscoveryReference | None = None,
 ) -> AttentionSummary:
-    """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `heads_path`.
+    """Write the sequences of all repertoires as TSV (gzip if the name ends in .gz), and the heads to `make_heads_path`.
 
     Both files are written under temporary names first. The table of sequences is an AIRR Rearrangement file: fields
     that the standard requires but containers do not have are empty. Memory does not grow with the number of
@@ -77,7 +77,7 @@ def write_attention(
         Path of the table of sequences.
     attention
         Attention on each repertoire, in the order of the file.
-    max_sequences, ranking, held_out
+    max_sequences, ranking, reference
         If `max_sequences` is given, only so many sequences with the highest rank over all repertoires are written, best
         first; see `best_sequences`.
     """
@@ -90,9 +90,9 @@ def write_attention(
                 for frame in _join_small_tables(piece for one in seen for piece in one.pieces()):
                     table.write(frame)
             else:
-                table.write(best_sequences(seen, max_sequences, ranking, held_out=held_out))
+                table.write(best_sequences(seen, max_sequences, ranking, reference=reference))
         all_heads = pd.DataFrame(heads, columns=HEADS_COLUMNS)
-        write_text(heads_path(target), all_heads.to_csv(sep="\t", index=False))
+        write_text(make_heads_path(target), all_heads.to_csv(sep="\t", index=False))
     return AttentionSummary(table.n_rows, _summarise_heads_table(all_heads))
 
 

@@ -41,7 +41,7 @@ def compute_cohort_numbers(
     """
     if not dataset.n_sequences.any():
         raise InputError(f"{dataset.container.path}: has no sequences, so there is nothing to draw")
-    classes, places = _index_classes(dataset, target)
+    classes, colour_of_class = _index_classes(dataset, target)
     points, variance = map_by_kmers(dataset)
     found = CohortNumbers(
         classes,
@@ -52,7 +52,7 @@ def compute_cohort_numbers(
         points,
         variance,
     )
-    return found, places
+    return found, colour_of_class
 
 
 def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list[str], dict[str, int]]:
@@ -65,9 +65,9 @@ def _index_classes(dataset: RepertoireDataset, target: str | None) -> tuple[list
         raise InputError(f"{dataset.container.path}: no repertoire has a label for {target}")
     ids = dataset.repertoire_ids.tolist()
     of_id = choose_drawn_classes(tasks[0], ids, known)
-    places = index_drawn_classes(tasks, tasks[0], known)
+    colour_of_class = index_drawn_classes(tasks, tasks[0], known)
     return [of_id.get(str(name), "") for name in ids], {
-        name: places.get(name, 0) for name in dict.fromkeys(of_id.values())
+        name: colour_of_class.get(name, 0) for name in dict.fromkeys(of_id.values())
     }
 
 

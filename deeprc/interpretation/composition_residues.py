@@ -10,8 +10,8 @@ Letters: n sequences, L positions of the longest, T outputs, M 4-mers.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -19,8 +19,6 @@ from deeprc.readings.composition import NOISE_SEQUENCES, CompositionReading, K
 from deeprc.training.model import Model, TrainedModel
 
 __all__ = ["attribute_composition"]
-
-Floats = NDArray[np.float64]
 
 
 def attribute_composition(

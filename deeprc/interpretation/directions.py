@@ -28,6 +28,8 @@ class Direction:
         1 for the direction in which sequences raise the output, -1 for that in which they lower it.
     target
         Name of the target.
+    prefix
+        The part of the name before the label: the target and a colon, or "" if there is only one target with classes.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Direction:
     output: int
     sign: int
     target: str
+    prefix: str = ""
 
 
 def list_directions(tasks: Sequence[Task]) -> list[Direction]:
@@ -51,7 +54,7 @@ def list_directions(tasks: Sequence[Task]) -> list[Direction]:
         target = task.column if columns[task.column] == 1 else task.name
         prefix = f"{target}: " if len(tasks) > 1 or task.kind == "regression" else ""
         directions += [
-            Direction(prefix + label, label, output + shift, sign, task.name) for label, shift, sign in labelled
+            Direction(prefix + label, label, output + shift, sign, task.name, prefix) for label, shift, sign in labelled
         ]
         output += task.n_outputs
     return directions

@@ -137,9 +137,9 @@ class ExplainedNetwork:
     ) -> Tensor:
         """Return the average of each head over the other kept sequences, for n sequences, (n, H, S).
 
-        To subtract one sequence from the sum of all would leave only noise if it has nearly all the attention. So the
-        sum over the sequences at the rows `rest` is added to those over the chosen ones before and after it. Beside the
-        sequence with the highest logit of a head, all others may vanish, so its average is computed alone.
+        Total minus one sequence is inaccurate if this sequence has nearly all the attention. So the other sequences are
+        added up instead: those at the rows `rest`, and the chosen ones before and after it. If one logit dominates a
+        head, the average beside it is computed separately.
         """
         network = self.inference.network
         of_rest = Average(network)

@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.excess import bin_ends, compute_excess_shares, find_tie_ends
 from deeprc.groups import index_groups
@@ -29,15 +29,11 @@ from deeprc.interpretation.motifs.carriers import find_new_donors, split_by_dire
 from deeprc.training.model import Model
 from deeprc.training.permutations import permute_labels
 
-__all__ = ["HeldOutSequences", "HighestScores"]
+__all__ = ["FalseDiscoveryReference", "HighestScores"]
 
 _LEVEL = 0.05
 _N_PERMUTATIONS = 999
 _ROUNDING = 1e-9
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class HighestScores:
@@ -61,28 +57,32 @@ class HighestScores:
         self._positions.append(np.full(len(kept), position))
         self._n += len(kept)
         if self._n > 2 * self.max_scores:
-            self.sort()
+            self._shrink()
 
     def join(self, other: HighestScores, start: int) -> None:
         """Add the scores of repertoires that follow, whose positions in the other collector count from `start` here.
 
         A score that the other collector has dropped is not above its limit, so it would not be kept here either.
         """
-        scores, positions = other.sort()
+        scores, positions = other.sorted_scores()
         self._scores.append(scores)
         self._positions.append(positions + start)
         self._n += len(scores)
         if self._n > 2 * self.max_scores or other.limit > -np.inf:
-            self.sort()
+            self._shrink()
 
-    def sort(self) -> tuple[Floats, Integers]:
+    def sorted_scores(self) -> tuple[Floats, Integers]:
         """Return the kept scores, highest first, and the positions of their repertoires, (m,) each."""
+        self._shrink()
+        return self._scores[0], self._positions[0]
+
+    def _shrink(self) -> None:
+        """Sort the scores, and keep only the highest."""
         scores, positions = np.concatenate(self._scores), np.concatenate(self._positions)
         order = np.argsort(-scores, kind="stable")[: self.max_scores]
         if len(order) == self.max_scores:  # some scores equal to the last one may be missing
             self._limit = float(scores[order[-1]])
         self._scores, self._positions, self._n = [scores[order]], [positions[order]], len(order)
-        return self._scores[0], self._positions[0]
 
     @property
     def limit(self) -> float:
@@ -91,8 +91,8 @@ class HighestScores:
 
 
 @dataclass(frozen=True)
-class HeldOutSequences:
-    """The repertoires from which false discovery rates for a direction of an output are estimated.
+class FalseDiscoveryReference:
+    """Repertoires of known classes from which false discovery rates for a direction of an output are estimated.
 
     Attributes
     ----------
@@ -103,9 +103,9 @@ class HeldOutSequences:
         Number of sequences, and index of the donor, of each repertoire, (B,) each.
     """
 
-    is_own: Mask
-    is_known: Mask
-    is_new: Mask
+    is_own: Flags
+    is_known: Flags
+    is_new: Flags
     sizes: Integers
     donors: Integers
 
@@ -114,12 +114,12 @@ class HeldOutSequences:
         cls,
         model: Model,
         dataset: RepertoireDataset,
-        held_out: Mask,
+        is_held_out: Flags,
         *,
         output: int,
         sign: int,
         group_by: str | None,
-    ) -> HeldOutSequences | None:
+    ) -> FalseDiscoveryReference | None:
         """Return the repertoires for a direction of an output; None if the output is a number.
 
         The parameters are those of `deeprc.interpretation.motifs.carriers.compare_held_out_donors`.
@@ -128,7 +128,7 @@ class HeldOutSequences:
         if classes is None:
             return None
         is_own, is_known = classes
-        donors, is_new = find_new_donors(dataset, held_out, is_known, group_by)
+        donors, is_new = find_new_donors(dataset, is_held_out, is_known, group_by)
         return cls(is_own, is_known, is_new & is_known, dataset.n_sequences.astype(np.int64), donors)
 
     def test(self, highest: HighestScores, *, seed: int = 0) -> float:
@@ -158,7 +158,7 @@ class HeldOutSequences:
         A limit never separates equal scores, because these are in the order of the cohort, which may be sorted by
         class.
         """
-        scores, positions = highest.sort()
+        scores, positions = highest.sorted_scores()
         is_counted = np.isin(positions, rows) & (scores > highest.limit)
         place = np.searchsorted(rows, positions[is_counted])
         ties = find_tie_ends(scores[is_counted])
@@ -188,7 +188,7 @@ class HeldOutSequences:
         if len(scores) == 0 or self.test(highest, seed=seed) > _LEVEL:
             return q_values
         limits, n_true = self._count_true(highest)
-        kept, places = highest.sort()
+        kept, places = highest.sorted_scores()
         is_complete = kept > highest.limit
         is_new_own, is_learned_own = self.is_new & self.is_own, ~self.is_new & self.is_own
         for part in (is_new_own, is_learned_own):
@@ -206,7 +206,7 @@ class HeldOutSequences:
 
     def _count_true(self, highest: HighestScores) -> tuple[Floats, Floats]:
         """Return the scores of held-out sequences of the class, highest first, and the true ones up to each."""
-        scores, positions = highest.sort()
+        scores, positions = highest.sorted_scores()
         is_complete = scores > highest.limit
         own, other = self.is_new & self.is_own, self.is_new & ~self.is_own
         found, null = scores[own[positions] & is_complete], scores[other[positions] & is_complete]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deeprc.tasks import Task
     from deeprc.training.model import Model
 
-__all__ = ["KINDS", "FigureOptions", "benchmark_curves", "class_names", "make_figure"]
+__all__ = ["KINDS", "FigureOptions", "draw_benchmark_curves", "find_classes", "make_figure"]
 
 _N_TOP = 1000  # number of sequences whose attributions and motifs are used
 _N_SHOWN = 20  # number of sequences in a figure
@@ -189,7 +189,7 @@ def _find_classes(request: _Request) -> tuple[dict[str, str], dict[str, int]]:
 
     model, dataset, task = request.model, request.dataset, request.task
     labels = model.labels(dataset)[:, model.tasks.index(task)]
-    return class_names(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
+    return find_classes(model, dataset, task), index_drawn_classes(model.tasks, task, labels)
 
 
 def _draw_genes(request: _Request) -> Figure:
@@ -213,8 +213,8 @@ def _draw_kernels(request: _Request) -> Figure:
 
     request.check_alone("each has kernels of its own; give one")
     direction, _, found = _attribute_top_sequences(request, _N_TOP)
-    place = index_classes(request.model.tasks)[direction.target][direction.label]
-    return draw_kernels_figure(direction.sign * found.kernels, output=direction.name, place=place)
+    colour_index = index_classes(request.model.tasks)[direction.target][direction.label]
+    return draw_kernels_figure(direction.sign * found.kernels, output=direction.name, colour_index=colour_index)
 
 
 def _draw_sequences(request: _Request) -> Figure:
@@ -264,7 +264,7 @@ def _draw_cohort(request: _Request) -> Figure:
 
 def _draw_curves(request: _Request) -> Figure:
     request.check_alone("curves are of one folder of a benchmark; give one")
-    return benchmark_curves(request.path)
+    return draw_benchmark_curves(request.path)
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ def make_figure(
     return how.draw(_Request(paths, cohort, options, device))
 
 
-def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
+def find_classes(model: Model, dataset: RepertoireDataset, task: Task) -> dict[str, str]:
     """Return the class of each repertoire, by its id, as `choose_drawn_classes` does.
 
     Raises
@@ -358,7 +358,7 @@ def class_names(model: Model, dataset: RepertoireDataset, task: Task) -> dict[st
     return choose_drawn_classes(task, dataset.repertoire_ids.tolist(), labels)
 
 
-def benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
+def draw_benchmark_curves(folder: str | os.PathLike[str]) -> Figure:
     """Return the curves of all methods of a `deeprc benchmark` folder.
 
     Raises

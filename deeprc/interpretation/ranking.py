@@ -118,7 +118,7 @@ class BestRows:
                 self._shrink()
 
     def join(self, other: BestRows, change: Callable[[Columns], Columns]) -> None:
-        """Keep those rows that may be among the best of a table that follows; `change` makes its rows those here."""
+        """Add the best rows of a collector of later repertoires; `change` converts its columns to ours."""
         if other._parts:
             other._shrink()
             self.offer(other._keys, lambda rows: change(take_rows(other._parts[0], rows)))
@@ -235,24 +235,24 @@ class _Tally:
         self.step = step
         self._best = BestRows(max(_AT))
         self._keys: list[NDArray[np.float32]] = []
-        self._carriers: list[NDArray[np.bool_]] = []
+        self._is_witness: list[NDArray[np.bool_]] = []
         self._n = self._total = 0
 
-    def add(self, carrier: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
+    def add(self, is_witness: NDArray[np.bool_], keys: NDArray[np.float64]) -> None:
         """Add the N sequences of a repertoire."""
-        self._best.offer(keys, lambda rows: {"carrier": carrier[rows]})
-        others = np.flatnonzero(~carrier)[:: self.step]
-        kept = np.concatenate([np.flatnonzero(carrier), others])
+        self._best.offer(keys, lambda rows: {"is_witness": is_witness[rows]})
+        others = np.flatnonzero(~is_witness)[:: self.step]
+        kept = np.concatenate([np.flatnonzero(is_witness), others])
         self._keys.append(keys[kept].astype(np.float32))
-        self._carriers.append(carrier[kept])
-        self._n += len(carrier)
-        self._total += int(carrier.sum())
+        self._is_witness.append(is_witness[kept])
+        self._n += len(is_witness)
+        self._total += int(is_witness.sum())
 
     def join(self, other: _Tally) -> None:
         """Add the sequences of another collector, whose repertoires follow."""
         self._best.join(other._best, lambda columns: columns)
         self._keys += other._keys
-        self._carriers += other._carriers
+        self._is_witness += other._is_witness
         self._n += other._n
         self._total += other._total
 
@@ -264,15 +264,17 @@ class _Tally:
     def found(self) -> dict[str, Any]:
         """Return the row of the ranking for `witness_ranking`."""
         n, total, both = self._n, self._total, 0 < self._total < self._n
-        carrier, key = np.concatenate(self._carriers), np.concatenate(self._keys)
-        weight = np.where(carrier, 1.0, (n - total) / max(1, len(carrier) - total))
+        is_witness, key = np.concatenate(self._is_witness), np.concatenate(self._keys)
+        weight = np.where(is_witness, 1.0, (n - total) / max(1, len(is_witness) - total))
         first = self._best.table()
-        hits = {at: int(first["carrier"].head(at).sum()) if len(first) else 0 for at in _AT}
+        hits = {at: int(first["is_witness"].head(at).sum()) if len(first) else 0 for at in _AT}
         return {
             "n_sequences": n,
             "n_witnesses": total,
-            "auc": float(roc_auc_score(carrier, key)) if both else np.nan,
-            "average_precision": float(average_precision_score(carrier, key, sample_weight=weight)) if both else np.nan,
+            "auc": float(roc_auc_score(is_witness, key)) if both else np.nan,
+            "average_precision": float(average_precision_score(is_witness, key, sample_weight=weight))
+            if both
+            else np.nan,
             **{f"precision_at_{at}": hits[at] / min(at, n) if both else np.nan for at in _AT},
             **{f"recall_at_{at}": hits[at] / total if both else np.nan for at in _AT},
         }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import HEADS_COLUMNS, iterate_attention
 from deeprc.interpretation.directions import Direction
-from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
+from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.sequence_index import SequenceIndex
 from deeprc.interpretation.survey_collector import POSITION, ROW, SurveyCollector, SurveyPlan
 from deeprc.nn.contributions import OutputParts
@@ -27,7 +27,7 @@ __all__ = [
     "Survey",
     "TopSequences",
     "add_q_values",
-    "select_held_out_sequences",
+    "make_false_discovery_reference",
     "survey_cohort",
 ]
 
@@ -83,8 +83,8 @@ class Survey:
         if the model has no readings. A stored clone counts as a whole, so its residues explain nothing. So
         attributions, kernels and motifs are computed for these sequences.
     highest
-        Highest contributions to each direction, by its name, from which `HeldOutSequences` estimates false discovery
-        rates.
+        Highest contributions to each direction, by its name, from which `FalseDiscoveryReference` estimates false
+        discovery rates.
     witnesses
         Tables of `witness_ranking` for each direction; empty if witnesses were not searched.
     """
@@ -151,9 +151,9 @@ def survey_cohort(
     return Survey.of(collector, plan, model)
 
 
-def select_held_out_sequences(
+def make_false_discovery_reference(
     predictor: Predictor, dataset: RepertoireDataset, direction: Direction, splits: Sequence[str]
-) -> HeldOutSequences | None:
+) -> FalseDiscoveryReference | None:
     """Return the held-out repertoires from which false discovery rates for a direction are estimated.
 
     The result is None if there are none, or if the output is a number.
@@ -168,31 +168,31 @@ def select_held_out_sequences(
         Part of the split of each repertoire in training, (B,).
     """
     parts = np.array(splits, dtype=object)
-    name = choose_held_out_split(parts, predictor.model.labels(dataset))
-    if name is None:
+    held_out_split = choose_held_out_split(parts, predictor.model.labels(dataset))
+    if held_out_split is None:
         return None
-    return HeldOutSequences.of(
+    return FalseDiscoveryReference.of(
         predictor.model,
         dataset,
-        parts == name,
+        parts == held_out_split,
         output=direction.output,
         sign=direction.sign,
         group_by=predictor.group_by,
     )
 
 
-def add_q_values(found: Survey, predictor: Predictor, dataset: RepertoireDataset, splits: Sequence[str]) -> None:
-    """Add the column `q_value` to the tables of the top sequences of a survey, see `HeldOutSequences.q_values`.
+def add_q_values(survey: Survey, predictor: Predictor, dataset: RepertoireDataset, splits: Sequence[str]) -> None:
+    """Add the column `q_value` to the tables of the top sequences of a survey, see `FalseDiscoveryReference.q_values`.
 
     Directions of numbers get no such column, and if no repertoire is held out, no direction does. The parameters are
-    those of `select_held_out_sequences`.
+    those of `make_false_discovery_reference`.
     """
-    for direction in found.directions:
-        top = found.top[direction.name]
-        known = select_held_out_sequences(predictor, dataset, direction, splits)
-        if known is not None and len(top):
+    for direction in survey.directions:
+        top = survey.top[direction.name]
+        reference = make_false_discovery_reference(predictor, dataset, direction, splits)
+        if reference is not None and len(top):
             scores = direction.sign * top.table["contribution"].to_numpy(np.float64)
-            q_values = known.q_values(found.highest[direction.name], scores, top.index.positions)
+            q_values = reference.q_values(survey.highest[direction.name], scores, top.index.positions)
             top.table["q_value"] = q_values
 
 

@@ -181,9 +181,9 @@ class _Best:
             self._top[d].offer(speaks, rows)
             self.highest[direction.name].offer(position, speaks)
             if self._by_residues:
-                retrieved = one.scores.through_readings.get(CloneReading.name)
-                if retrieved is not None:
-                    keys = keys - direction.sign * retrieved[:, direction.output]
+                through_clones = one.scores.through_readings.get(CloneReading.name)
+                if through_clones is not None:
+                    keys = keys - direction.sign * through_clones[:, direction.output]
                 self._by_residues[d].offer(ranking.drop_silent(keys), rows)
 
     def join(self, other: _Best, start: int, splits: Sequence[str] | None) -> None:
@@ -191,8 +191,8 @@ class _Best:
 
         def moved(columns: Columns) -> Columns:
             positions = columns[POSITION] + start
-            place = {} if splits is None else {"split": np.array(splits, object)[positions]}
-            return {**columns, **place, POSITION: positions}
+            split = {} if splits is None else {"split": np.array(splits, object)[positions]}
+            return {**columns, **split, POSITION: positions}
 
         for own, of_other in zip([*self._top, *self._by_residues], [*other._top, *other._by_residues], strict=True):
             own.join(of_other, moved)
@@ -219,8 +219,8 @@ class _Rows:
 
     def __call__(self, rows: NDArray[np.int64]) -> Columns:
         split = {} if self.split is None else {"split": np.full(len(rows), self.split, object)}
-        place = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
-        return {**self.attention.columns(rows, self.direction.output), **split, **place}
+        origin = {POSITION: np.full(len(rows), self.position), ROW: self.attention.rows[rows]}
+        return {**self.attention.columns(rows, self.direction.output), **split, **origin}
 
 
 def _curve(one: RepertoireAttention) -> pd.DataFrame:

@@ -147,8 +147,8 @@ class Collator:
         if genes is not None:
             check_genes(dataset)
         virtual = isinstance(dataset, SimulatedDataset)
-        self._columns = [] if virtual else load_columns(dataset.container, device)
-        self._calls = [] if virtual or genes is None else load_gene_columns(dataset.container, genes, device)
+        self._columns = [] if virtual else load_columns(dataset.sequence_container, device)
+        self._calls = [] if virtual or genes is None else load_gene_columns(dataset.sequence_container, genes, device)
         self._read_ahead = self._make_read_ahead()
         bounds = torch.from_numpy(dataset.container.repertoire_offsets)
         place = find_place(dataset, device)
@@ -164,7 +164,7 @@ class Collator:
         if isinstance(self.dataset, SimulatedDataset) or self.device.type != "cpu":
             return None
         fields = [] if self.abundance == "none" else ["counts"]
-        return ReadAhead(self.dataset.container, fields + ([] if self.genes is None else [*GENE_FIELDS]))
+        return ReadAhead(self.dataset.sequence_container, fields + ([] if self.genes is None else [*GENE_FIELDS]))
 
     def expect(self, positions: Iterable[int]) -> None:
         """Ask the system to read repertoires from the disk, by their positions, because they are needed soon."""
@@ -373,7 +373,7 @@ def choose_cache_device(
     """
     if device.type != "cuda" or choice == "never" or isinstance(dataset, SimulatedDataset):
         return CPU
-    container = dataset.container
+    container = dataset.sequence_container
     if choice == "always" or is_on(container, device):
         return device
     return device if count_bytes(container, genes=genes) <= torch.cuda.mem_get_info(device)[0] // 2 else CPU

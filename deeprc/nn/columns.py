@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.datasets.linked_container import StoredContainer
+from deeprc.datasets.linked_container import SequenceContainer
 from deeprc.datasets.sequences import GENE_FIELDS
 from deeprc.nn.genes import GeneNames
 
@@ -121,20 +121,20 @@ def find_place(dataset: RepertoireDataset, device: torch.device) -> Place:
     first = dataset.container.repertoire_offsets[dataset.rows]
     part = np.zeros(len(first), np.int64)
     if device.type == "cpu" and len(parts := getattr(dataset.container, "parts", ())) > 1:
-        part = np.array([dataset.container.find_part(row) for row in dataset.rows.tolist()], np.int64)
+        part = np.array([dataset.sequence_container.find_part(row) for row in dataset.rows.tolist()], np.int64)
         first = first - np.array([each.first_sequence for each in parts], np.int64)[part]
     return Place(part, first)
 
 
-_ON_DEVICES: WeakKeyDictionary[StoredContainer, dict[torch.device, list[Columns]]] = WeakKeyDictionary()
+_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[Columns]]] = WeakKeyDictionary()
 
 
-def is_on(container: StoredContainer, device: torch.device) -> bool:
+def is_on(container: SequenceContainer, device: torch.device) -> bool:
     """Return whether the container's sequences were copied to a device."""
     return device in _ON_DEVICES.get(container, {})
 
 
-def load_columns(container: StoredContainer, device: torch.device) -> list[Columns]:
+def load_columns(container: SequenceContainer, device: torch.device) -> list[Columns]:
     """Return the columns of a container's parts on the CPU, or one set of columns of all parts on another device.
 
     All collators of a container share them.
@@ -145,7 +145,7 @@ def load_columns(container: StoredContainer, device: torch.device) -> list[Colum
     return known[device]
 
 
-def _map_columns(container: StoredContainer) -> list[Columns]:
+def _map_columns(container: SequenceContainer) -> list[Columns]:
     found = []
     for sequences in (part.store.sequences for part in container.parts):
         arrays = sequences.residues, sequences.offsets, sequences.counts.view(np.int32)
@@ -154,7 +154,7 @@ def _map_columns(container: StoredContainer) -> list[Columns]:
     return found
 
 
-def copy_columns(container: StoredContainer, device: torch.device) -> Columns:
+def copy_columns(container: SequenceContainer, device: torch.device) -> Columns:
     """Return copies of the sequences of all parts of a container, end to end."""
     stores = [part.store.sequences for part in container.parts]
     residues = _join([each.residues for each in stores], device)
@@ -180,11 +180,11 @@ def _join(columns: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     return joined
 
 
-_CODES_ON_DEVICES: WeakKeyDictionary[StoredContainer, dict[torch.device, list[list[Tensor]]]] = WeakKeyDictionary()
+_CODES_ON_DEVICES: WeakKeyDictionary[SequenceContainer, dict[torch.device, list[list[Tensor]]]] = WeakKeyDictionary()
 
 
 def load_gene_columns(
-    container: StoredContainer, genes: GeneNames, device: torch.device
+    container: SequenceContainer, genes: GeneNames, device: torch.device
 ) -> list[list[tuple[Tensor, Tensor]]]:
     """Return the codes of V and J of each set of columns, (N,) in the bits of int16, with the indices of their genes.
 
@@ -208,7 +208,7 @@ def load_gene_columns(
     ]
 
 
-def _map_codes(container: StoredContainer) -> list[list[Tensor]]:
+def _map_codes(container: SequenceContainer) -> list[list[Tensor]]:
     found = []
     for sequences in (part.store.sequences for part in container.parts):
         calls = [sequences.genes.get(field) for field in GENE_FIELDS]
@@ -217,7 +217,7 @@ def _map_codes(container: StoredContainer) -> list[list[Tensor]]:
     return found
 
 
-def copy_codes(container: StoredContainer, device: torch.device) -> list[Tensor]:
+def copy_codes(container: SequenceContainer, device: torch.device) -> list[Tensor]:
     """Return the codes of V and J of all parts of a container, end to end, with the vocabularies `gene_names`."""
     copied = []
     for field in GENE_FIELDS:
@@ -232,7 +232,7 @@ def copy_codes(container: StoredContainer, device: torch.device) -> list[Tensor]
     return copied
 
 
-def count_bytes(container: StoredContainer, *, genes: bool) -> int:
+def count_bytes(container: SequenceContainer, *, genes: bool) -> int:
     """Return how many bytes the copies of a container's sequences take on a device."""
     stores = [part.store.sequences for part in container.parts]
     size = sum(each.residues.nbytes + each.offsets.nbytes + each.counts.nbytes for each in stores)

@@ -120,8 +120,9 @@ def _iterate_calls(dataset: RepertoireDataset) -> Iterator[tuple[Categorical | N
             table, _ = dataset.cohort.draw(row, np.arange(min(_SAMPLED, dataset.cohort.size(row))))
             yield table.v_call, table.j_call
         else:
-            part = dataset.container.parts[dataset.container.find_part(row)]
-            rows = slice(*(dataset.container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
+            container = dataset.sequence_container
+            part = container.parts[container.find_part(row)]
+            rows = slice(*(container.repertoire_offsets[row : row + 2] - part.first_sequence).tolist())
             genes = {name: calls.take(rows) for name, calls in part.store.sequences.genes.items()}
             yield genes.get("v_call"), genes.get("j_call")
 

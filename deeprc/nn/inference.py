@@ -61,7 +61,7 @@ class Inference:
         Share of a repertoire's sequences that the prediction averages over, see `DeepRC.forward`.
     chunk
         Number of sequences that are computed at a time; None chooses it by the device.
-    known
+    known_averages
         Averages of whole repertoires that were computed before, which are not computed again; None keeps none.
     """
 
@@ -69,7 +69,7 @@ class Inference:
     collator: Collator
     top_fraction: float = 1.0
     chunk: int | None = None
-    known: KnownAverages | None = None
+    known_averages: KnownAverages | None = None
 
     @property
     def device(self) -> torch.device:
@@ -124,10 +124,10 @@ class Inference:
         The parameter is that of `iterate_outputs`. The weights of the network must not change before the last one is
         yielded.
         """
-        if self.known is None:
+        if self.known_averages is None:
             yield from (mean for mean, _ in self._pool_all(positions, None))
             return
-        dataset, known = self.collator.dataset, self.known.find(self.network)
+        dataset, known = self.collator.dataset, self.known_averages.find(self.network)
         every = list(range(len(dataset)) if positions is None else positions)
         batches = (dataset.container, self.collator.abundance, self.top_fraction)
         keys = [(*batches, int(dataset.rows[position])) for position in every]

@@ -24,12 +24,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeprc.arrays import Floats
 from deeprc.datasets.dataset import Repertoire, RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire, identify_repertoires
 
 __all__ = ["Reading", "ReadingScores", "Readings", "to_array"]
-
-Floats = NDArray[np.float64]
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:

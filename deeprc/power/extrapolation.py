@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
+
+from deeprc.arrays import Floats
 
 __all__ = ["LateCurve", "PowerLaw", "fit_late_curves", "fit_power_law", "fit_power_laws"]
 
-Floats = NDArray[np.float64]
 
 _CHANCE = 0.5
 _EXPONENTS = (0.1, 3.0)

@@ -24,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 
+from deeprc.arrays import Floats
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Outcome
 from deeprc.benchmarking.methods import Method, choose_methods
@@ -53,7 +54,6 @@ _MIN_VARIANCE = 1e-6
 _MULTIPLES = (2, 4, 8)  # multiples of the cohort at which the law is shown
 _QUANTILES = (0.025, 0.975)
 
-Floats = NDArray[np.float64]
 
 _logger = logging.getLogger(__name__)
 

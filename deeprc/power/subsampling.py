@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Integers
 from deeprc.benchmarking.execution import Progress
 from deeprc.benchmarking.jobs import Job, Outcome, RemainingTime, make_job_key, run_benchmark_jobs
 from deeprc.benchmarking.methods import Method
@@ -27,8 +27,6 @@ from deeprc.jobs import HERE, Workers
 from deeprc.versions import package_version
 
 __all__ = ["Fit", "SubsampledPlan", "make_header", "run_fits", "set_seed"]
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

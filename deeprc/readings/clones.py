@@ -3,8 +3,8 @@
 In terms of Hopfield networks, the list of clones is a memory: the stored patterns are clones and the state patterns are
 the sequences of a repertoire. A sequence with m mismatches retrieves a clone of the same length and genes with the
 weight exp(-beta * m). If beta is high, only the clone itself is retrieved; if it is lower, near neighbours count, too.
-Here a clone is retrieved either exactly (beta is infinite) or by all sequences with at most one mismatch (beta is 0 for
-these). These sequences are called the ball of the clone.
+Here the match of a clone is either exact (beta is infinite) or allows one substitution: all sequences with at most one
+mismatch retrieve the clone (beta is 0 for these).
 
 A repertoire has n different clones, and k of them are retrieved. Both numbers give the evidence for an output, see
 `clones_evidence`. The evidence with k = 0 is shared by all sequences. The difference between the evidence and that with
@@ -23,6 +23,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS, MAX_LENGTH
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clone_neighbours import NeighbourSearch
@@ -32,16 +33,18 @@ from deeprc.datasets.distinct import count_distinct, has_merged_clones
 from deeprc.datasets.sequences import GENE_FIELDS, Sequences
 from deeprc.errors import InputError
 from deeprc.nn.readings import Reading, to_array
-from deeprc.readings.clones_description import Description, Part, parse_description
+from deeprc.readings.clones_description import ClonesDescription, MemoryDescription, parse_clones_description
 from deeprc.readings.clones_evidence import N_PARAMETERS, Direction, EvidenceKind, compute_evidence
 from deeprc.readings.genes import check_some_genes_known
 
-__all__ = ["CloneHits", "CloneReading", "Memory"]
+__all__ = ["EXACT", "NO_MATCH", "ONE_SUBSTITUTION", "CloneHits", "CloneReading", "Memory"]
 
+NO_MATCH, EXACT, ONE_SUBSTITUTION = -1, 0, 1
+"""Match of a clone: none, exact, or also with one substitution. These are no enum, because compiled code uses them."""
+
+_MATCH_NAMES = {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}
 _MAX_LOG_RATE = 100.0
-_MATCHES = ("exact", "one substitution")
 _CARRIERS = ("carriers_positive", "carriers_negative")
-Floats = NDArray[np.float64]
 
 
 class Memory(NamedTuple):
@@ -57,8 +60,8 @@ class Memory(NamedTuple):
         Kind and parameters of the evidence, see `fit_evidence`; `odds` are the odds of the direction.
     clones
         The J clones, best first.
-    is_ball
-        Whether neighbours with one substitution count as the clone, (J,).
+    allows_substitution
+        Whether sequences with one substitution also retrieve the clone, (J,).
     carriers
         Numbers of carriers of each clone, (J, 2): the positive and the negative ones for classes; all carriers and 0
         for numbers. A carrier is a donor if donors are known, else a training repertoire.
@@ -71,7 +74,7 @@ class Memory(NamedTuple):
     kind: EvidenceKind
     parameters: Floats
     clones: CloneSet
-    is_ball: NDArray[np.bool_]
+    allows_substitution: NDArray[np.bool_]
     carriers: NDArray[np.int64]
     tests: Floats
 
@@ -100,6 +103,15 @@ class CloneHits(NamedTuple):
     evidence: Floats
 
 
+class _MemorySpan(NamedTuple):
+    """One memory, the parameters of its evidence, and the slice of its clones among those of all memories."""
+
+    memory: MemoryDescription
+    parameters: Floats
+    start: int
+    stop: int
+
+
 class CloneReading(Reading):
     """The reading `clones`; see the top of this module.
 
@@ -116,16 +128,16 @@ class CloneReading(Reading):
     offsets: torch.Tensor
     v_call: torch.Tensor
     j_call: torch.Tensor
-    is_ball: torch.Tensor
+    is_ball: torch.Tensor  # match of each clone: EXACT or ONE_SUBSTITUTION; saved models have this name
     carriers: torch.Tensor
     tests: torch.Tensor
     evidence: torch.Tensor
 
-    def __init__(self, description: Description, n_outputs: int) -> None:
+    def __init__(self, description: ClonesDescription, n_outputs: int) -> None:
         super().__init__()
         self._description, self.n_outputs = description, n_outputs
         self._search: NeighbourSearch | None = None
-        n = sum(part.n_clones for part in description.memories)
+        n = sum(memory.n_clones for memory in description.memories)
         shapes = {"residues": (description.n_residues,), "offsets": (n + 1,), "is_ball": (n,), "carriers": (n, 2)}
         for name, shape in {**shapes, **dict.fromkeys(GENE_FIELDS, (n,))}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
@@ -138,14 +150,16 @@ class CloneReading(Reading):
         """Return the reading with at least one memory for T outputs."""
         sequences = Sequences.concatenate([memory.clones.sequences for memory in memories])
         genes = sequences.genes  # all names of the container, to compare them with those of others
-        parts = tuple(Part(each.output, each.direction, each.kind, len(each.clones)) for each in memories)
+        described = tuple(
+            MemoryDescription(memory.output, memory.direction, memory.kind, len(memory.clones)) for memory in memories
+        )
         vocabularies = {name: calls.vocabulary for name, calls in genes.items()}
-        reading = cls(Description(parts, len(sequences.residues), vocabularies), n_outputs)
+        reading = cls(ClonesDescription(described, len(sequences.residues), vocabularies), n_outputs)
         columns = {
             "residues": sequences.residues,
             "offsets": sequences.offsets,
             **{name: calls.codes for name, calls in genes.items()},
-            "is_ball": np.concatenate([memory.is_ball for memory in memories]),
+            "is_ball": np.concatenate([memory.allows_substitution for memory in memories]),
             "carriers": np.concatenate([memory.carriers for memory in memories]),
             "tests": np.concatenate([memory.tests for memory in memories]),
             "evidence": np.stack([memory.parameters for memory in memories]),
@@ -163,10 +177,12 @@ class CloneReading(Reading):
         calls = {name: Categorical(to_array(getattr(self, name)), genes[name]) for name in genes}
         return CloneSet(sequences.with_genes(calls))
 
-    def _list_memory_spans(self) -> list[tuple[Part, Floats, int, int]]:
-        """Return each memory with the parameters of its evidence, and the slice of its clones: start and stop."""
-        bounds = np.cumsum([0, *(part.n_clones for part in self._description.memories)]).tolist()
-        return list(zip(self._description.memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True))
+    def _list_memory_spans(self) -> list[_MemorySpan]:
+        """Return each memory with the parameters of its evidence and the slice of its clones."""
+        memories = self._description.memories
+        bounds = np.cumsum([0, *(memory.n_clones for memory in memories)]).tolist()
+        spans = zip(memories, to_array(self.evidence), bounds[:-1], bounds[1:], strict=True)
+        return [_MemorySpan(*span) for span in spans]
 
     def find_clones_in(self, repertoire: Repertoire) -> CloneHits:
         """Return the pairs of a sequence of a repertoire and a clone that it retrieves, with their evidence.
@@ -176,7 +192,7 @@ class CloneReading(Reading):
         InputError
             If the repertoire's container lacks genes with which the clones were learned.
         """
-        return self._read(repertoire)[0]
+        return self._find_hits(repertoire)[0]
 
     def find_matching_sequences(self, repertoire: Repertoire) -> NDArray[np.int64]:
         """Return the indices of the sequences of a repertoire that retrieve a clone, (n,), in ascending order.
@@ -192,8 +208,8 @@ class CloneReading(Reading):
         """See `Reading`."""
         found = np.zeros((len(repertoire), self.n_outputs))
         if len(repertoire):
-            hits, without = self._read(repertoire)
-            found += without / len(repertoire)
+            hits, scores_without_hits = self._find_hits(repertoire)
+            found += scores_without_hits / len(repertoire)
             np.add.at(found, (hits.rows, hits.outputs), hits.evidence)
         return found
 
@@ -201,8 +217,8 @@ class CloneReading(Reading):
         """See `Reading`."""
         if len(repertoire) == 0:
             return np.zeros(self.n_outputs)
-        hits, without = self._read(repertoire)
-        return without + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
+        hits, scores_without_hits = self._find_hits(repertoire)
+        return scores_without_hits + np.bincount(hits.outputs, hits.evidence, minlength=self.n_outputs)
 
     def _prepare_search(self, repertoire: Repertoire) -> NeighbourSearch:
         """Return the search for the clones in repertoires, after a check that this one has some of their genes."""
@@ -211,26 +227,27 @@ class CloneReading(Reading):
             if name in sequences.genes:
                 check_some_genes_known(repertoire.container.path, name, known, sequences.genes[name].vocabulary)
         if self._search is None:
-            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) > 0)
+            self._search = NeighbourSearch(self.clones, to_array(self.is_ball) == ONE_SUBSTITUTION)
         return self._search
 
-    def _read(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
+    def _find_hits(self, repertoire: Repertoire) -> tuple[CloneHits, Floats]:
         """Return the hits, and the score that each output would have without hits, (T,)."""
         fields = list(self._description.genes)
         hashes = None if has_merged_clones(repertoire, fields) else np.empty(len(repertoire), np.uint64)
         rows, clones, mismatches = self._prepare_search(repertoire).find_in(repertoire, hashes)
         n = count_distinct(repertoire, fields, hashes)
-        hits_of = np.bincount(clones, minlength=len(self.is_ball))  # number of hits of each clone
-        evidence, without = np.zeros(len(self.is_ball)), np.zeros(self.n_outputs)
-        outputs = np.zeros(len(self.is_ball), np.int64)
-        for part, parameters, start, stop in self._list_memory_spans():
-            k = int((hits_of[start:stop] > 0).sum())
-            none, all_hits = part.sign * compute_evidence(part.kind, parameters, [0, k], [n, n])
-            without[part.output] += none
-            evidence[start:stop] = (all_hits - none) / max(k, 1)
-            outputs[start:stop] = part.output
-        shares = evidence[clones] / hits_of[clones]
-        return CloneHits(rows, clones, mismatches, outputs[clones], shares), without
+        n_clones = len(self.carriers)
+        n_hits = np.bincount(clones, minlength=n_clones)  # of each clone
+        evidence, scores_without_hits = np.zeros(n_clones), np.zeros(self.n_outputs)
+        outputs = np.zeros(n_clones, np.int64)
+        for memory, parameters, start, stop in self._list_memory_spans():
+            k = int((n_hits[start:stop] > 0).sum())
+            without_hits, with_hits = memory.sign * compute_evidence(memory.kind, parameters, [0, k], [n, n])
+            scores_without_hits[memory.output] += without_hits
+            evidence[start:stop] = (with_hits - without_hits) / max(k, 1)
+            outputs[start:stop] = memory.output
+        shares = evidence[clones] / n_hits[clones]
+        return CloneHits(rows, clones, mismatches, outputs[clones], shares), scores_without_hits
 
     def table(self, output_names: Sequence[str]) -> pd.DataFrame:
         """Return a table of the clones with their associations, by output and direction, best first.
@@ -250,12 +267,12 @@ class CloneReading(Reading):
             neighbour count, and the p-value is corrected for the choice of the match.
         """
         frame = self.clones.to_frame()
-        spans, carriers = self._list_memory_spans(), to_array(self.carriers)
-        counts = [part.n_clones for part, *_ in spans]
-        frame["output"] = np.repeat([output_names[part.output] for part, *_ in spans], counts).astype(object)
-        frame["direction"] = np.repeat([part.direction for part, *_ in spans], counts).astype(object)
-        frame["match"] = np.array(_MATCHES, dtype=object)[to_array(self.is_ball)]
-        of_number = np.repeat([part.kind == "rate" for part, *_ in spans], counts)
+        memories, carriers = self._description.memories, to_array(self.carriers)
+        n_clones = [memory.n_clones for memory in memories]
+        frame["output"] = np.repeat([output_names[memory.output] for memory in memories], n_clones).astype(object)
+        frame["direction"] = np.repeat([memory.direction for memory in memories], n_clones).astype(object)
+        frame["match"] = np.array([_MATCH_NAMES[match] for match in to_array(self.is_ball).tolist()], dtype=object)
+        of_number = np.repeat([memory.kind == "rate" for memory in memories], n_clones)
         for column, name in enumerate(_CARRIERS):
             if not of_number.all():
                 frame[name] = pd.array(carriers[:, column], dtype="Int64")
@@ -270,13 +287,13 @@ class CloneReading(Reading):
         """See `Reading`."""
         described = self._description
         genes = {name: list(vocabulary) for name, vocabulary in described.genes.items()}
-        memories = [dict(vars(part)) for part in described.memories]
+        memories = [dict(vars(memory)) for memory in described.memories]
         return {"memories": memories, "n_residues": described.n_residues, "genes": genes}
 
     @classmethod
     def from_description(cls, description: Any, n_outputs: int, where: str) -> CloneReading:
         """See `Reading`."""
-        return cls(parse_description(description, n_outputs, where), n_outputs)
+        return cls(parse_clones_description(description, n_outputs, where), n_outputs)
 
     def check(self, where: str) -> None:
         """See `Reading`."""
@@ -289,11 +306,11 @@ class CloneReading(Reading):
         _check_range(f"{where}: residues", residues, len(AMINO_ACIDS) - 1)
         for name in GENE_FIELDS:
             _check_range(f"{where}: {name}", to_array(getattr(self, name)), self._max_code(name))
-        _check_range(f"{where}: is_ball", to_array(self.is_ball), 1)
+        _check_range(f"{where}: is_ball", to_array(self.is_ball), ONE_SUBSTITUTION)
         _check_range(f"{where}: carriers", to_array(self.carriers), np.iinfo(np.int64).max)
         _check_range(f"{where}: tests", to_array(self.tests), 1)
-        for part, parameters, *_ in self._list_memory_spans():
-            is_wrong = parameters.min() <= 0 if part.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
+        for memory, parameters, *_ in self._list_memory_spans():
+            is_wrong = parameters.min() <= 0 if memory.kind == "odds" else abs(parameters[2]) > _MAX_LOG_RATE
             if not np.isfinite(parameters).all() or is_wrong:
                 raise InputError(f"{where}: evidence: expected finite numbers, positive ones for classes")
 

@@ -13,13 +13,13 @@ from deeprc.documents import validate
 from deeprc.errors import InputError
 from deeprc.readings.clones_evidence import Direction, EvidenceKind, evidence_sign
 
-__all__ = ["Description", "Part", "parse_description"]
+__all__ = ["ClonesDescription", "MemoryDescription", "parse_clones_description"]
 
 _MAX_CLONES, _MAX_RESIDUES = 4_000_000, 1 << 27
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryDescription:
     """Description of one memory, without its arrays.
 
     Attributes
@@ -42,8 +42,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Description:
-    """Description of a reading, without its arrays.
+class ClonesDescription:
+    """Description of the reading `clones`, without its arrays.
 
     Attributes
     ----------
@@ -55,12 +55,12 @@ class Description:
         Vocabulary of each gene field that is part of a clone, by field.
     """
 
-    memories: tuple[Part, ...]
+    memories: tuple[MemoryDescription, ...]
     n_residues: int = field(metadata={"low": 1, "high": _MAX_RESIDUES})
     genes: dict[str, tuple[str, ...]]
 
 
-def parse_description(description: Any, n_outputs: int, where: str) -> Description:
+def parse_clones_description(description: Any, n_outputs: int, where: str) -> ClonesDescription:
     """Return the description of a reading for T outputs from a value of a file; error messages begin with `where`.
 
     Raises
@@ -68,14 +68,14 @@ def parse_description(description: Any, n_outputs: int, where: str) -> Descripti
     InputError
         If the value is not one that `CloneReading.describe` returns.
     """
-    described: Description = validate(description, Description, where)
+    described: ClonesDescription = validate(description, ClonesDescription, where)
     if not described.memories:
         raise InputError(f"{where}: memories: expected at least one")
-    if sum(part.n_clones for part in described.memories) > _MAX_CLONES:
+    if sum(memory.n_clones for memory in described.memories) > _MAX_CLONES:
         raise InputError(f"{where}: memories: expected at most {_MAX_CLONES:,} clones")
-    for part in described.memories:
-        if part.output >= n_outputs:
-            raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {part.output}")
+    for memory in described.memories:
+        if memory.output >= n_outputs:
+            raise InputError(f"{where}: memories: output: expected one below {n_outputs}, found {memory.output}")
     for name, vocabulary in described.genes.items():
         if name not in GENE_FIELDS:
             raise InputError(f"{where}: genes: expected some of {', '.join(GENE_FIELDS)}, found {name[:60]!r}")

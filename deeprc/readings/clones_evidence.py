@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.beta_binomial import beta_binomial_log_odds, fit_two_beta_binomials
 
 __all__ = [
@@ -36,8 +37,6 @@ N_PARAMETERS = 4
 
 `odds`: alpha and beta of both classes, the negative class first; `rate`: slope, mean of the log rates, log rate of all
 repertoires together, 0."""
-
-Floats = NDArray[np.float64]
 
 
 def evidence_sign(kind: EvidenceKind, direction: Direction) -> float:
@@ -99,12 +98,12 @@ class HeldOut(NamedTuple):
     ----------
     scores
         Evidence of each alternative, (A, B).
-    offsets
+    baseline_outputs
         Prediction for each repertoire without evidence, from the other folds, (B,): log odds, or the mean.
     """
 
     scores: Floats
-    offsets: Floats
+    baseline_outputs: Floats
 
 
 def hold_out(
@@ -123,15 +122,15 @@ def hold_out(
     folds
         Fold of each repertoire, (B,).
     """
-    scores, offsets = np.zeros(counts.shape[:2]), np.zeros(len(n))
+    scores, baseline_outputs = np.zeros(counts.shape[:2]), np.zeros(len(n))
     for fold in range(counts.shape[2] - 1):
         out = folds == fold
         kept = values[~out]
-        offsets[out] = np.log((kept.sum() + 1) / ((1 - kept).sum() + 1)) if kind == "odds" else kept.mean()
+        baseline_outputs[out] = np.log((kept.sum() + 1) / ((1 - kept).sum() + 1)) if kind == "odds" else kept.mean()
         for alternative, k in enumerate(counts[:, :, fold]):
             parameters = fit_evidence(kind, k[~out], n[~out], kept)
             scores[alternative, out] = compute_evidence(kind, parameters, k[out], n[out])
-    return HeldOut(scores, offsets)
+    return HeldOut(scores, baseline_outputs)
 
 
 def compute_loss(kind: EvidenceKind, outputs: Floats, values: Floats) -> Floats:

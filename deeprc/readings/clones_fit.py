@@ -1,11 +1,11 @@
 """Fit of the reading `clones` to training repertoires: the choice of clones, of their match, and of their evidence.
 
-Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the
-p-value, with exact matches or also with near neighbours. The alternative with the smallest loss on held-out repertoires
-is chosen; clones and their evidence are then determined without the held-out fold. For the scores and the gain of each
-fold, the alternative is chosen on the other folds.
+Each search is one direction of one output, see `clones_searches`. An alternative for it is a threshold of the p-value,
+with exact matches or also with one substitution. The alternative with the smallest loss on held-out repertoires is
+chosen; clones and their evidence are then determined without the held-out fold. For the scores of each fold, and the
+decrease of its loss by them, the alternative is chosen on the other folds.
 
-Letters: B repertoires, n of them with a label; A alternatives, T outputs or thresholds, F folds.
+Letters: B repertoires, n of them with a label; A alternatives, T outputs, F folds, J clones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from deeprc.arrays import Floats, Integers
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.baselines.carriers import find_associated_clones
 from deeprc.baselines.held_out_clones import count_held_out_clones
@@ -25,8 +25,16 @@ from deeprc.baselines.public_clones import THRESHOLDS
 from deeprc.datasets.clone_groups import Clones
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import find_shared_clones, list_gene_fields, take_sequences
-from deeprc.readings.clones import CloneReading, Memory
-from deeprc.readings.clones_centres import Centres, Chosen, compute_content_order, count_centres, find_centres
+from deeprc.readings.clones import ONE_SUBSTITUTION, CloneReading, Memory
+from deeprc.readings.clones_candidates import (
+    Candidates,
+    CandidatesByFold,
+    ChosenMatches,
+    choose_final_matches,
+    compute_content_order,
+    count_held_out_matches,
+    find_candidates,
+)
 from deeprc.readings.clones_evidence import HeldOut, compute_loss, fit_evidence, hold_out
 from deeprc.readings.clones_searches import CloneSearch, list_searches
 from deeprc.readings.cohort import FittedReading, TrainingCohort
@@ -37,15 +45,13 @@ __all__ = ["fit_clones"]
 _MIN_Z = 3.0
 """Smallest z-score of the association of scores with labels.
 
-Without a signal, one cohort in ten exceeds it, and not one in a thousand, because held-out folds share clones."""
+Without a signal, one cohort in ten exceeds it, not one in a thousand as for a normal distribution, because held-out
+folds share clones."""
 
 _SCALES = (0.1, 0.25, 0.5, 0.75, 1.0)
-"""Scales of scores that are tried to compute a gain.
+"""Scales of scores that are tried to compute the decrease of a loss.
 
 Scores of small cohorts are overconfident, and the network learns their scale."""
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,8 @@ class _SearchResult:
     counts
         Number of associated clones in each repertoire, by alternative and by the fold that is held out, (A, n, F + 1).
         The alternatives with exact matches come first; both kinds go from the strictest threshold to the loosest.
-    centres
-        Centres that are retrieved if no fold is held out.
+    final_matches
+        Matches of the candidates that are chosen on all folds.
     held_out
         Evidence of each alternative for held-out repertoires.
     best
@@ -71,7 +77,7 @@ class _SearchResult:
 
     search: CloneSearch
     counts: Integers
-    centres: Chosen
+    final_matches: ChosenMatches
     held_out: HeldOut
     best: int
     scores: Floats
@@ -94,29 +100,32 @@ def fit_clones(cohort: TrainingCohort) -> FittedReading | None:
     fields = list_gene_fields(cohort.dataset)
     clones = find_shared_clones(cohort.dataset, fields)
     n_clones = clones.count_by_repertoire()[cohort.dataset.rows]
-    centres = find_centres(cohort.dataset, clones, searches, fields)
-    pairs = zip(searches, centres.levels, strict=True)
-    results = [_run_search(search, clones, centres, levels, n_clones[search.rows]) for search, levels in pairs]
+    candidates = find_candidates(cohort.dataset, clones, searches, fields)
+    results = [
+        _run_search(CandidatesByFold.of(candidates, search, levels), clones, n_clones[search.rows])
+        for search, levels in zip(searches, candidates.levels, strict=True)
+    ]
     kept = _select_results(results)
-    memories = [_make_memory(result, clones, centres, n_clones, fields) for result in kept]
-    known = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
-    if not known:
+    memories = [_make_memory(result, clones, candidates, n_clones, fields) for result in kept]
+    kept_pairs = [(memory, result) for memory, result in zip(memories, kept, strict=True) if memory is not None]
+    if not kept_pairs:
         return None
-    reading = CloneReading.of([memory for memory, _ in known], sum(task.n_outputs for task in cohort.tasks))
-    return FittedReading(reading, *_score_cohort(cohort, reading, [result for _, result in known]))
+    reading = CloneReading.of([memory for memory, _ in kept_pairs], sum(task.n_outputs for task in cohort.tasks))
+    return FittedReading(reading, *_score_cohort(cohort, reading, [result for _, result in kept_pairs]))
 
 
-def _run_search(search: CloneSearch, clones: Clones, centres: Centres, levels: Floats, n: Integers) -> _SearchResult:
-    thresholds = np.array(THRESHOLDS)
-    exact = count_held_out_clones(clones, search.X, search.carriers, search.folds, thresholds, test=search.test)
-    near, final = count_centres(centres, search, levels, THRESHOLDS)
-    counts = np.concatenate([exact[::-1], near[::-1]])
+def _run_search(by_fold: CandidatesByFold, clones: Clones, n: Integers) -> _SearchResult:
+    search, thresholds = by_fold.search, np.array(THRESHOLDS)
+    exact = count_held_out_clones(clones, search.dataset, search.carriers, search.folds, thresholds, test=search.test)
+    substituted = count_held_out_matches(by_fold, THRESHOLDS)
+    counts = np.concatenate([exact[::-1], substituted[::-1]])
     held_out = hold_out(search.kind, counts, n, search.values, search.folds)
-    losses = compute_loss(search.kind, held_out.offsets + held_out.scores, search.values)  # (A, n)
+    losses = compute_loss(search.kind, held_out.baseline_outputs + held_out.scores, search.values)  # (A, n)
     scores = np.zeros(len(n))
     for fold in range(search.n_folds):
         out = search.folds == fold
         scores[out] = held_out.scores[_find_best_alternative(losses[:, ~out]), out]
+    final = choose_final_matches(by_fold)
     return _SearchResult(search, counts, final, held_out, _find_best_alternative(losses), scores)
 
 
@@ -126,44 +135,48 @@ def _find_best_alternative(losses: Floats) -> int:
 
 
 def _select_results(results: Sequence[_SearchResult]) -> list[_SearchResult]:
-    """Return the results that predict held-out repertoires; per output, both directions only if better than one."""
+    """Return the results that predict held-out repertoires.
+
+    Both directions of an output are kept only if they are better together than either alone.
+    """
     kept: list[_SearchResult] = []
     for _, group in groupby(results, key=lambda result: result.search.output):
-        useful = [result for result in group if result.is_useful and _joint_gain([result]) > 0]
+        useful = [result for result in group if result.is_useful and _compute_loss_decrease([result]) > 0]
         if len(useful) > 1:
-            useful = max(([useful[0]], [useful[1]], useful), key=_joint_gain)
+            useful = max(([useful[0]], [useful[1]], useful), key=_compute_loss_decrease)
         kept += useful
     return kept
 
 
-def _joint_gain(results: Sequence[_SearchResult]) -> float:
+def _compute_loss_decrease(results: Sequence[_SearchResult]) -> float:
     """Return the decrease of the mean loss by the summed scores of one output's directions, at their best scale."""
-    search, offsets = results[0].search, results[0].held_out.offsets
-    total = _joint_scores(results) * search.sign
-    outputs = offsets + np.array([0.0, *_SCALES])[:, None] * total
+    search, baseline_outputs = results[0].search, results[0].held_out.baseline_outputs
+    total = _sum_scores(results) * search.sign
+    outputs = baseline_outputs + np.array([0.0, *_SCALES])[:, None] * total
     losses = compute_loss(search.kind, outputs, search.values).mean(axis=1)
     return float(losses[0] - losses.min())
 
 
-def _joint_scores(results: Sequence[_SearchResult]) -> Floats:
+def _sum_scores(results: Sequence[_SearchResult]) -> Floats:
     """Return the scores of one output, summed over its directions, (n,)."""
     return np.asarray(sum(result.search.sign * result.scores for result in results))
 
 
 def _make_memory(
-    result: _SearchResult, clones: Clones, centres: Centres, n_clones: Integers, fields: Sequence[str]
+    result: _SearchResult, clones: Clones, candidates: Candidates, n_clones: Integers, fields: Sequence[str]
 ) -> Memory | None:
     """Return the memory of the alternative that is best on all folds; None if it has no clones or no evidence."""
-    search, final = result.search, result.centres
+    search, final = result.search, result.final_matches
     threshold = THRESHOLDS[::-1][result.best % len(THRESHOLDS)]
     found = find_associated_clones(clones, search.carriers, threshold, search.test)
     if result.best < len(THRESHOLDS):
-        chosen = CloneSet(take_sequences(search.X, clones.representative[found.indices], fields))
-        is_ball, p_values = np.zeros(len(chosen), bool), found.p_values
+        chosen = CloneSet(take_sequences(search.dataset, clones.representative[found.indices], fields))
+        allows_substitution, p_values = np.zeros(len(chosen), bool), found.p_values
         sums = found.label_sums, found.n_carriers
     else:
         some = np.flatnonzero(final.p_values < threshold)
-        chosen, is_ball, p_values = centres.clones.take(some), final.modes[some] == 1, final.p_values[some]
+        chosen, p_values = candidates.clones.take(some), final.p_values[some]
+        allows_substitution = final.matches[some] == ONE_SUBSTITUTION
         sums = final.label_sums[some], final.n_carriers[some]
     counts = result.counts[result.best, :, -1]
     parameters = fit_evidence(search.kind, counts, n_clones[search.rows], search.values)
@@ -172,7 +185,7 @@ def _make_memory(
     order = compute_content_order(chosen)
     order = order[np.argsort(p_values[order], kind="stable")]
     tests = np.stack([p_values, benjamini_hochberg(p_values, found.n_tested)], axis=1)
-    columns = is_ball[order], _count_carriers_by_class(search, *sums)[order], tests[order]
+    columns = allows_substitution[order], _count_carriers_by_class(search, *sums)[order], tests[order]
     return Memory(search.output, search.direction, search.kind, parameters, chosen.take(order), *columns)
 
 
@@ -187,20 +200,20 @@ def _count_carriers_by_class(search: CloneSearch, label_sums: Integers, n_carrie
 def _score_cohort(
     cohort: TrainingCohort, reading: CloneReading, results: Sequence[_SearchResult]
 ) -> tuple[Floats, Floats]:
-    """Return the cross-fitted scores, (B, T), and the gain of each output, (T,).
+    """Return the cross-fitted scores, (B, T), and the decrease of the loss of each output by them, (T,).
 
     The reading has not learned from repertoires without a label, so these get the scores of the reading itself.
     """
     shape = len(cohort.dataset), reading.n_outputs
-    scores, is_known, gains = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])
+    scores, is_known, loss_decreases = np.zeros(shape), np.ones(shape, bool), np.zeros(shape[1])
     for output, group in groupby(results, key=lambda result: result.search.output):
         directions = list(group)
         rows = directions[0].search.rows
         is_known[:, output] = False
         is_known[rows, output] = True
-        scores[rows, output] = _joint_scores(directions)
-        gains[output] = _joint_gain(directions)
+        scores[rows, output] = _sum_scores(directions)
+        loss_decreases[output] = _compute_loss_decrease(directions)
     for position in np.flatnonzero(~is_known.all(axis=1)).tolist():
         own = reading.score(cohort.dataset[position])
         scores[position] = np.where(is_known[position], scores[position], own)
-    return scores, gains
+    return scores, loss_decreases

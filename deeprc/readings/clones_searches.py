@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.association import FISHER, RANK_SUM, AssociationTest, compute_whole_ranks
 from deeprc.baselines.carriers import Carriers
 from deeprc.baselines.inner_folds import assign_inner_folds
@@ -29,8 +30,6 @@ _MIN_CASES = 40
 With fewer cases, a reading that predicts the label prevents the attention from learning more; see
 docs/experiments.md."""
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class CloneSearch:
@@ -48,7 +47,7 @@ class CloneSearch:
         Test of a clone's association with the label.
     rows
         Rows of the repertoires in the cohort, (n,).
-    X
+    dataset
         The n repertoires.
     carriers
         Carriers that are counted, with labels for the test; the labels are higher if the clones are expected.
@@ -58,7 +57,7 @@ class CloneSearch:
     folds
         Fold of each repertoire, from 0, (n,).
     groups
-        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
+        Donor of each repertoire as an index, (n,); None if every repertoire is from a different donor.
     """
 
     output: int
@@ -66,7 +65,7 @@ class CloneSearch:
     kind: EvidenceKind
     test: AssociationTest
     rows: NDArray[np.int64]
-    X: RepertoireDataset
+    dataset: RepertoireDataset
     carriers: Carriers
     values: Floats
     folds: NDArray[np.int64]
@@ -89,39 +88,44 @@ def list_searches(cohort: TrainingCohort) -> list[CloneSearch]:
     for index, (task, outputs) in enumerate(zip(cohort.tasks, output_slices(cohort.tasks), strict=True)):
         labels = cohort.labels[:, index]
         rows = np.flatnonzero(~np.isnan(labels))
-        for each, output in enumerate(range(outputs.start, outputs.stop)):
-            searches += _make_both_searches(cohort, task, each, output, rows, labels[rows])
+        for class_index, output in enumerate(range(outputs.start, outputs.stop)):
+            searches += _make_both_searches(cohort, task, class_index, output, rows, labels[rows])
     return searches
 
 
 def _make_both_searches(
-    cohort: TrainingCohort, task: Task, label: int, output: int, rows: NDArray[np.int64], known: Floats
+    cohort: TrainingCohort, task: Task, class_index: int, output: int, rows: NDArray[np.int64], labels: Floats
 ) -> list[CloneSearch]:
-    """Return both searches of one output; if the task has several classes, the output is that of class `label`."""
-    X, regression = cohort.dataset[rows], task.kind == "regression"
-    positive = known > np.median(known) if regression and len(known) else known == (label if task.n_outputs > 1 else 1)
+    """Return both searches of one output; if the task has several classes, the output is that of one class."""
+    dataset, is_number = cohort.dataset[rows], task.kind == "regression"
+    if is_number and len(labels):
+        positive = labels > np.median(labels)
+    else:
+        positive = labels == (class_index if task.n_outputs > 1 else 1)
     if len(rows) == 0 or positive.all() or not positive.any():
         return []
     groups = None if cohort.groups is None else cohort.groups[rows]
-    if count_cases(groups, None if regression else positive, n=len(rows)) < _MIN_CASES:
+    if count_cases(groups, None if is_number else positive, n=len(rows)) < _MIN_CASES:
         return []
-    folds = assign_inner_folds(X, positive, _FOLDS, groups)
+    folds = assign_inner_folds(dataset, positive, _FOLDS, groups)
     if folds.max() + 1 < _MIN_FOLDS:
         return []
     searches: list[CloneSearch] = []
     directions: tuple[Direction, ...] = ("up", "down")
     for direction in directions:
         is_up = direction == "up"
-        if regression:
-            of_donor = _average_by_donor(known, groups)
-            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (known - task.mean) / task.scale
-            carriers = Carriers.of(X, ranks, groups)
-            searches.append(CloneSearch(output, direction, "rate", RANK_SUM, rows, X, carriers, values, folds, groups))
+        if is_number:
+            of_donor = _average_by_donor(labels, groups)
+            ranks, values = compute_whole_ranks(of_donor if is_up else -of_donor), (labels - task.mean) / task.scale
+            carriers = Carriers.of(dataset, ranks, groups)
+            searches.append(
+                CloneSearch(output, direction, "rate", RANK_SUM, rows, dataset, carriers, values, folds, groups)
+            )
         else:
             expected = (positive == is_up).astype(np.int64)
-            carriers = Carriers.of(X, expected, groups)
+            carriers = Carriers.of(dataset, expected, groups)
             searches.append(
-                CloneSearch(output, direction, "odds", FISHER, rows, X, carriers, expected * 1.0, folds, groups)
+                CloneSearch(output, direction, "odds", FISHER, rows, dataset, carriers, expected * 1.0, folds, groups)
             )
     return searches
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.nn.readings import Reading
 from deeprc.tasks import Task
 
 __all__ = ["FittedReading", "TrainingCohort"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class TrainingCohort:
         Tasks of the labels.
     groups
         Donor of each repertoire as an index, (B,) int64; inner folds do not separate repertoires of one donor. None if
-        each repertoire has another donor.
+        every repertoire is from a different donor.
     """
 
     dataset: RepertoireDataset
@@ -54,11 +53,11 @@ class FittedReading:
     scores
         Cross-fitted scores of the training repertoires, (B, T): the score of a repertoire is from a reading that was
         fitted without its fold. 0 for an output that the reading does not predict.
-    gains
+    loss_decreases
         Decrease of the mean loss of each output on held-out repertoires by the scores, (T,), in nats or, for a number,
         in half squared standard deviations; 0 for an output that the reading does not predict.
     """
 
     reading: Reading
     scores: Floats
-    gains: Floats
+    loss_decreases: Floats

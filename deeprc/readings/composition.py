@@ -25,6 +25,7 @@ from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios
 from deeprc.compilation import njit, run_in_blocks
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -38,7 +39,6 @@ from deeprc.readings.genes import check_some_genes_known
 
 __all__ = ["NOISE_SEQUENCES", "CompositionReading", "K"]
 
-Floats = NDArray[np.float64]
 
 K = 4
 """Number of residues of a k-mer."""

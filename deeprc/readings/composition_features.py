@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes, list_genes
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -30,7 +30,6 @@ from deeprc.readings.composition import NOISE_SEQUENCES, K
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
-Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 
@@ -53,25 +52,25 @@ class CompositionFeatures:
 
     Attributes
     ----------
-    trust
-        Weight of the features of each repertoire, n / (n + m), (B,).
+    size_weights
+        Weight of the features of each repertoire, n / (n + m), (B,), where n is its number of sequences.
     genes
         Names of the genes that occur, by field.
     kmer_products, gene_products
         Inner products between repertoires, (B, B); None if no feature varies.
     kmer_centre, gene_centre
-        Mean features, (M,) and (G,), with the weights `trust`.
+        Mean features, (M,) and (G,), with the weights `size_weights`.
     """
 
     def __init__(self, dataset: RepertoireDataset) -> None:
-        self.trust: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+        self.size_weights: Floats = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
         self._kmers = self._kmer_columns(dataset)
         self.genes = {field: tuple(list_genes(dataset, field)) for field in list_gene_fields(dataset)}
         ratios = [
             centred_log_ratios(count_named_genes(dataset, field, names)) for field, names in self.genes.items() if names
         ]
         table = np.hstack([np.zeros((len(dataset), 0)), *ratios])
-        self._genes = Columns(table, scale="standard", weights=self.trust)
+        self._genes = Columns(table, scale="standard", weights=self.size_weights)
         self.kmer_centre, self.gene_centre = self._kmers[0].centre, self._genes.centre
         self._gene_scale, self.gene_products = _scale_to_unit_diagonal(self._genes.gram())
         parts = [_scale_to_unit_diagonal(columns.gram()) for columns in self._kmers]
@@ -82,13 +81,13 @@ class CompositionFeatures:
     def _kmer_columns(self, dataset: RepertoireDataset) -> list[Columns]:
         """Return the frequencies of the k-mers with K, K - 1, ... 1 residues."""
         rows = np.asarray(compute_kmer_frequencies(dataset, range(K)))
-        columns = [Columns(rows, scale="common", weights=self.trust)]
+        columns = [Columns(rows, scale="common", weights=self.size_weights)]
         while rows.shape[1] > _N_LETTERS:
             rows = rows.reshape(len(rows), -1, _N_LETTERS).sum(axis=2)
-            columns.append(Columns(rows, scale="common", weights=self.trust))
+            columns.append(Columns(rows, scale="common", weights=self.size_weights))
         return columns
 
-    def function(self, dual: Floats, kmer_share: float) -> LinearFunction:
+    def make_linear_function(self, dual: Floats, kmer_share: float) -> LinearFunction:
         """Return the linear function that belongs to weights of the repertoires: the weighted sum of their features.
 
         Parameters
@@ -105,7 +104,7 @@ class CompositionFeatures:
         genes = (1 - kmer_share) * self._gene_scale * self._genes.factor * self._genes.products(dual)
         return LinearFunction(kmers, genes)
 
-    def mixtures(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
+    def mix_inner_products(self, kmer_shares: Sequence[float]) -> dict[float, Floats]:
         """Return the inner products, (B, B), of mixtures of both kinds of features, by the share of the k-mers.
 
         A mixture is left out if a kind that it needs does not vary.

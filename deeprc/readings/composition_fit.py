@@ -5,7 +5,7 @@ repertoires. The settings are the share of k-mers and genes in the inner product
 network learns a gain for each reading, so settings are compared by the cross entropy of held-out repertoires after
 the best slope and intercept for their scores. This slope is part of the weights.
 
-Letters: B repertoires, T outputs, S settings.
+Letters: B repertoires, n of them with a label; T outputs, S settings.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.dual import DualSolution, fit_dual_logistic, fit_dual_ridge_path
 from deeprc.baselines.elastic_net import fit_elastic_net_path
 from deeprc.baselines.inner_folds import assign_grouped_folds
@@ -35,7 +36,6 @@ from deeprc.threads import limit_blas_threads
 
 __all__ = ["fit_composition"]
 
-Floats = NDArray[np.float64]
 Path = Callable[[Floats, Floats, Sequence[float]], Iterator[DualSolution]]
 
 _KMER_SHARES = (1.0, 0.5, 0.0)  # in the inner products; among equal settings the first is chosen
@@ -45,7 +45,9 @@ _FEWER_FOLDS, _MANY = 5, 2000  # more than 2,000 repertoires have 5 folds, which
 _N_REPEATS, _FEW = 3, 200  # at most 200 repertoires are divided into folds 3 times
 _N_BINS = 4  # number of bins of numbers, by which folds are stratified
 _MIN_CASES = 16  # see `count_cases`; with fewer cases, one in four cohorts without a signal would get a reading
-_MIN_ERRORS, _MORE_ERRORS = 1.5, 10.0  # a mean gain must exceed a + b / n standard errors, for n cases
+_MIN_STANDARD_ERRORS, _EXTRA_FOR_FEW_CASES = 1.5, 10.0
+"""The mean decrease of the loss must exceed (1.5 + 10 / n_cases) standard errors."""
+
 _SLOPE_PENALTY = 1e-2  # factor of the squared slope for standardised scores
 
 
@@ -66,10 +68,10 @@ def fit_composition(cohort: TrainingCohort) -> FittedReading | None:
     used = [(output, model) for output, model in enumerate(models) if model is not None]
     if not used:
         return None
-    scores, gains = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
+    scores, loss_decreases = np.zeros((len(cohort.dataset), n_outputs)), np.zeros(n_outputs)
     for output, model in used:
-        scores[:, output], gains[output] = model.scores, model.gain
-    return FittedReading(_make_reading(features, used, n_outputs), scores, gains)
+        scores[:, output], loss_decreases[output] = model.scores, model.loss_decrease
+    return FittedReading(_make_reading(features, used, n_outputs), scores, loss_decreases)
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,14 @@ class _Model:
         Weights of the repertoires, (B,).
     kmer_share
         Share of the k-mers in the inner products.
-    scores, gain
+    scores, loss_decrease
         Cross-fitted scores, (B,), and the decrease of the mean loss by them.
     """
 
     dual: Floats
     kmer_share: float
     scores: Floats
-    gain: float
+    loss_decrease: float
 
 
 def _make_reading(
@@ -99,7 +101,7 @@ def _make_reading(
     has_genes = any(model.kmer_share < 1 for _, model in models)
     reading = CompositionReading(n_outputs, features.genes if has_genes else {})
     for output, model in models:
-        function = features.function(model.dual, model.kmer_share)
+        function = features.make_linear_function(model.dual, model.kmer_share)
         reading.kmer_weights[output] = torch.from_numpy(function.kmers).float()
         rounded = reading.kmer_weights[output].double().numpy()
         reading.kmer_constants[output] = float(rounded @ features.kmer_centre)
@@ -163,7 +165,7 @@ class _Problem:
     folds
         Fold of each repertoire with a label, (n,), for each repeat.
     groups
-        Donor of each repertoire with a label as an index, (n,); None if each repertoire has another donor.
+        Donor of each repertoire with a label as an index, (n,); None if every repertoire is from a different donor.
     is_number
         Whether a number is predicted.
     """
@@ -185,15 +187,15 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     n_cases = count_cases(problem.groups, None if problem.is_number else target, n=len(target))
     if n_cases < _MIN_CASES or len(np.unique(target)) < 2 or any(folds.max() == 0 for folds in problem.folds):
         return None
-    mixtures = problem.features.mixtures(_KMER_SHARES)
+    mixtures = problem.features.mix_inner_products(_KMER_SHARES)
     settings = list(product(mixtures, _CS))
     if not settings:
         return None
     with limit_blas_threads():
         found = np.concatenate([_cross_fit_scores(problem, mixture, target) for mixture in mixtures.values()])  # (S, n)
-        slopes, gains = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
-        best = int(np.argmax([each.mean() for each in gains]))
-        if not _is_clear(gains[best], problem.groups, n_cases):
+        slopes, loss_decreases = zip(*(_calibrate(scores, target, problem.is_number) for scores in found), strict=True)
+        best = int(np.argmax([each.mean() for each in loss_decreases]))
+        if not _is_clear(loss_decreases[best], problem.groups, n_cases):
             return None
         (kmer_share, C), slope = settings[best], slopes[best]
         products, known = mixtures[kmer_share], problem.known
@@ -202,7 +204,7 @@ def _fit_output(problem: _Problem, target: Floats) -> _Model | None:
     dual[known] = slope * solution.weights
     scores = products @ dual
     scores[known] = slope * found[best]
-    return _Model(dual, kmer_share, scores, float(gains[best].mean()))
+    return _Model(dual, kmer_share, scores, float(loss_decreases[best].mean()))
 
 
 def _cross_fit_scores(problem: _Problem, products: Floats, target: Floats) -> Floats:
@@ -224,21 +226,23 @@ def _score_fold(problem: _Problem, products: Floats, target: Floats, folds: NDAr
         return np.zeros((len(_CS), int(outside.sum())))
     present = np.ones(len(products), bool)
     present[problem.known[outside]] = False
-    moved = _centre_at(products, problem.features.trust, present)
+    moved = _centre_at(products, problem.features.size_weights, present)
     learned, new = problem.known[inside], problem.known[outside]
     gram, across = moved[np.ix_(learned, learned)], moved[np.ix_(new, learned)]
     return np.stack([across @ solution.weights for solution in problem.path(gram, target[inside], _CS)])
 
 
-def _centre_at(products: Floats, trust: Floats, present: NDArray[np.bool_]) -> Floats:
+def _centre_at(products: Floats, size_weights: Floats, present: NDArray[np.bool_]) -> Floats:
     """Return the inner products, (B, B), for features that are centred at the mean of some of the repertoires.
 
-    The features are trust * (x - mean), with the mean weighted by trust; see `Columns`.
+    The features are size_weights * (x - mean), and the mean has the same weights; see `Columns`.
     """
-    total = float(trust[present].sum())
+    total = float(size_weights[present].sum())
     towards = products[present].sum(axis=0) / total
-    shift = np.outer(trust, towards)
-    return np.asarray(products - shift - shift.T + towards[present].sum() / total * np.outer(trust, trust))
+    shift = np.outer(size_weights, towards)
+    return np.asarray(
+        products - shift - shift.T + towards[present].sum() / total * np.outer(size_weights, size_weights)
+    )
 
 
 def _logistic_path(gram: Floats, target: Floats, Cs: Sequence[float]) -> Iterator[DualSolution]:
@@ -261,8 +265,8 @@ def _calibrate(scores: Floats, target: Floats, is_number: bool) -> tuple[float, 
     if spread == 0:
         return 0.0, np.zeros(len(scores))
     fit = _calibrate_numbers if is_number else _calibrate_classes
-    slope, gains = fit((scores - scores.mean()) / spread, target)
-    return (slope / spread, gains) if slope > 0 else (0.0, np.zeros(len(scores)))
+    slope, loss_decreases = fit((scores - scores.mean()) / spread, target)
+    return (slope / spread, loss_decreases) if slope > 0 else (0.0, np.zeros(len(scores)))
 
 
 def _calibrate_numbers(standard: Floats, target: Floats) -> tuple[float, Floats]:
@@ -281,21 +285,21 @@ def _calibrate_classes(standard: Floats, target: Floats) -> tuple[float, Floats]
     return slope, prior - (np.logaddexp(0, odds) - target * odds)
 
 
-def _is_clear(gains: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
-    """Return whether the mean gain is clearly above 0; the gains of one donor are one observation.
+def _is_clear(loss_decreases: Floats, groups: NDArray[np.int64] | None, n_cases: int) -> bool:
+    """Return whether the mean decrease of the loss is clearly above 0; the repertoires of a donor are one observation.
 
     Parameters
     ----------
-    gains
+    loss_decreases
         Decrease of each repertoire's loss, (n,).
     groups
         Donor of each repertoire, see `_Problem`.
     n_cases
         Number of cases, see `count_cases`; with few of them, the mean must be further above 0.
     """
-    donors = renumber_donors(groups, len(gains))
-    sums = np.bincount(donors, gains)
-    residuals = sums - gains.mean() * np.bincount(donors)
-    error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(gains)
-    needed = _MIN_ERRORS + _MORE_ERRORS / n_cases
-    return bool(gains.mean() > needed * error)
+    mean = loss_decreases.mean()
+    donors = renumber_donors(groups, len(loss_decreases))
+    sums = np.bincount(donors, loss_decreases)
+    residuals = sums - mean * np.bincount(donors)
+    standard_error = np.sqrt(float(residuals @ residuals) * len(sums) / max(len(sums) - 1, 1)) / len(loss_decreases)
+    return bool(mean > (_MIN_STANDARD_ERRORS + _EXTRA_FOR_FEW_CASES / n_cases) * standard_error)

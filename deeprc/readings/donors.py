@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
+
 __all__ = ["association_z", "count_cases", "renumber_donors"]
 
-Floats = NDArray[np.float64]
 _ROUNDING = 1e-12
 
 
 def renumber_donors(groups: NDArray[np.int64] | None, n: int) -> NDArray[np.int64]:
-    """Return the index of the donor of each repertoire, from 0, (n,); without groups, each has another donor."""
+    """Return the index of the donor of each repertoire, from 0, (n,); all differ if `groups` is None."""
     return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
 
@@ -30,7 +31,7 @@ def count_cases(groups: NDArray[np.int64] | None, classes: NDArray[Any] | None, 
     Parameters
     ----------
     groups
-        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
+        Donor of each repertoire as an index, (n,); None if every repertoire is from a different donor.
     classes
         Class of each repertoire, 0 or 1, (n,); None if a number is predicted.
     n
@@ -44,15 +45,15 @@ def association_z(scores: Floats, values: Floats, groups: NDArray[np.int64] | No
     """Return a z-score of the association between scores and values: the sum of their products, standardised.
 
     Mean and standard deviation are those of the permutation distribution: donors exchange the means of their values,
-    and the values of a donor are shuffled among the repertoires of the donor. If each repertoire has another donor, the
-    result is Pearson's correlation times the square root of n - 1. It is 0 if scores or values do not vary.
+    and the values of a donor are shuffled among the repertoires of the donor. If every repertoire is from a different
+    donor, the result is Pearson's correlation times the square root of n - 1. It is 0 if scores or values do not vary.
 
     Parameters
     ----------
     scores, values
         Score and value of each repertoire, (n,) each.
     groups
-        Donor of each repertoire as an index, (n,); None if each repertoire has another donor.
+        Donor of each repertoire as an index, (n,); None if every repertoire is from a different donor.
     """
     if np.ptp(scores) == 0 or np.ptp(values) == 0:
         return 0.0

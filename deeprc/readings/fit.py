@@ -56,13 +56,13 @@ def describe_fits(fitted: Sequence[FittedReading], config: NetworkConfig, tasks:
     sought = [name for name in _TYPES if getattr(config, name)]
     if not sought:
         return "The network has no readings besides its attention."
-    gains = {each.reading.name: each.gains for each in fitted}
+    loss_decreases = {each.reading.name: each.loss_decreases for each in fitted}
     parts = []
     for name in sought:
         useful = [
-            f"{gain:.3f} ({output})"
-            for gain, output in zip(gains.get(name, ()), output_names(tasks), strict=False)
-            if gain > 0
+            f"{decrease:.3f} ({output})"
+            for decrease, output in zip(loss_decreases.get(name, ()), output_names(tasks), strict=False)
+            if decrease > 0
         ]
         parts.append(f"{name}: {', '.join(useful) or 'nothing'}")
     return f"By how much a reading of whole repertoires lowers the loss of held-out ones: {'; '.join(parts)}"

@@ -169,7 +169,7 @@ def compare_with_controls(
     dataset
         The cohort.
     donors
-        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
+        Index of the donor of each repertoire, by its id; None if every repertoire is from a different donor.
     columns
         Metadata columns that a control may read, see `select_control_columns`.
     """

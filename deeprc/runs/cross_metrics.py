@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.evaluation.auc_intervals import FoldAucs, fold_aucs_interval
 from deeprc.evaluation.intervals import (
     compute_r2,
@@ -48,8 +49,6 @@ _PROBABILITIES = {
     "calibration_error": "calibration_error",
 }
 _NAMES = ("n", "n_positive", "auc", *_CALLS, "r2", "spearman", "mae", *_PROBABILITIES)
-
-Floats = NDArray[np.float64]
 
 
 def measure_folds(folds: Sequence[FoldPrediction], donors: NDArray[np.int64]) -> dict[str, dict[str, Any]]:

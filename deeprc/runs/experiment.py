@@ -45,7 +45,7 @@ from deeprc.shift.summary import TrainingSummary, summarise_training, write_summ
 from deeprc.tasks import Task, describe_classes, encode_labels, parse_tasks, set_label_scale
 from deeprc.training.calibration import calibrate_model
 from deeprc.training.fold import Fold
-from deeprc.training.hidden_counts import make_residues_visible
+from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.loggers import attention_histograms, check_logger, open_logger
 from deeprc.training.model import TrainedModel
 from deeprc.training.state import TrainingState
@@ -118,7 +118,7 @@ def train_run(
         if task.kind == "binary":
             _logger.info("%s", describe_classes(task, dataset.metadata))
     tasks = set_label_scale(tasks, encode_labels(tasks, dataset.metadata)[made.train])
-    config = make_residues_visible(config or load_config(), [dataset[made.train], dataset[made.validation]])
+    config = replace_log_abundance(config or load_config(), [dataset[made.train], dataset[made.validation]])
     _warn_of_hidden_singletons(config, dataset)
     settings = RunSettings(
         cohort=str(Path(cohort).absolute()),
@@ -162,7 +162,7 @@ def _begin(
 def _warn_of_hidden_singletons(config: Config, dataset: RepertoireDataset) -> None:
     """Warn if the abundance scale log(count) hides the residues of most sequences."""
     if config.network.abundance == "log":
-        counts = [part.store.sequences.counts for part in dataset.container.parts]
+        counts = [part.store.sequences.counts for part in dataset.sequence_container.parts]
         seen_once = sum(int(np.sum(each <= 1)) for each in counts) / max(sum(map(len, counts)), 1)
         if seen_once > 0.5:
             _logger.warning(
@@ -248,7 +248,7 @@ def _read_begun(folder: Path) -> tuple[RunSettings, dict[str, list[str]]]:
 def hash_cohort(dataset: RepertoireDataset, tasks: Sequence[Task], config: Config) -> str:
     """Return a hash of ids, sequences, counts and labels of the repertoires, and of genes if the network reads them."""
     parts = hashlib.sha256(encode_labels(tasks, dataset.metadata).tobytes())
-    container, network = dataset.container, config.network
+    container, network = dataset.sequence_container, config.network
     fields = GENE_FIELDS if network.gene_units or network.composition or network.clones else ()
     for field in fields:
         parts.update(json.dumps(container.gene_names.get(field)).encode())
@@ -297,7 +297,7 @@ def _train(
         splits, identities = ranks.compute_once(lambda: read_splits(folder))
     if ranks.is_main():
         shutil.rmtree(checkpoint, ignore_errors=True)
-    return Run(folder, settings, splits, identities, replace(model, name=str(folder), known=None))
+    return Run(folder, settings, splits, identities, replace(model, name=str(folder), known_averages=None))
 
 
 @contextmanager

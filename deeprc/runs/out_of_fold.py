@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.calibration import IDENTITY
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.errors import InputError
@@ -21,11 +22,9 @@ from deeprc.outputs import activate, calibrate, compute_log_odds, output_slices
 from deeprc.runs.ensemble import load_ensemble
 from deeprc.runs.results import make_predictions_table
 from deeprc.tasks import Task
-from deeprc.training.calibration import fit_task
+from deeprc.training.calibration import fit_task_calibration
 
 __all__ = ["FoldPrediction", "FoldRuns", "cross_calibrate", "make_out_of_fold_table", "predict_fold"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def cross_calibrate(folds: Sequence[FoldPrediction]) -> list[FoldPrediction]:
         tasks = []
         for i, (task, part) in enumerate(zip(each.tasks, output_slices(each.tasks), strict=True)):
             known = ~np.isnan(labels[:, i])
-            tasks.append(replace(task, calibration=fit_task(task, outputs[known, part], labels[known, i])))
+            tasks.append(replace(task, calibration=fit_task_calibration(task, outputs[known, part], labels[known, i])))
         found.append(replace(each, tasks=tuple(tasks)))
     return found
 

@@ -70,7 +70,7 @@ class Contrast:
     probability
         Probability of the positive class, (B,).
     donors
-        Index of each repertoire's donor, (B,); None if each repertoire has another donor.
+        Index of each repertoire's donor, (B,); None if every repertoire is from a different donor.
     about
         Text that says what is separated, if a run has several contrasts; "" if this is the only one.
     """

@@ -8,7 +8,7 @@ import pandas as pd
 
 from deeprc.outputs import output_names
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.gap_weights import describe_gaps
 
 __all__ = ["make_seeds_table"]

@@ -79,6 +79,7 @@ class Share:
             If they cannot be used, or the worker finds another container or run at a path.
         """
         whole = open_dataset(self.cohort)
+        assert isinstance(whole.container, StoredContainer)
         if (found := whole.container.checksum) != self.checksum:
             raise InputError(
                 f"{self.cohort}: the worker finds another container there: expected the checksum {self.checksum}, "

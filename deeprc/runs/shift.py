@@ -17,7 +17,7 @@ from scipy import stats
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import KnownRepertoires, identify_repertoire
-from deeprc.datasets.plan import list_names
+from deeprc.datasets.plan import describe_names
 from deeprc.evaluation.caution import Caution
 from deeprc.evaluation.splits import HELD_OUT, NEW
 from deeprc.shift.description import ASPECTS, describe
@@ -107,7 +107,7 @@ class Shift:
             f"training repertoires than 95% of these are from each other (expected: {SHARE_BEYOND * n:.3g}). "
         )
         if is_far.any() and not are_many:
-            far = list_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
+            far = describe_names([str(name) for name in self.ids[is_far]], "repertoire", "repertoires", _SHOWN)
             text += f"Chance explains this number, but not that some are more than {_FAR:.0f} times as far: {far}. "
         text += self._describe_common_reasons()
         level: Literal["warning", "note"] = "warning" if are_many or is_far.any() else "note"
@@ -137,7 +137,7 @@ class Shift:
         if not named:
             return
         n = len(named)
-        shown = list_names(
+        shown = describe_names(
             [f"{name} is like {each.repertoire_id} ({each.overlap:.0%} of the junctions, usual {each.usual:.1%})"
              for name, each in named], "repertoire", "repertoires", _SHOWN
         )  # fmt: skip

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.baselines.diversity import DIVERSITY_FEATURES, compute_diversity_table
 from deeprc.checks.container import profile_container
-from deeprc.checks.features import file_features
+from deeprc.checks.features import make_file_features
 from deeprc.checks.profile import RepertoireProfile
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
@@ -36,7 +36,6 @@ __all__ = [
     "to_scale",
 ]
 
-Floats = NDArray[np.float64]
 Scale = Literal["share", "log", "number"]
 
 ASPECTS = (
@@ -160,7 +159,7 @@ def describe(dataset: RepertoireDataset, vocabulary: Mapping[str, Sequence[str]]
         *_describe_sizes(dataset, profiles),
     ]
     order = sorted(parts, key=lambda part: ASPECTS.index(part.features[0].aspect))
-    read_by = {each.name: each.of_each.tolist() for each in file_features(profiles) if each.name in _READ_BY}
+    read_by = {each.name: each.by_repertoire.tolist() for each in make_file_features(profiles) if each.name in _READ_BY}
     known = any(each.report.format for each in profiles)
     return Description(
         tuple(feature for part in order for feature in part.features),

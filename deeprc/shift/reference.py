@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeprc.arrays import Floats
 from deeprc.documents import abbreviate, read_json, validate
 from deeprc.errors import InputError
 from deeprc.files import write_text
@@ -53,8 +54,6 @@ _MIN_LIMIT = 1.0  # smallest limit of a statistic, in standard deviations
 _LARGEST = 1e9  # largest number in a file
 _UNKNOWN_SPREAD = 1e9  # variance of a feature that no training repertoire has, so that it does not count
 _SMALLEST = 1e-3  # smallest distance whose logarithm is taken
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.arrays import Integers
 from deeprc.baselines.association import benjamini_hochberg
 from deeprc.datasets.clone_neighbours import NeighbourSearch
 from deeprc.datasets.clone_set import CloneSet
@@ -40,7 +41,6 @@ _LEVELS = {"exact": 1, "within_one": 3}
 """The largest index of `_MATCHES` that counts at each level at which organisms are compared."""
 
 _MAX_NAMES = 5
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

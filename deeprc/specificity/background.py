@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats, Integers
 from deeprc.datasets.clone_set import CloneSet
 from deeprc.datasets.clones import find_shared_clones, hash_sequences, list_gene_fields, take_sequences
 from deeprc.datasets.dataset import RepertoireDataset
@@ -30,8 +31,6 @@ __all__ = [
     "match_rates",
 ]
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _MAX_CLONES = 300_000  # largest number of clones of each publicity
 _N_PRIVATE = 1_000_000

@@ -13,11 +13,11 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import mannwhitneyu
 
+from deeprc.arrays import Floats
 from deeprc.calibration import measure_units
 
 __all__ = ["STRENGTHS", "Combination", "Fitted", "fit_combination"]
 
-Floats = NDArray[np.float64]
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Strengths of the penalty that are tried: factors of half the sum of the squared distances from expected weights."""

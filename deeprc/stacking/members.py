@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from deeprc.arrays import Floats
 from deeprc.benchmarking.cross_fitting import cross_fit
 from deeprc.benchmarking.methods import Method
 from deeprc.benchmarking.search import Setting, apply_setting
@@ -23,7 +24,6 @@ from deeprc.training.estimator import DeepRCClassifier
 
 __all__ = ["Member", "Training", "fit_member", "score_with"]
 
-Floats = NDArray[np.float64]
 
 _logger = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from deeprc.arrays import Floats
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.baselines.parameters import check_whole_number
 from deeprc.benchmarking.cross_fitting import are_mixed, compute_fold_aucs
@@ -40,7 +41,6 @@ MEMBERS = ("deeprc", "logistic", "gapped-logistic", "svm-minmax", "public-clones
 _NETWORK = "deeprc"
 _MIN_UNITS = 3  # smallest number of repertoires of a class, and of donors: to fit, to stop early and to score
 
-Floats = NDArray[np.float64]
 _logger = logging.getLogger(__name__)
 
 

@@ -18,36 +18,35 @@ _CONSTANT = ("readings.members.", "readings.known_")  # prefixes of tensors that
 class AveragedNetwork:
     """A network whose weights are the exponential moving average of another network's weights.
 
-    At update t the average keeps the share min(memory, (1 + t) / (10 + t)) of itself, so that it soon forgets the
-    start.
+    At update t the decay is min(decay, (1 + t) / (10 + t)), so early weights are soon forgotten.
 
     Parameters
     ----------
     network
         Network that is trained.
-    memory
+    decay
         Largest share of itself that the average keeps in an update. With 0 the average is the network itself.
     """
 
-    def __init__(self, network: DeepRC, memory: float) -> None:
-        self.memory = memory
-        self.network = network if memory == 0 else copy.deepcopy(network).eval().requires_grad_(False)
+    def __init__(self, network: DeepRC, decay: float) -> None:
+        self.decay = decay
+        self.network = network if decay == 0 else copy.deepcopy(network).eval().requires_grad_(False)
         self._learning = network
         self._updates = torch.zeros((), device=network.pooling.queries.device)  # a CUDA graph records it
 
     @torch.no_grad()
     def restart(self) -> None:
         """Set the average to the present weights."""
-        if self.memory:
+        if self.decay:
             self.network.load_state_dict(self._learning.state_dict())
             self._updates.zero_()
 
     @torch.no_grad()
     def update(self) -> None:
         """Move the average towards the weights after an update."""
-        if not self.memory:
+        if not self.decay:
             return
-        share = 1 - ((1 + self._updates) / (10 + self._updates)).clamp(max=self.memory)
+        share = 1 - ((1 + self._updates) / (10 + self._updates)).clamp(max=self.decay)
         self._updates += 1
         learning = self._learning.state_dict()
         for name, average in self.network.state_dict().items():
@@ -60,10 +59,10 @@ class AveragedNetwork:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the average for a checkpoint; none if the average is the network itself."""
-        return {"updates": self._updates, **self.network.state_dict()} if self.memory else {}
+        return {"updates": self._updates, **self.network.state_dict()} if self.decay else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Set the average to tensors that `tensors` returned."""
-        if self.memory:
+        if self.decay:
             self._updates.copy_(tensors["updates"])
             self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != "updates"})

@@ -39,14 +39,14 @@ def build_network(
     InputError
         If the network would have more than `MAX_WEIGHTS` weights.
     """
-    shape = dict(vars(config.network))
+    arguments = dict(vars(config.network))
     for name in ("abundance", "composition", "clones"):
-        shape.pop(name)
-    shape["frozen_embedding"] = shape.pop("embedding_weights") is not None
-    shape["precision"] = resolve_precision(config.network.precision, device)
-    form = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **shape)
-    with torch.device("meta"), _WithoutNumbers():
-        empty = form()
+        arguments.pop(name)
+    arguments["frozen_embedding"] = arguments.pop("embedding_weights") is not None
+    arguments["precision"] = resolve_precision(config.network.precision, device)
+    make = partial(DeepRC, n_outputs=sum(task.n_outputs for task in tasks), gene_names=genes, **arguments)
+    with torch.device("meta"), _SkipInitialisation():
+        empty = make()
     n_weights = sum(parameter.numel() for parameter in empty.parameters())
     if n_weights > MAX_WEIGHTS:
         raise InputError(f"the network would have {n_weights:,} weights; expected at most {MAX_WEIGHTS:,}")
@@ -54,13 +54,14 @@ def build_network(
         return empty
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(make_generator(seed, Purpose.START).integers(2**62)))
-        return form().to(device)
+        return make().to(device)
 
 
-class _WithoutNumbers(TorchFunctionMode):
+class _SkipInitialisation(TorchFunctionMode):
     """No weight is initialised: on the device `meta`, torch would import its compiler for it, which takes seconds.
 
-    Some functions of `nn.init` are given to the mode themselves, of the others only what they call.
+    torch passes some functions of `nn.init` to this mode. Of the other functions, it passes only the in-place fills
+    that they call (`normal_`, `uniform_`).
     """
 
     def __torch_function__(self, function: Any, _: Any, arguments: Any = (), options: Any = None) -> Any:

@@ -29,7 +29,7 @@ __all__ = [
     "calibrate_model",
     "calibrate_tasks",
     "describe_calibration",
-    "fit_task",
+    "fit_task_calibration",
     "restore_calibration",
 ]
 
@@ -58,7 +58,7 @@ def calibrate_tasks(
     found = []
     for i, (task, part) in enumerate(zip(tasks, output_slices(tasks), strict=True)):
         known = ~np.isnan(labels[:, i])
-        task = replace(task, calibration=fit_task(task, outputs[known, part], labels[known, i]))
+        task = replace(task, calibration=fit_task_calibration(task, outputs[known, part], labels[known, i]))
         fitted = task.calibration
         if task.kind == "binary":
             _logger.info(
@@ -75,7 +75,7 @@ def calibrate_tasks(
     return tuple(found)
 
 
-def fit_task(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64]) -> Calibration:
+def fit_task_calibration(task: Task, outputs: NDArray[np.float64], label: NDArray[np.float64]) -> Calibration:
     """Return the calibration that fits the outputs of one task, (B, its outputs), to known labels, (B,)."""
     if task.kind == "regression":
         return IDENTITY

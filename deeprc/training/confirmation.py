@@ -10,20 +10,21 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deeprc import ranks
+from deeprc.arrays import Floats
 from deeprc.config import Config
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.draws import Purpose, make_generator
-from deeprc.training.enrichment import MOTIF_LEVEL, EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import weigh_gaps
 from deeprc.training.kmer_correlations import correlate_columns
 from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_sequences_with_kmer
+from deeprc.training.motif_search import MOTIF_LEVEL
 from deeprc.training.motif_start import find_start_motifs
 from deeprc.training.search_targets import make_target_of_output
 
@@ -31,7 +32,6 @@ __all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
 _logger = logging.getLogger(__name__)
 
-Floats = NDArray[np.float64]
 
 _N_PERMUTATIONS = 999
 _LEVEL = 0.05
@@ -116,5 +116,5 @@ def _p_value(motif: EnrichedMotif, fold: Fold, tasks: Sequence[Task], rng: np.ra
 
 def _compute_motif_share(motif: EnrichedMotif, dataset: RepertoireDataset) -> Floats:
     """Return the share of sequences with a motif in each repertoire, (n,); no repertoire may be empty."""
-    carrying = find_sequences_with_kmer(dataset, motif.kmer_offsets, motif.code)
+    carrying = find_sequences_with_kmer(dataset, motif.spacing, motif.code)
     return np.asarray(count_flagged(carrying, compute_offsets(dataset.n_sequences)) / dataset.n_sequences)

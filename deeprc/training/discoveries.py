@@ -6,16 +6,14 @@ Letters: B repertoires, n k-mers, P permutations.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.training.kmer_correlations import correlate_columns
 
 __all__ = ["N_DISCOVERY_PERMUTATIONS", "FalseDiscoveries"]
 
 N_DISCOVERY_PERMUTATIONS = 2000
 """Number of permutations of the labels for the false discovery rates."""
-
-Floats = NDArray[np.float64]
 
 _ROUNDING = 1e-12  # correlations that differ by less are equal
 
@@ -51,12 +49,12 @@ class FalseDiscoveries:
         r = correlate_columns(frequencies, labels, weights)  # (n, 1 + P)
         self.correlation: Floats = r[:, 0].copy()
         observed, permuted = np.abs(self.correlation), np.abs(r[:, 1:])
-        self._observed, self._lowest = np.sort(observed), np.ones(len(observed))
+        self._observed, self._monotone_rates = np.sort(observed), np.ones(len(observed))
         significant = np.zeros(len(observed), np.bool_)
         while True:
             self._permuted = np.sort(permuted[~significant], axis=None)
             # stronger k-mers have no higher rate
-            self._lowest = np.minimum.accumulate(self._compute_rates(self._observed))
+            self._monotone_rates = np.minimum.accumulate(self._compute_rates(self._observed))
             now_significant = self.compute_adjusted_rates(self.correlation) <= level
             if (significant == now_significant).all():
                 return
@@ -66,7 +64,7 @@ class FalseDiscoveries:
         """Return the rates of k-mers with these correlations."""
         abs_r = np.abs(correlation)
         weaker = np.searchsorted(self._observed, abs_r + _ROUNDING, side="right")
-        lowest = np.concatenate([[1.0], self._lowest])[weaker]
+        lowest = np.concatenate([[1.0], self._monotone_rates])[weaker]
         return np.asarray(np.minimum(lowest, self._compute_rates(abs_r)))
 
     def _compute_rates(self, abs_r: Floats) -> Floats:

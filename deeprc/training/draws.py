@@ -51,19 +51,19 @@ class Draws:
     n_repertoires: int
     batch_size: int
 
-    def positions(self, update: int) -> NDArray[np.int64]:
+    def choose_repertoires(self, update: int) -> NDArray[np.int64]:
         """Return the indices of the repertoires of an update, (B,); every epoch has its own random order."""
         n = self.n_repertoires
-        at = np.arange(update * self.batch_size, (update + 1) * self.batch_size)
-        epochs = {int(epoch) for epoch in at // n}
+        places = np.arange(update * self.batch_size, (update + 1) * self.batch_size)  # in all epochs end to end
+        epochs = {int(epoch) for epoch in places // n}
         orders = {epoch: make_generator(self.seed, Purpose.EPOCHS, epoch).permutation(n) for epoch in epochs}
-        return np.array([orders[int(i // n)][i % n] for i in at], np.int64)
+        return np.array([orders[int(place // n)][place % n] for place in places], np.int64)
 
-    def keys(self, update: int) -> NDArray[np.int64]:
+    def draw_sampling_keys(self, update: int) -> NDArray[np.int64]:
         """Return the keys with which an update draws the sequences of its repertoires, (B,)."""
         return make_generator(self.seed, Purpose.SAMPLES, update).integers(2**63, size=self.batch_size)
 
-    def noise(self, update: int, device: torch.device) -> list[torch.Generator]:
+    def make_noise_generators(self, update: int, device: torch.device) -> list[torch.Generator]:
         """Return the random generator of the noise of each repertoire of an update, on a device."""
         seeds = make_generator(self.seed, Purpose.NOISE, update).integers(2**62, size=self.batch_size)
         return [torch.Generator(device).manual_seed(int(seed)) for seed in seeds]

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
 from sklearn.utils.validation import check_is_fitted
 
 from deeprc.config import config_from_mapping, load_config
@@ -22,7 +21,7 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoires
 from deeprc.device import resolve_device
 from deeprc.estimators import RepertoireClassifier, RepertoireEstimator, RepertoireRegressor, collect_fitted_state
-from deeprc.groups import shuffle_groups, validate_groups
+from deeprc.groups import validate_groups
 from deeprc.labels import encode_classes, validate_dataset, validate_numbers
 from deeprc.nn.inference import attention_weights
 from deeprc.outputs import activate
@@ -30,7 +29,8 @@ from deeprc.targets import format_labels
 from deeprc.tasks import Task
 from deeprc.training.calibration import calibrate_model, describe_calibration, restore_calibration
 from deeprc.training.fold import Fold
-from deeprc.training.hidden_counts import make_residues_visible
+from deeprc.training.inner_split import split_fold
+from deeprc.training.log_abundance import replace_log_abundance
 from deeprc.training.model import TrainedModel, describe_network, load_weights, rebuild_network
 from deeprc.training.trainer import Trainer
 
@@ -38,7 +38,7 @@ __all__ = ["DeepRCClassifier", "DeepRCRegressor"]
 
 _logger = logging.getLogger(__name__)
 
-_DESCRIBED = ("genes", "readings", "calibration")
+_NETWORK_FIELDS = ("genes", "readings", "calibration")  # fields that describe the network in a file
 
 
 class DeepRCEstimator(RepertoireEstimator):
@@ -75,35 +75,45 @@ class DeepRCEstimator(RepertoireEstimator):
         config = load_config(self.config, self.overrides or {})
         if not readings_use_validation:
             config = replace(config, training=replace(config.training, readings_use_validation=False))
-        config = make_residues_visible(config, [train.dataset, validation.dataset])
+        config = replace_log_abundance(config, [train.dataset, validation.dataset])
         trainer = Trainer(config, [self._task()], train, validation, seed=self.seed, device=resolve_device(self.device))
         self.history_ = trainer.fit().history
-        self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), known=None)
+        self.model_ = replace(calibrate_model(trainer.make_model(), trainer.validation), known_averages=None)
         self.train_digests_, self.validation_digests_ = (
             np.array(identify_repertoires(fold.dataset), dtype=str) for fold in (train, validation)
         )
 
-    def _validate_share(self) -> float:
-        """Return the share of repertoires that are used for early stopping; raise InputError if it is not valid."""
-        share = self.validation_fraction
-        if not 0 < share < 1:
-            raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {share}")
-        return share
+    def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:
+        """Return the label of each validation repertoire, (B,); raise ValueError if one is missing or unknown."""
+        raise NotImplementedError
 
-    def _split(self, fold: Fold, n_held_out: int, *, stratify: bool) -> tuple[Fold, Fold]:
-        """Split a fold into one to learn from and one for early stopping, whatever the order of the repertoires."""
-        fold = fold.ordered()
-        strata = fold.labels[:, 0] if stratify else None
-        if fold.groups is None:
-            parts = train_test_split(
-                np.arange(len(fold.labels)), test_size=n_held_out, stratify=strata, random_state=self.seed
-            )
-        else:
-            parts = _split_by_group(fold.groups, n_held_out, strata, self.seed)
-        train, held_out = (fold.take(part) for part in parts)
-        return train, held_out
+    def _make_folds(
+        self,
+        given: Fold,
+        X_validation: RepertoireDataset | None,
+        y_validation: ArrayLike | None,
+        groups_validation: ArrayLike | None,
+    ) -> tuple[Fold, Fold]:
+        """Return the fold to learn from, and the one for early stopping, which is a part of `given` without others.
 
-    def _outputs(self, X: RepertoireDataset) -> torch.Tensor:
+        `given` has X, y and groups of `fit`, whose other parameters are the same.
+        """
+        if X_validation is not None:
+            labels = self._encode_validation_labels(X_validation, y_validation)
+            groups = validate_groups(X_validation, groups_validation, several=False)
+            return given, Fold(X_validation, labels[:, None], groups)
+        for name, value in (("y_validation", y_validation), ("groups_validation", groups_validation)):
+            if value is not None:
+                raise ValueError(f"{name}: expected None, because there is no X_validation")
+        stratify = isinstance(self, RepertoireClassifier)
+        return split_fold(given, self.validation_fraction, stratify=stratify, seed=self.seed)
+
+    def _check_validation_fraction(self) -> None:
+        """Raise ValueError if the share of repertoires for early stopping is not between 0 and 1."""
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction: expected a share between 0 and 1, found {self.validation_fraction}")
+
+    def _compute_outputs(self, X: RepertoireDataset) -> torch.Tensor:
         check_is_fitted(self)
         return self.model_.outputs(validate_dataset(X))
 
@@ -127,7 +137,7 @@ class DeepRCEstimator(RepertoireEstimator):
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Mapping[str, Any]]) -> None:
         weights = {name: array for name, array in arrays.items() if name.startswith("network.")}
-        described = {name: values[f"{name}_"]["value"] for name in _DESCRIBED if f"{name}_" in values}
+        described = {name: values[f"{name}_"]["value"] for name in _NETWORK_FIELDS if f"{name}_" in values}
         own = {name: value for name, value in values.items() if name.removesuffix("_") not in {"config", *described}}
         self.train_digests_ = self.validation_digests_ = np.zeros(0, dtype=str)  # older files have none
         super()._restore({name: arrays[name] for name in arrays.keys() - weights}, own)
@@ -137,38 +147,6 @@ class DeepRCEstimator(RepertoireEstimator):
         tensors = {name.removeprefix("network."): torch.from_numpy(array) for name, array in weights.items()}
         load_weights(network, tensors, where)
         self.model_ = TrainedModel(restore_calibration(tasks, described, where), network.eval(), config)
-
-
-def _check_unused(y_validation: ArrayLike | None, groups_validation: ArrayLike | None) -> None:
-    """Raise ValueError if there are labels or groups of validation repertoires that are not given."""
-    for name, value in (("y_validation", y_validation), ("groups_validation", groups_validation)):
-        if value is not None:
-            raise ValueError(f"{name}: expected None, because there is no X_validation")
-
-
-def _make_validation_fold(X: RepertoireDataset, labels: NDArray[np.float64], groups: ArrayLike | None) -> Fold:
-    """Return the fold of validation repertoires with labels, (B,), and groups."""
-    return Fold(X, labels[:, None], validate_groups(X, groups, several=False))
-
-
-def _split_by_group(
-    groups: NDArray[np.int64], n_held_out: int, strata: NDArray[np.float64] | None, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows to learn from, and about `n_held_out` rows of other groups.
-
-    If possible, both have a row of each stratum, otherwise those to learn from.
-    """
-    if strata is None:
-        splitter = GroupShuffleSplit(1, test_size=min(0.5, n_held_out / len(groups)), random_state=seed)
-        train, held_out = next(splitter.split(groups, groups=groups))
-        return train, held_out
-    n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
-    splits = list(StratifiedGroupKFold(n_folds).split(groups, strata, shuffle_groups(groups, seed)))
-    n_strata = len(np.unique(strata))
-    complete = [[len(np.unique(strata[rows])) == n_strata for rows in split] for split in splits]
-    best = max(range(n_folds), key=lambda i: (complete[i][0], complete[i][1]))  # the first of equal ones
-    train, held_out = splits[best]
-    return train, held_out
 
 
 class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
@@ -181,7 +159,8 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
     overrides
         Changes of the configuration, such as `{"n_updates": 500}`.
     validation_fraction
-        Share of the repertoires given to `fit` that are used for early stopping; at least one per class.
+        Share of the repertoires given to `fit` that are used for early stopping; at least one per class. It is at most
+        0.5 if `fit` gets `groups`.
     seed
         Seed of the inner split, the initial weights and the sampling.
     device
@@ -226,17 +205,12 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
             donors of one class are all needed for early stopping, there are labels or groups of validation
             repertoires without these, or a parameter is out of range.
         """
-        share = self._validate_share()
+        self._check_validation_fraction()
         self.classes_, index = encode_classes(X, y)
-        train = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
+        given = Fold(X, index.astype(np.float64)[:, None], validate_groups(X, groups))
+        train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
         if X_validation is None:
-            _check_unused(y_validation, groups_validation)
-            n_held_out = max(len(self.classes_), round(share * len(index)))
-            train, validation = self._split(train, n_held_out, stratify=True)
             self._check_classes(train, validation)
-        else:
-            index = self._index_classes(X_validation, y_validation)
-            validation = _make_validation_fold(X_validation, index.astype(np.float64), groups_validation)
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
@@ -250,22 +224,22 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
         if missing[1]:
             _logger.warning("groups: no validation repertoire is of class %r: %s", missing[1][0], advice)
 
-    def _index_classes(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.int64]:
-        """Return the index of each validation repertoire's class, (B,)."""
+    def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:
+        """Return the index of the class of each validation repertoire, (B,)."""
         labels = np.asarray(y)
         if y is None or labels.shape != (len(X),):
             raise ValueError(f"y_validation: expected {len(X)} labels, found {'none' if y is None else labels.shape}")
         unknown = [label for label in labels.tolist() if label not in self.classes_.tolist()]
         if unknown:
             raise ValueError(f"y_validation: expected the classes {self.classes_.tolist()}, found {unknown[0]!r}")
-        return np.searchsorted(self.classes_, labels)
+        return np.searchsorted(self.classes_, labels).astype(np.float64)
 
     def decision_function(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the log-odds of the second of two classes, (B,), or the logits of more classes, (B, C).
 
         They are not calibrated, like the outputs that `deeprc.interpretation` explains.
         """
-        outputs = self._outputs(X).double().numpy()
+        outputs = self._compute_outputs(X).double().numpy()
         return outputs[:, 0] if len(self.classes_) == 2 else outputs
 
     @property
@@ -276,7 +250,7 @@ class DeepRCClassifier(RepertoireClassifier, DeepRCEstimator):
 
     def predict_proba(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the calibrated probability of each class, (B, C), in the order of X and of `classes_`."""
-        probability = activate(self._outputs(X), self.model_.tasks)[0]
+        probability = activate(self._compute_outputs(X), self.model_.tasks)[0]
         return np.stack([1 - probability, probability], axis=1) if probability.ndim == 1 else probability
 
     def _task(self) -> Task:
@@ -309,37 +283,25 @@ class DeepRCRegressor(RepertoireRegressor, DeepRCEstimator):
     ) -> DeepRCRegressor:
         """Train on the repertoires X, (B,), with numbers y, (B,), of which at least two must differ.
 
-        Early stopping uses the validation repertoires if they are given, and otherwise a share of X. Readings of the
-        network also learn from this share of X, but never from X_validation. Repertoires with equal `groups`, (B,), are
-        from one donor: they are never separated by a split, and tests of motifs permute labels between donors.
-        `groups_validation` are the groups of X_validation. The order of X does not matter.
-
-        Raises
-        ------
-        TypeError
-            If X is no `RepertoireDataset`.
-        ValueError
-            If X and y differ in length, y has one value or a missing one, there are labels or groups of validation
-            repertoires without these, or a parameter is out of range.
+        The other parameters, and the errors, are those of `DeepRCClassifier.fit`.
         """
-        share = self._validate_share()
-        numbers = validate_numbers(X, y)
-        train = Fold(X, numbers[:, None], validate_groups(X, groups))
-        if X_validation is None:
-            _check_unused(y_validation, groups_validation)
-            train, validation = self._split(train, max(1, round(share * len(numbers))), stratify=False)
-        else:
-            known = np.asarray(y_validation, np.float64)
-            if known.shape != (len(X_validation),) or not np.isfinite(known).all():
-                raise ValueError(f"y_validation: expected {len(X_validation)} numbers, found {y_validation!r}")
-            validation = _make_validation_fold(X_validation, known, groups_validation)
+        self._check_validation_fraction()
+        given = Fold(X, validate_numbers(X, y)[:, None], validate_groups(X, groups))
+        train, validation = self._make_folds(given, X_validation, y_validation, groups_validation)
         self.mean_, self.scale_ = float(train.labels.mean()), float(train.labels.std()) or 1.0
         self._train(train, validation, readings_use_validation=X_validation is None)
         return self
 
+    def _encode_validation_labels(self, X: RepertoireDataset, y: ArrayLike | None) -> NDArray[np.float64]:
+        """Return the number of each validation repertoire, (B,)."""
+        numbers = np.asarray(y, np.float64)
+        if numbers.shape != (len(X),) or not np.isfinite(numbers).all():
+            raise ValueError(f"y_validation: expected {len(X)} numbers, found {y!r}")
+        return numbers
+
     def predict(self, X: RepertoireDataset) -> NDArray[np.float64]:
         """Return the number predicted for each repertoire, (B,)."""
-        return activate(self._outputs(X), [self._task()])[0]
+        return activate(self._compute_outputs(X), [self._task()])[0]
 
     def _task(self) -> Task:
         return Task("y", "y", "regression", mean=self.mean_, scale=self.scale_)

@@ -23,8 +23,8 @@ __all__ = ["Fold"]
 class Fold:
     """Repertoires with their labels, (B, number of tasks) float64, NaN if missing, and their donors.
 
-    Repertoires with equal `groups`, (B,) int64, are from one donor. If `groups` is None, each repertoire has another
-    donor.
+    Repertoires with equal `groups`, (B,) int64, are from one donor. If `groups` is None, every repertoire is from a
+    different donor.
     """
 
     dataset: RepertoireDataset
@@ -48,11 +48,18 @@ class Fold:
 
     @classmethod
     def join(cls, folds: Sequence[Fold]) -> Fold:
-        """Join several folds of one container."""
-        labels = np.concatenate([fold.labels for fold in folds])
+        """Join several folds of one container.
+
+        Raises
+        ------
+        ValueError
+            If only some of the folds have groups.
+        """
         groups = [fold.groups for fold in folds if fold.groups is not None]
+        if groups and len(groups) < len(folds):
+            raise ValueError(f"groups: expected those of all {len(folds)} folds or of none, found {len(groups)}")
         return cls(
             reduce(RepertoireDataset.join, (fold.dataset for fold in folds)),
-            labels,
-            np.concatenate(groups) if len(groups) == len(folds) else None,
+            np.concatenate([fold.labels for fold in folds]),
+            np.concatenate(groups) if groups else None,
         )

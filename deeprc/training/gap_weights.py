@@ -16,21 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.compilation import njit, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
 from deeprc.rank_calls import compute_parts, divide_repertoires
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.kmer_candidates import ANY
-from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks
+from deeprc.training.kmer_frequencies import BlockSequences, iterate_blocks
+from deeprc.training.kmer_sets import ANY
 from deeprc.training.search_targets import make_target_of_output
 
 __all__ = ["describe_gaps", "weigh_gaps"]
-
-Floats = NDArray[np.float64]
 
 _N_LETTERS = len(AMINO_ACIDS)
 _LEVEL = 0.01  # largest p-value of equal residues, if there is one gap; with several it is divided among them
@@ -73,12 +72,13 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
     counts, n_excluded = _count_letters(fold.dataset, motifs, gaps)
     weights: list[list[tuple[float, ...]]] = [[] for _ in motifs]
     for g, (m, _) in enumerate(gaps):
-        target, known = make_target_of_output(fold, tasks, motifs[m].output)
-        sizes = target.dataset.n_sequences - n_excluded[known, m]
+        target, labelled_rows = make_target_of_output(fold, tasks, motifs[m].output)
+        sizes = target.dataset.n_sequences - n_excluded[labelled_rows, m]
         found = None
         if sizes.any():
             numbers = target.values[:, 0], target.compute_weights(sizes), target.donors
-            slopes, variances, means = _fit_slopes(counts[known, g] / np.maximum(sizes, 1)[:, None], sizes, *numbers)
+            frequencies = counts[labelled_rows, g] / np.maximum(sizes, 1)[:, None]
+            slopes, variances, means = _fit_slopes(frequencies, sizes, *numbers)
             slopes *= np.sign(motifs[m].correlation)
             found = _shrink(slopes, variances, means, _LEVEL / len(gaps))
         weights[m].append(() if found is None else tuple(found.tolist()))
@@ -86,12 +86,12 @@ def weigh_gaps(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task
 
 
 def _fit_slopes(
-    frequencies: Floats, sizes: Codes, values: Floats, weights: Floats, donors: Codes
+    frequencies: Floats, sizes: Integers, values: Floats, weights: Floats, donors: Integers
 ) -> tuple[Floats, Floats, Floats]:
     """Return the slope of each column of frequencies over the values, relative to its mean; its variance; and the mean.
 
-    Variances are those if all columns have the slope of their sum, as the test supposes: of the donors' deviations from
-    the line, and at least those of counting.
+    The variances hold if all columns have the slope of their sum, which is what the test assumes. They come from the
+    donors' deviations from the line, and are at least those of counting.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ def _fit_slopes(
     """
     weights = weights / weights.sum()
     centred = values - weights @ values
-    influence = weights * centred / (weights @ centred**2)  # (B,)
     mean = weights @ frequencies  # (20,)
     with np.errstate(invalid="ignore", divide="ignore"):
+        influence = weights * centred / (weights @ centred**2)  # (B,); NaN if no label varies
         relative = 1 + (influence @ frequencies.sum(1) / mean.sum()) * centred  # (B,)
         slopes = influence @ frequencies / mean
         residuals = influence[:, None] * (frequencies - mean * relative[:, None]) / mean  # (B, 20)
@@ -132,12 +132,12 @@ def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float
     level
         Largest p-value of equal slopes; each of the two tests has half of it.
     """
-    known = np.isfinite(slopes)
-    if known.sum() < 2:
+    is_finite = np.isfinite(slopes)
+    if is_finite.sum() < 2:
         return None
-    own, precision = slopes[known], 1 / variances[known]
+    own, precision = slopes[is_finite], 1 / variances[is_finite]
     constant = np.ones((len(own), 1))
-    rarity = frequencies[known].min() / frequencies[known]
+    rarity = frequencies[is_finite].min() / frequencies[is_finite]
     line = np.column_stack([constant, rarity])
     if len(own) > 2 and _test_line(own, precision, line) <= level / 2:
         design = line
@@ -147,10 +147,10 @@ def _shrink(slopes: Floats, variances: Floats, frequencies: Floats, level: float
         return None
     first = _fit_design(own, precision, design)
     between = max(0.0, (first.q - len(own) + design.shape[1]) / first.trace)
-    precision = 1 / (between + variances[known])
+    precision = 1 / (between + variances[is_finite])
     expected = _fit_design(own, precision, design).expected
-    shrunk = np.full(len(slopes), expected[frequencies[known].argmin()])
-    shrunk[known] = expected + (own - expected) * between * precision
+    shrunk = np.full(len(slopes), expected[frequencies[is_finite].argmin()])
+    shrunk[is_finite] = expected + (own - expected) * between * precision
     return None if shrunk.max() <= 0 else np.asarray(np.maximum(shrunk, 0) / shrunk.max())
 
 
@@ -189,7 +189,7 @@ def _test_line(slopes: Floats, precision: Floats, line: Floats) -> float:
 
 def _count_letters(
     dataset: RepertoireDataset, motifs: Sequence[EnrichedMotif], gaps: Sequence[tuple[int, int]]
-) -> tuple[Codes, Codes]:
+) -> tuple[Integers, Integers]:
     """Count the residues at gaps, in sequences without an earlier motif of the same output.
 
     Parameters
@@ -213,7 +213,7 @@ def _count_letters(
 
 def _count_part(
     motifs: Sequence[Sequence[int]], outputs: Sequence[int], gaps: Sequence[tuple[int, int]], dataset: RepertoireDataset
-) -> tuple[Codes, Codes]:
+) -> tuple[Integers, Integers]:
     letters = np.full((len(motifs), max(map(len, motifs))), ANY)
     for own, motif in zip(letters, motifs, strict=True):
         own[: len(motif)] = motif
@@ -226,10 +226,8 @@ def _count_part(
     counts = np.zeros((len(dataset), len(gaps), _N_LETTERS), np.int64)
     n_excluded = np.zeros((len(dataset), len(motifs)), np.int64)
     with open_step("residues at the gaps of motifs", int(dataset.n_sequences.sum())) as step:
-        for block in iterate_blocks(dataset, step):
-            own_counts, own_n_excluded = counts[block.rows], n_excluded[block.rows]
-            arguments = block.residues, block.offsets, block.bounds, tables, own_counts, own_n_excluded
-            run_in_parts(_tally, len(own_counts), *arguments)
+        for rows, block in iterate_blocks(dataset, step):
+            run_in_parts(_tally, rows.stop - rows.start, block, tables, counts[rows], n_excluded[rows])
     return counts, n_excluded
 
 
@@ -241,31 +239,30 @@ class _Motifs(NamedTuple):
     are by_first[first_bounds[l] : first_bounds[l + 1]].
     """
 
-    letters: Codes
-    spans: Codes
-    groups: Codes
-    bounds: Codes
-    gaps: Codes
-    by_first: Codes
-    first_bounds: Codes
+    letters: Integers
+    spans: Integers
+    groups: Integers
+    bounds: Integers
+    gaps: Integers
+    by_first: Integers
+    first_bounds: Integers
 
 
 @njit(nogil=True)
 def _tally(
     first: int,
     stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Codes,
-    bounds: Codes,
+    block: BlockSequences,
     motifs: _Motifs,
-    counts: Codes,
-    n_excluded: Codes,
+    counts: Integers,
+    n_excluded: Integers,
 ) -> None:
     """Add what `_count_letters` counts in some repertoires of a block to `counts`, (rows, G, 20), and `n_excluded`."""
+    residues, offsets, repertoire_offsets = block
     n = len(motifs.spans)
     found, has_motif = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for b in range(first, stop):
-        for s in range(bounds[b], bounds[b + 1]):
+        for s in range(repertoire_offsets[b], repertoire_offsets[b + 1]):
             if not _find_motifs(residues, offsets[s], offsets[s + 1], motifs, found):
                 continue
             has_motif[:] = False
@@ -295,7 +292,7 @@ def _find_motifs(residues: NDArray[np.uint8], start: int, stop: int, motifs: _Mo
 
 
 @njit(nogil=True)
-def _matches(residues: NDArray[np.uint8], start: int, letters: Codes, span: int) -> bool:
+def _matches(residues: NDArray[np.uint8], start: int, letters: Integers, span: int) -> bool:
     offset = 0
     while offset < span and (letters[offset] == ANY or letters[offset] == residues[start + offset]):
         offset += 1

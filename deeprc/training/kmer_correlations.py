@@ -1,6 +1,6 @@
 """Correlations of gapped k-mer frequencies with labels, computed in a few passes over the repertoires.
 
-Letters: B repertoires, M k-mers of one spacing (one tuple of offsets).
+Letters: B repertoires, M k-mers of one spacing (one tuple of offsets), L true and permuted labels.
 """
 
 from __future__ import annotations
@@ -14,24 +14,22 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import sgemm
 
 from deeprc import ranks
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.compilation import njit, run_in_blocks, run_in_parts
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.progress import open_step
 from deeprc.training.kmer_frequencies import (
-    Codes,
-    Flags,
     Frequencies,
     SparseFrequencies,
     count_kmers_of,
     find_longer_spacings,
     iterate_frequencies,
 )
+from deeprc.training.kmer_sets import Spacing
 
 __all__ = ["KmerStatistics", "correlate", "correlate_columns", "standardise", "weigh_by_size"]
 
-Floats = NDArray[np.float64]
-
-_COLUMNS = 4096  # largest number of columns whose sums a thread computes at a time
+_COLUMNS_PER_THREAD = 4096  # largest number of columns whose sums a thread computes at a time
 _CONSTANT = 1e-12  # a column with a smaller length is constant
 # bytes of the sums of products in one pass, for all ranks of a machine; the peak of memory is about half more
 _LARGE_MEMORY = 700_000_000  # with 100 permutations of one output, a single pass counts all 25 spacings
@@ -44,15 +42,15 @@ class KmerStatistics(NamedTuple):
 
     Attributes
     ----------
-    spacing
+    spacing_index
         Index of the spacing.
     r
-        Correlation of each k-mer's frequency with each target, (columns, M).
+        Correlation of each k-mer's frequency with each label, (L, M).
     mean, variance
         Mean and variance of the frequencies, (M,).
     """
 
-    spacing: int
+    spacing_index: int
     r: NDArray[np.float32]
     mean: Floats
     variance: Floats
@@ -60,12 +58,12 @@ class KmerStatistics(NamedTuple):
 
 def correlate(
     dataset: RepertoireDataset,
-    spacings: Sequence[Sequence[int]],
-    targets: Floats,
+    spacings: Sequence[Spacing],
+    labels: Floats,
     weights: Floats,
     excluded: Flags | None = None,
 ) -> Iterator[KmerStatistics]:
-    """Yield for each spacing the moments of its k-mers' frequencies, and their correlations with the targets.
+    """Yield for each spacing the moments of its k-mers' frequencies, and their correlations with labels.
 
     Each pass over the repertoires counts as many spacings as the memory allows. The next pass overwrites the memory of
     the correlations, because to allocate new memory takes longer than the sums.
@@ -73,50 +71,49 @@ def correlate(
     Parameters
     ----------
     dataset, spacings, excluded
-        Repertoires, offsets and flags of sequences to ignore, see `iterate_frequencies`.
-    targets
-        One column for each true or permuted label, (B, columns).
+        Repertoires, spacings of k-mers and flags of sequences to ignore, see `iterate_frequencies`.
+    labels
+        True and permuted labels, (B, L).
     weights
         Weights of the repertoires, (B,).
     """
-    weighted = weights[:, None] * standardise(targets, weights)  # (B, columns)
-    rows_of = np.ascontiguousarray(weighted.T, np.float32)  # (columns, B)
-    n_columns = len(rows_of)
-    sizes = [count_kmers_of(kmer_offsets) for kmer_offsets in spacings]
-    room = _choose_room(int(dataset.n_sequences.sum())) // (4 * n_columns * ranks.count_local())
-    passes = _plan_passes(sizes, _put_together(spacings), room)
-    memory = np.empty(n_columns * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
+    weighted_labels = np.ascontiguousarray((weights[:, None] * standardise(labels, weights)).T, np.float32)  # (L, B)
+    n_labels = len(weighted_labels)
+    sizes = [count_kmers_of(spacing) for spacing in spacings]
+    max_kmers = _choose_max_bytes(int(dataset.n_sequences.sum())) // (4 * n_labels * ranks.count_local())
+    passes = _plan_passes(sizes, _order_spacings(spacings), max_kmers)
+    buffer = np.empty(n_labels * max((sum(sizes[i] for i in each) for each in passes), default=0), np.float32)
     name = f"search for motifs: correlations, passes over {len(dataset)} repertoires: {len(passes)}"
     with open_step(name, len(passes) * int(dataset.n_sequences.sum())) as step:
-        for together in passes:
-            ends = np.cumsum([n_columns * sizes[index] for index in together])
-            parts = np.split(memory[: ends[-1]], ends[:-1])
-            sums = [_Sums.zero(part.reshape(n_columns, -1)) for part in parts]
-            used = [spacings[index] for index in together]
-            for rows, one, counted in iterate_frequencies(dataset, used, step, excluded):
-                sums[one].add(counted, rows_of[:, rows], weights[rows])
-            for index, each in zip(together, sums, strict=True):
-                yield each.statistics(index, float(weights.sum()))
+        for spacing_indices in passes:
+            ends = np.cumsum([n_labels * sizes[index] for index in spacing_indices])
+            parts = np.split(buffer[: ends[-1]], ends[:-1])
+            sums = [_Sums.zero(part.reshape(n_labels, -1)) for part in parts]
+            used = [spacings[index] for index in spacing_indices]
+            for rows, i, frequencies in iterate_frequencies(dataset, used, step, excluded):
+                sums[i].add(frequencies, weighted_labels[:, rows], weights[rows])
+            for index, each in zip(spacing_indices, sums, strict=True):
+                yield each.compute_statistics(index, float(weights.sum()))
 
 
-def _choose_room(n_sequences: int) -> int:
+def _choose_max_bytes(n_sequences: int) -> int:
     """Return the largest number of bytes of the sums of products in one pass over a cohort, on one machine."""
     return _SMALL_MEMORY if n_sequences <= _SMALL_COHORT else _LARGE_MEMORY
 
 
-def _put_together(spacings: Sequence[Sequence[int]]) -> list[int]:
+def _order_spacings(spacings: Sequence[Spacing]) -> list[int]:
     """Return the indices of the spacings, each followed by those whose counts follow from its own."""
     longer = find_longer_spacings(spacings)
 
     def follow(index: int) -> list[int]:
-        shorter = (each for each, found in enumerate(longer) if found is not None and found.spacing == index)
-        return [index, *(one for each in shorter for one in follow(each))]
+        shorter = (i for i, found in enumerate(longer) if found is not None and found.spacing_index == index)
+        return [index, *(follower for i in shorter for follower in follow(i))]
 
-    return [one for index, found in enumerate(longer) if found is None for one in follow(index)]
+    return [follower for index, found in enumerate(longer) if found is None for follower in follow(index)]
 
 
-def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_size: int) -> list[list[int]]:
-    """Return the indices of the spacings of each pass: one spacing, or several with at most `max_size` k-mers.
+def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_kmers: int) -> list[list[int]]:
+    """Return the indices of the spacings of each pass: one spacing, or several with at most `max_kmers` k-mers.
 
     Parameters
     ----------
@@ -124,21 +121,21 @@ def _plan_passes(sizes: Sequence[int], order: Sequence[int], max_size: int) -> l
         Number of k-mers of each spacing.
     order
         Indices of all spacings, in the order of the passes.
-    max_size
+    max_kmers
         Largest number of k-mers of a pass.
     """
     passes: list[list[int]] = []
-    room = 0
+    kmers_left = 0
     for index in order:
-        if not passes or sizes[index] > room:
+        if not passes or sizes[index] > kmers_left:
             passes.append([])
-            room = max_size
+            kmers_left = max_kmers
         passes[-1].append(index)
-        room -= sizes[index]
+        kmers_left -= sizes[index]
     return passes
 
 
-def weigh_by_size(n_counted: Codes, sizes: Codes, donors: Codes) -> Floats:
+def weigh_by_size(n_counted: Integers, sizes: Integers, donors: Integers) -> Floats:
     """Return the weight of each repertoire, (B,), when frequencies of k-mers are correlated with labels.
 
     A frequency varies by chance, more if there are fewer sequences, and between people, even if there are many
@@ -178,7 +175,7 @@ class _Sums:
     total, squares
         Sums of the frequencies of k-mers and of their squares, (M,) each.
     products
-        Sums of the products of frequencies and targets, (columns, M).
+        Sums of the products of frequencies and weighted labels, (L, M).
     """
 
     total: Floats
@@ -187,29 +184,30 @@ class _Sums:
 
     @classmethod
     def zero(cls, products: NDArray[np.float32]) -> _Sums:
-        """Return sums of 0; `products`, (columns, M), is used as memory."""
+        """Return sums of 0; `products`, (L, M), is used as memory."""
         products[:] = 0
         size = products.shape[1]
         return cls(np.zeros(size), np.zeros(size), products)
 
-    def add(self, frequencies: Frequencies, targets: NDArray[np.float32], weights: Floats) -> None:
+    def add(self, frequencies: Frequencies, labels: NDArray[np.float32], weights: Floats) -> None:
         """Add repertoires.
 
         Parameters
         ----------
-        frequencies, targets, weights
-            Frequencies of the repertoires, (rows, M), their weighted targets, (columns, rows), and their weights,
-            (rows,).
+        frequencies, labels, weights
+            Frequencies of the repertoires, (rows, M), their weighted labels, (L, rows), and their weights, (rows,).
         """
         if isinstance(frequencies, SparseFrequencies):
             _add_sparse_moments(*frequencies, weights, self.total, self.squares)
-            run_in_parts(_add_sparse_products, len(self.products), *frequencies, targets, self.products)
+            run_in_parts(_add_sparse_products, len(self.products), *frequencies, labels, self.products)
         else:
-            run_in_blocks(_add_moments, frequencies.shape[1], _COLUMNS, frequencies, weights, self.total, self.squares)
-            # products += targets @ frequencies, in their memory: numpy would write the added products apart
-            sgemm(1.0, frequencies.T, targets.T, 1.0, self.products.T, overwrite_c=True)
+            run_in_blocks(
+                _add_moments, frequencies.shape[1], _COLUMNS_PER_THREAD, frequencies, weights, self.total, self.squares
+            )
+            # products += labels @ frequencies, in their memory: numpy would write the added products apart
+            sgemm(1.0, frequencies.T, labels.T, 1.0, self.products.T, overwrite_c=True)
 
-    def statistics(self, index: int, weight: float) -> KmerStatistics:
+    def compute_statistics(self, index: int, weight: float) -> KmerStatistics:
         """Return the statistics; the correlations overwrite the products.
 
         Parameters
@@ -239,7 +237,7 @@ def _add_moments(
 
 @njit(nogil=True)
 def _add_sparse_moments(
-    kmers: Codes, rows: Codes, frequencies: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
+    kmers: Integers, rows: Integers, frequencies: NDArray[np.float32], weights: Floats, total: Floats, squares: Floats
 ) -> None:
     """Add the weighted sums and sums of squares of `SparseFrequencies`."""
     for i in range(len(kmers)):
@@ -252,19 +250,19 @@ def _add_sparse_moments(
 def _add_sparse_products(
     first: int,
     stop: int,
-    kmers: Codes,
-    rows: Codes,
+    kmers: Integers,
+    rows: Integers,
     frequencies: NDArray[np.float32],
-    targets: NDArray[np.float32],
+    labels: NDArray[np.float32],
     products: NDArray[np.float32],
 ) -> None:
-    """Add the products of `SparseFrequencies` with some targets of their rows."""
-    for column in range(first, stop):
+    """Add the products of `SparseFrequencies` with some labels of their rows."""
+    for label in range(first, stop):
         i = 0
         while i < len(kmers):
             kmer = kmers[i]
             total = np.float32(0)
             while i < len(kmers) and kmers[i] == kmer:
-                total += targets[column, rows[i]] * frequencies[i]
+                total += labels[label, rows[i]] * frequencies[i]
                 i += 1
-            products[column, kmer] += total
+            products[label, kmer] += total

@@ -12,16 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Flags, Integers
 from deeprc.compilation import njit, open_threads, run_in_parts
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import Step
+from deeprc.training.kmer_sets import Spacing
 
 __all__ = [
     "Block",
-    "Codes",
-    "Flags",
+    "BlockSequences",
     "Frequencies",
     "LongerSpacing",
     "SparseFrequencies",
@@ -32,34 +33,35 @@ __all__ = [
     "iterate_frequencies",
 ]
 
-Codes = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
 _N_LETTERS = len(AMINO_ACIDS)
 _MAX_REPERTOIRES = 128  # largest number in a block
 _MAX_SEQUENCES = 8_000_000  # largest number in a block, if it has several repertoires
 _SPARSE = 2  # if a block has this factor fewer residues than there are k-mers, only its own k-mers are counted
 
 
-class Block(NamedTuple):
-    """Some consecutive repertoires, with their sequences end to end.
+class BlockSequences(NamedTuple):
+    """The sequences of some repertoires, end to end, for compiled code.
 
     Attributes
     ----------
-    rows
-        Indices of the repertoires in the dataset.
     residues
         Amino-acid indices, (R,) uint8.
     offsets
         Offsets of the sequences in the residues, (N + 1,).
-    bounds
+    repertoire_offsets
         Offsets of the repertoires in the sequences, (B + 1,).
     """
 
-    rows: slice
     residues: NDArray[np.uint8]
-    offsets: Codes
-    bounds: Codes
+    offsets: Integers
+    repertoire_offsets: Integers
+
+
+class Block(NamedTuple):
+    """Some consecutive repertoires: their rows in the dataset, and their sequences."""
+
+    rows: slice
+    sequences: BlockSequences
 
 
 class SparseFrequencies(NamedTuple):
@@ -75,22 +77,22 @@ class SparseFrequencies(NamedTuple):
         The frequencies, (n,).
     """
 
-    kmer: Codes
-    row: Codes
+    kmer: Integers
+    row: Integers
     value: NDArray[np.float32]
 
 
 Frequencies = NDArray[np.float32] | SparseFrequencies
 
 
-def count_kmers_of(kmer_offsets: Sequence[int]) -> int:
-    """Return M, the number of k-mers with these offsets."""
-    return int(_N_LETTERS ** len(kmer_offsets))
+def count_kmers_of(spacing: Spacing) -> int:
+    """Return M, the number of k-mers with this spacing."""
+    return int(_N_LETTERS ** len(spacing))
 
 
-def count_flagged(flags: Flags, starts: Codes) -> Codes:
-    """Return the number of flagged sequences of each repertoire, (B,); `starts`, (B + 1,), are their offsets."""
-    return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(starts)], np.int64)
+def count_flagged(flags: Flags, repertoire_offsets: Integers) -> Integers:
+    """Return the number of flagged sequences of each repertoire, (B,), from the offsets of repertoires, (B + 1,)."""
+    return np.array([np.count_nonzero(flags[a:b]) for a, b in pairwise(repertoire_offsets)], np.int64)
 
 
 def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
@@ -104,31 +106,31 @@ def iterate_blocks(dataset: RepertoireDataset, step: Step) -> Iterator[Block]:
         rows = slice(first, first + max(int(within.sum()), 1))
         block = _read_block(dataset[rows], rows)
         yield block
-        step.advance(len(block.offsets) - 1)
+        step.advance(len(block.sequences.offsets) - 1)
         first = rows.stop
 
 
 def _read_block(dataset: RepertoireDataset, rows: slice) -> Block:
     """Return the repertoires of a dataset as a block, copied by all threads: one would take as long as the counting."""
     parts = list(dataset.map_repertoires(lambda part: (part.residues, part.lengths)))
-    bounds = compute_offsets(dataset.n_sequences)
+    repertoire_offsets = compute_offsets(dataset.n_sequences)
     starts = compute_offsets(np.array([len(residues) for residues, _ in parts], np.int64))
-    residues, offsets = np.empty(starts[-1], np.uint8), np.zeros(bounds[-1] + 1, np.int64)
+    residues, offsets = np.empty(starts[-1], np.uint8), np.zeros(repertoire_offsets[-1] + 1, np.int64)
 
     def copy(b: int) -> None:
         own_residues, lengths = parts[b]
         residues[starts[b] : starts[b + 1]] = own_residues
-        own_offsets = offsets[bounds[b] + 1 : bounds[b + 1] + 1]
+        own_offsets = offsets[repertoire_offsets[b] + 1 : repertoire_offsets[b + 1] + 1]
         np.cumsum(lengths, out=own_offsets)
         own_offsets += starts[b]
 
     with open_threads() as threads:
         list(threads.map(copy, range(len(parts))))
-    return Block(rows, residues, offsets, bounds)
+    return Block(rows, BlockSequences(residues, offsets, repertoire_offsets))
 
 
 def iterate_frequencies(
-    dataset: RepertoireDataset, spacings: Sequence[Sequence[int]], step: Step, excluded: Flags | None = None
+    dataset: RepertoireDataset, spacings: Sequence[Spacing], step: Step, excluded: Flags | None = None
 ) -> Iterator[tuple[slice, int, Frequencies]]:
     """Yield the frequencies of the k-mers of each spacing (occurrences per sequence), block by block.
 
@@ -137,7 +139,7 @@ def iterate_frequencies(
     dataset
         The repertoires.
     spacings
-        Offsets of the residues of k-mers from the first one, see `deeprc.datasets.kmers.count_kmers`.
+        Spacings of the k-mers.
     step
         Step that advances by the number of sequences.
     excluded
@@ -149,18 +151,18 @@ def iterate_frequencies(
     memory that is overwritten later, or are `SparseFrequencies` if the repertoires are so small that they have only few
     of all k-mers.
     """
-    widest = max((count_kmers_of(kmer_offsets) for kmer_offsets in spacings), default=0)
-    memory = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * widest, np.float32)
-    starts = compute_offsets(dataset.n_sequences)
+    most_kmers = max((count_kmers_of(spacing) for spacing in spacings), default=0)
+    buffer = np.empty(min(_MAX_REPERTOIRES, len(dataset)) * most_kmers, np.float32)
+    repertoire_offsets = compute_offsets(dataset.n_sequences)
     longer = find_longer_spacings(spacings)
     for block in iterate_blocks(dataset, step):
-        n = len(block.offsets) - 1
-        without = np.zeros(n, np.bool_) if excluded is None else excluded[starts[block.rows.start] :][:n]
-        counting = _BlockCounting(block, without, spacings, longer, memory)
-        for index, found in enumerate(longer):
-            if found is None or counting.is_sparse(found.spacing):
-                for each, frequencies in counting.count(index):
-                    yield block.rows, each, frequencies
+        n, first = len(block.sequences.offsets) - 1, repertoire_offsets[block.rows.start]
+        own_excluded = np.zeros(n, np.bool_) if excluded is None else excluded[first : first + n]
+        counting = _BlockCounting(block.sequences, own_excluded, spacings, longer, buffer)
+        for spacing_index, found in enumerate(longer):
+            if found is None or counting.is_sparse(found.spacing_index):
+                for index, frequencies in counting.count(spacing_index):
+                    yield block.rows, index, frequencies
 
 
 class LongerSpacing(NamedTuple):
@@ -168,64 +170,64 @@ class LongerSpacing(NamedTuple):
 
     Attributes
     ----------
-    spacing
+    spacing_index
         Index of the spacing.
-    position
+    inserted
         Index of the residue that it has more.
     """
 
-    spacing: int
-    position: int
+    spacing_index: int
+    inserted: int
 
 
-def find_longer_spacings(spacings: Sequence[Sequence[int]]) -> list[LongerSpacing | None]:
+def find_longer_spacings(spacings: Sequence[Spacing]) -> list[LongerSpacing | None]:
     """Return for each spacing one of the others from whose counts its own follow; None if there is none.
 
     A k-mer with a gap occurs as often as all longer k-mers together that have one of the 20 residues at a place in the
     gap. This is exact, because these places are within the sequence wherever the k-mer is.
     """
-    known = {tuple(kmer_offsets): index for index, kmer_offsets in enumerate(spacings)}
+    index_of = {spacing: index for index, spacing in enumerate(spacings)}
     found: list[LongerSpacing | None] = [None] * len(spacings)
-    for index, kmer_offsets in enumerate(spacings):
-        for position in range(1, len(kmer_offsets)):
-            for offset in range(kmer_offsets[position - 1] + 1, kmer_offsets[position]):
-                longer = (*kmer_offsets[:position], offset, *kmer_offsets[position:])
-                if longer in known:
-                    found[index] = LongerSpacing(known[longer], position)
+    for index, spacing in enumerate(spacings):
+        for i in range(1, len(spacing)):
+            for offset in range(spacing[i - 1] + 1, spacing[i]):
+                longer = (*spacing[:i], offset, *spacing[i:])
+                if longer in index_of:
+                    found[index] = LongerSpacing(index_of[longer], i)
     return found
 
 
 class _BlockCounting:
-    """Counting of the k-mers of a block; the parameters are those of `iterate_frequencies`.
+    """Counting of the k-mers of a block.
 
     Parameters
     ----------
-    block
-        The repertoires.
-    without
-        Whether each of their sequences is ignored, (N,).
+    sequences
+        Sequences of the block.
+    excluded
+        Whether each of them is ignored, (N,).
     spacings, longer
         The spacings, and what `find_longer_spacings` returns for them.
-    memory
+    buffer
         Memory for the counts of one spacing.
     """
 
     def __init__(
         self,
-        block: Block,
-        without: Flags,
-        spacings: Sequence[Sequence[int]],
+        sequences: BlockSequences,
+        excluded: Flags,
+        spacings: Sequence[Spacing],
         longer: Sequence[LongerSpacing | None],
-        memory: NDArray[np.float32],
+        buffer: NDArray[np.float32],
     ) -> None:
-        self._block, self._without, self._memory = block, without, memory
-        self._spacings = [tuple(kmer_offsets) for kmer_offsets in spacings]
-        self._longer = longer
-        self._n_counted = np.diff(block.bounds) - count_flagged(without, block.bounds)
+        self._sequences, self._excluded, self._buffer = sequences, excluded, buffer
+        self._spacings, self._longer = spacings, longer
+        offsets = sequences.repertoire_offsets
+        self._n_counted = np.diff(offsets) - count_flagged(excluded, offsets)
 
     def is_sparse(self, index: int) -> bool:
         """Return whether only the k-mers of a spacing that occur are counted."""
-        return len(self._block.residues) * _SPARSE < count_kmers_of(self._spacings[index])
+        return len(self._sequences.residues) * _SPARSE < count_kmers_of(self._spacings[index])
 
     def count(self, index: int) -> Iterator[tuple[int, Frequencies]]:
         """Yield the frequencies of a spacing, and of those that follow from its counts, with their indices."""
@@ -233,63 +235,54 @@ class _BlockCounting:
             yield index, self._count_sparse(self._spacings[index])
             return
         n_rows, size = len(self._n_counted), count_kmers_of(self._spacings[index])
-        counts = self._memory[: n_rows * size].reshape(n_rows, size)
-        _, residues, offsets, bounds = self._block
-        run_in_parts(_count, n_rows, residues, offsets, bounds, self._spacings[index], self._without, counts)
+        counts = self._buffer[: n_rows * size].reshape(n_rows, size)
+        run_in_parts(_count_kmers, n_rows, self._sequences, self._spacings[index], self._excluded, counts)
         yield from self._divide(index, counts)
 
     def _divide(self, index: int, counts: NDArray[np.float32]) -> Iterator[tuple[int, Frequencies]]:
         """Yield the frequencies from the counts of a spacing, (rows, M), those of shorter ones first."""
         n_residues = len(self._spacings[index])
         for shorter, longer in enumerate(self._longer):
-            if longer is not None and longer.spacing == index:
-                places = (_N_LETTERS**longer.position, _N_LETTERS, _N_LETTERS ** (n_residues - 1 - longer.position))
-                summed = counts.reshape(len(counts), *places).sum(axis=2).reshape(len(counts), -1)
+            if longer is not None and longer.spacing_index == index:
+                before, after = longer.inserted, n_residues - 1 - longer.inserted
+                by_inserted = counts.reshape(len(counts), _N_LETTERS**before, _N_LETTERS, _N_LETTERS**after)
+                summed = by_inserted.sum(axis=2).reshape(len(counts), -1)
                 yield from self._divide(shorter, summed)
         counts /= np.maximum(self._n_counted, 1).astype(np.float32)[:, None]
         yield index, counts
 
-    def _count_sparse(self, kmer_offsets: tuple[int, ...]) -> SparseFrequencies:
-        _, residues, offsets, bounds = self._block
-        cells = _encode_cells(residues, offsets, bounds, kmer_offsets, self._without)
+    def _count_sparse(self, spacing: Spacing) -> SparseFrequencies:
+        cells = _encode_cells(self._sequences, spacing, self._excluded)
         cells, times = np.unique(cells, return_counts=True)
         kmer, row = np.divmod(cells, len(self._n_counted))
         return SparseFrequencies(kmer, row, np.divide(times, self._n_counted[row], dtype=np.float32))
 
 
 @njit(nogil=True)
-def _encode_cells(
-    residues: NDArray[np.uint8], offsets: Codes, bounds: Codes, kmer_offsets: tuple[int, ...], excluded: Flags
-) -> Codes:
+def _encode_cells(sequences: BlockSequences, spacing: Spacing, excluded: Flags) -> Integers:
     """Return (index of the k-mer) * rows + (index of the repertoire) for each occurrence, (n,)."""
+    residues, offsets, repertoire_offsets = sequences
     cells = np.empty(len(residues), np.int64)
-    n, n_rows = 0, len(bounds) - 1
+    n, n_rows = 0, len(repertoire_offsets) - 1
     for b in range(n_rows):
-        for s in range(bounds[b], bounds[b + 1]):
+        for s in range(repertoire_offsets[b], repertoire_offsets[b + 1]):
             if not excluded[s]:
-                for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-                    cells[n] = np.int64(encode_kmer(residues, start, kmer_offsets)) * n_rows + b
+                for start in range(offsets[s], offsets[s + 1] - spacing[-1]):
+                    cells[n] = np.int64(encode_kmer(residues, start, spacing)) * n_rows + b
                     n += 1
     return cells[:n]
 
 
 @njit(nogil=True)
-def _count(
-    first: int,
-    stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Codes,
-    bounds: Codes,
-    kmer_offsets: tuple[int, ...],
-    excluded: Flags,
-    counts: NDArray[np.float32],
+def _count_kmers(
+    first: int, stop: int, sequences: BlockSequences, spacing: Spacing, excluded: Flags, counts: NDArray[np.float32]
 ) -> None:
     """Write the counts of the k-mers of some repertoires, (rows, M), without the ignored sequences."""
-    span = kmer_offsets[-1] + 1
+    residues, offsets, repertoire_offsets = sequences
     for b in range(first, stop):
         row = counts[b]
         row[:] = 0
-        for sequence in range(bounds[b], bounds[b + 1]):
-            if not excluded[sequence]:
-                for start in range(offsets[sequence], offsets[sequence + 1] - span + 1):
-                    row[encode_kmer(residues, start, kmer_offsets)] += 1
+        for s in range(repertoire_offsets[b], repertoire_offsets[b + 1]):
+            if not excluded[s]:
+                for start in range(offsets[s], offsets[s + 1] - spacing[-1]):
+                    row[encode_kmer(residues, start, spacing)] += 1

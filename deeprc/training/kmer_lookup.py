@@ -5,16 +5,17 @@ Letters: n given k-mers, P spacings (tuples of offsets) with a given k-mer, K re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray
 
+from deeprc.arrays import Flags, Integers
 from deeprc.compilation import njit
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
-from deeprc.training.kmer_frequencies import Codes, count_kmers_of
+from deeprc.training.kmer_frequencies import count_kmers_of
+from deeprc.training.kmer_sets import KmerSet
 
 __all__ = ["Chunk", "KmerTables", "fill_chunk", "look_up", "make_chunk", "make_tables"]
 
@@ -43,40 +44,31 @@ class KmerTables(NamedTuple):
     which: NDArray[np.int32]
     bits: NDArray[np.uint8]
     offsets: NDArray[np.uint64]
-    sizes: Codes
+    sizes: Integers
     starts: NDArray[np.uint64]
 
 
-def make_tables(spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes) -> KmerTables:
-    """Return n different k-mers as tables.
-
-    Parameters
-    ----------
-    spacings
-        Offsets of the residues of k-mers from the first one.
-    spacing
-        Index of each k-mer's spacing, (n,); -1 leaves a k-mer out.
-    code
-        Index of each k-mer among those of its spacing, (n,).
+def make_tables(kmers: KmerSet, included: Flags) -> KmerTables:
+    """Return the tables of n different k-mers, without those that are not `included`, (n,).
 
     Raises
     ------
     ValueError
         If two of them are the same: only one would be found, and counts of k-mers decide how much memory they get.
     """
-    used = np.unique(spacing[spacing >= 0])
-    chosen = [spacings[index] for index in used]
-    sizes = np.array([len(kmer_offsets) for kmer_offsets in chosen], np.int64)
+    used = np.unique(kmers.spacing_index[included])
+    spacings = [kmers.spacings[index] for index in used]
+    sizes = np.array([len(spacing) for spacing in spacings], np.int64)
     offsets = np.zeros((len(used), sizes.max(initial=2)), np.int64)
-    for row, kmer_offsets in zip(offsets, chosen, strict=True):
-        row[:] = [*kmer_offsets, *[kmer_offsets[-1]] * (len(row) - len(kmer_offsets))]
-    starts = compute_offsets(np.array([count_kmers_of(kmer_offsets) for kmer_offsets in chosen], np.int64))
+    for row, spacing in zip(offsets, spacings, strict=True):
+        row[:] = [*spacing, *[spacing[-1]] * (len(row) - len(spacing))]
+    starts = compute_offsets(np.array([count_kmers_of(spacing) for spacing in spacings], np.int64))
     which = np.full(starts[-1], -1, np.int32)
-    for row, index in enumerate(used):
-        own = spacing == index
-        which[starts[row] + code[own]] = np.flatnonzero(own)
+    for start, index in zip(starts[:-1], used, strict=True):
+        own = (kmers.spacing_index == index) & included
+        which[start + kmers.code[own]] = np.flatnonzero(own)
     is_given = which >= 0
-    if np.count_nonzero(is_given) != np.count_nonzero(spacing >= 0):
+    if np.count_nonzero(is_given) != np.count_nonzero(included):
         raise ValueError("expected different k-mers")
     bits = np.packbits(is_given, bitorder="little")
     return KmerTables(which, bits, offsets.astype(np.uint64), sizes, starts.astype(np.uint64))
@@ -124,11 +116,12 @@ def make_chunk(longest: int, tables: KmerTables) -> Chunk:
 
 @njit(nogil=True)
 def fill_chunk(
-    chunk: Chunk, residues: NDArray[np.uint8], offsets: Codes, sequences: Codes, first: int, stop: int
+    chunk: Chunk, residues: NDArray[np.uint8], offsets: Integers, sequences: Integers, first: int, stop: int
 ) -> int:
     """Copy sequences from `first` on into the chunk, as many as fit; return the end of those that were copied.
 
-    `first`, `stop` and the end are positions in `sequences`, or numbers of sequences if it is empty.
+    `sequences` lists the sequences to copy, and `first`, `stop` and the result are positions in it. If it is empty,
+    every sequence is copied, and they are indices of sequences.
     """
     n, at = 0, first
     while at < stop:
@@ -154,17 +147,17 @@ def look_up(chunk: Chunk, n_sequences: int, tables: KmerTables) -> int:
     residues, owner, ends, codes, sequence, kmer = chunk
     which, bits, offsets, sizes, starts = tables
     n, n_found = uint64(ends[n_sequences - 1]), uint64(0)
-    for spacing in range(len(sizes)):
-        last = offsets[spacing, -1]
+    for p in range(len(sizes)):
+        last = offsets[p, -1]
         if last >= n:
             continue
         for i in range(n - last):
             codes[i] = uint32(residues[i])
-        for j in range(1, sizes[spacing]):
-            offset = offsets[spacing, j]
+        for j in range(1, sizes[p]):
+            offset = offsets[p, j]
             for i in range(n - last):
                 codes[i] = codes[i] * uint32(_N_LETTERS) + uint32(residues[i + offset])
-        start = starts[spacing]
+        start = starts[p]
         for i in range(n - last):
             code = start + codes[i]
             if (bits[code >> uint64(3)] >> (code & uint64(7))) & uint64(1) and i + last < uint64(ends[owner[i]]):

@@ -13,18 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Flags, Integers
 from deeprc.compilation import njit, run_in_blocks, run_in_parts
-from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets
+from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import encode_kmer
 from deeprc.progress import open_step
 from deeprc.rank_calls import PackedFlags, compute_parts, divide_repertoires
-from deeprc.training.kmer_frequencies import Codes, Flags, iterate_blocks
+from deeprc.training.kmer_frequencies import BlockSequences, iterate_blocks
 from deeprc.training.kmer_lookup import KmerTables, fill_chunk, look_up, make_chunk, make_tables
+from deeprc.training.kmer_sets import KmerSet, Spacing
 
 __all__ = ["Occurrences", "find_occurrences", "find_sequences_with_kmer"]
 
-_N_LETTERS = len(AMINO_ACIDS)
 _BLOCK = 65536  # largest number of sequences that a thread searches for one k-mer at a time
 _MAX_OCCURRENCES = 10_000_000  # largest number that is kept in memory
 
@@ -46,7 +47,7 @@ class Occurrences:
     """
 
     repertoire: NDArray[np.int32]
-    sequence: Codes
+    sequence: Integers
     kmer: NDArray[np.int32]
     was_searched: Flags
 
@@ -55,7 +56,7 @@ class Occurrences:
         """Return the occurrences of no k-mers."""
         return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.bool_))
 
-    def take(self, kmers: Codes) -> Occurrences:
+    def take(self, kmers: Integers) -> Occurrences:
         """Return the occurrences of some k-mers, which get the indices 0, 1, 2 ... in this order."""
         index = np.full(len(self.was_searched), -1, np.int32)
         index[kmers] = np.arange(len(kmers))
@@ -63,7 +64,7 @@ class Occurrences:
         kept = which >= 0
         return Occurrences(self.repertoire[kept], self.sequence[kept], which[kept], self.was_searched[kmers])
 
-    def tabulate(self, n_repertoires: int, rows: Codes | Flags) -> Codes:
+    def tabulate(self, n_repertoires: int, rows: Integers | Flags) -> Integers:
         """Return how many of the occurrences at some rows are of each k-mer and in each repertoire, (B, n)."""
         n = len(self.was_searched)
         cell = self.repertoire[rows].astype(np.int64) * n + self.kmer[rows]
@@ -79,59 +80,33 @@ class Occurrences:
         )
 
 
-def find_occurrences(
-    dataset: RepertoireDataset,
-    spacings: Sequence[Sequence[int]],
-    spacing: Codes,
-    code: Codes,
-    *,
-    max_occurrences: int | None = None,
-) -> Occurrences:
+def find_occurrences(dataset: RepertoireDataset, kmers: KmerSet, *, max_occurrences: int | None = None) -> Occurrences:
     """Return all occurrences of some k-mers; a k-mer with more occurrences than still fit is left out.
 
     Parameters
     ----------
     dataset
         The repertoires.
-    spacings
-        Offsets of the residues of k-mers from the first one.
-    spacing
-        Index of each k-mer's spacing, (n,).
-    code
-        Index of each k-mer among those of its spacing, (n,).
+    kmers
+        The n k-mers, all different.
     max_occurrences
         Largest number of occurrences of all k-mers together; None is ten million.
     """
-    if len(code) == 0:
+    if len(kmers) == 0:
         return Occurrences.none()
-    kmers = _Kmers(spacings, spacing, code)
     parts = divide_repertoires(dataset)
     found = compute_parts(partial(_count_part, kmers), parts)
-    total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(code), np.int64))
-    was_searched = _fit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
+    total = sum((counts.sum(axis=0) for counts, _ in found), np.zeros(len(kmers), np.int64))
+    was_searched = _choose_within_limit(total, _MAX_OCCURRENCES if max_occurrences is None else max_occurrences)
     if not total[was_searched].any():
         return replace(Occurrences.none(), was_searched=was_searched)
     for counts, _ in found:
         counts[:, ~was_searched] = 0
-    searched = [_Searched(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
-    kmers = _Kmers(spacings, np.where(was_searched, spacing, -1), code)
-    return _join(parts, compute_parts(partial(_find_part, kmers), searched), was_searched)
+    counted = [_CountedPart(part, *of_part) for part, of_part in zip(parts, found, strict=True)]
+    return _join(parts, compute_parts(partial(_find_part, kmers, was_searched), counted), was_searched)
 
 
-@dataclass(frozen=True)
-class _Kmers:
-    """The n given k-mers; see `find_occurrences`. A spacing of -1 leaves a k-mer out."""
-
-    spacings: Sequence[Sequence[int]]
-    spacing: Codes
-    code: Codes
-
-    def make_tables(self) -> KmerTables:
-        """Return the k-mers as tables, in which compiled code looks them up."""
-        return make_tables(self.spacings, self.spacing, self.code)
-
-
-class _Searched(NamedTuple):
+class _CountedPart(NamedTuple):
     """Some repertoires after the first pass.
 
     Attributes
@@ -139,118 +114,120 @@ class _Searched(NamedTuple):
     dataset
         The repertoires.
     counts
-        Count of each k-mer in each repertoire, (B, n).
+        Count of each k-mer that is searched for in each repertoire, (B, n); 0 for the others.
     has_kmer
         Whether each sequence has any k-mer, (N,).
     """
 
     dataset: RepertoireDataset
-    counts: Codes
+    counts: Integers
     has_kmer: PackedFlags
 
 
-def _count_part(kmers: _Kmers, dataset: RepertoireDataset) -> tuple[Codes, PackedFlags]:
+def _count_part(kmers: KmerSet, dataset: RepertoireDataset) -> tuple[Integers, PackedFlags]:
     """Return the count of each k-mer in each repertoire, (B, n), and whether each sequence has any k-mer, (N,)."""
-    counts = np.zeros((len(dataset), len(kmers.code)), np.int64)
-    starts = compute_offsets(dataset.n_sequences)
-    has_kmer = np.zeros(int(starts[-1]), np.bool_)
-    tables = kmers.make_tables()
+    counts = np.zeros((len(dataset), len(kmers)), np.int64)
+    repertoire_offsets = compute_offsets(dataset.n_sequences)
+    has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
+    tables = make_tables(kmers, np.ones(len(kmers), np.bool_))
     with open_step("search for motifs: where candidates occur, pass 1 of 2", len(has_kmer)) as step:
-        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            some = has_kmer[starts[rows.start] : starts[rows.stop]]
-            given = residues, offsets, bounds, _find_longest(offsets), tables
-            run_in_parts(_count, len(bounds) - 1, *given, counts[rows], some)
+        for rows, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
+            longest = _find_longest(block.offsets)
+            run_in_parts(_count_given, rows.stop - rows.start, block, longest, tables, counts[rows], own_flags)
     return counts, PackedFlags(has_kmer)
 
 
-_Found = tuple[NDArray[np.int32], Codes, NDArray[np.int32]]
+_Found = tuple[NDArray[np.int32], Integers, NDArray[np.int32]]
 
 
 def _join(parts: Sequence[RepertoireDataset], found: Sequence[_Found], was_searched: Flags) -> Occurrences:
     """Join the occurrences in consecutive parts of the repertoires."""
     if len(found) == 1:
         return Occurrences(*found[0], was_searched)
-    firsts = compute_offsets(np.array([len(part) for part in parts], np.int64))
-    starts = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))
+    first_rows = compute_offsets(np.array([len(part) for part in parts], np.int64))[:-1]
+    first_sequences = compute_offsets(np.array([part.n_sequences.sum() for part in parts], np.int64))[:-1]
     moved = [
-        (repertoire + np.int32(first), sequence + start, which)
-        for (repertoire, sequence, which), first, start in zip(found, firsts[:-1], starts[:-1], strict=True)
+        (repertoire + np.int32(first_row), sequence + first_sequence, which)
+        for (repertoire, sequence, which), first_row, first_sequence in zip(
+            found, first_rows, first_sequences, strict=True
+        )
     ]
     repertoire, sequence, which = map(np.concatenate, zip(*moved, strict=True))
     return Occurrences(repertoire, sequence, which, was_searched)
 
 
-def _find_part(kmers: _Kmers, searched: _Searched) -> _Found:
+def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Found:
     """Return the repertoire, the sequence and the k-mer of each occurrence in some repertoires, (m,) each."""
-    dataset, counts, has_kmer = searched.dataset, searched.counts, searched.has_kmer.flags
-    starts = compute_offsets(dataset.n_sequences)
-    found = counts.sum(axis=1)  # (B,)
-    repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), found)
+    dataset, counts, has_kmer = part.dataset, part.counts, part.has_kmer.flags
+    repertoire_offsets = compute_offsets(dataset.n_sequences)
+    n_occurrences = counts.sum(axis=1)  # (B,)
+    occurrence_offsets = compute_offsets(n_occurrences)
+    repertoire = np.repeat(np.arange(len(dataset), dtype=np.int32), n_occurrences)
     sequence, which = np.empty(len(repertoire), np.int64), np.empty(len(repertoire), np.int32)
-    firsts = compute_offsets(found)
-    tables = kmers.make_tables()
+    tables = make_tables(kmers, was_searched)
     with open_step("search for motifs: where candidates occur, pass 2 of 2", len(has_kmer)) as step:
-        for rows, residues, offsets, bounds in iterate_blocks(dataset, step):
-            sequences = np.flatnonzero(has_kmer[starts[rows.start] : starts[rows.stop]])
-            part = slice(firsts[rows.start], firsts[rows.stop])
-            own_bounds = np.searchsorted(sequences, bounds)
-            given = residues, offsets, sequences, own_bounds, _find_longest(offsets), tables
-            places = firsts[rows.start : rows.stop] - part.start
-            run_in_parts(_find, len(bounds) - 1, *given, places, sequence[part], which[part])
-            sequence[part] += starts[rows.start]
+        for rows, block in iterate_blocks(dataset, step):
+            first_sequence = repertoire_offsets[rows.start]
+            chosen = np.flatnonzero(has_kmer[first_sequence : repertoire_offsets[rows.stop]])
+            chosen_offsets = np.searchsorted(chosen, block.repertoire_offsets)
+            own = slice(occurrence_offsets[rows.start], occurrence_offsets[rows.stop])
+            starts = occurrence_offsets[rows.start : rows.stop] - own.start
+            given = block.residues, block.offsets, chosen, chosen_offsets, _find_longest(block.offsets), tables
+            run_in_parts(_find_given, len(starts), *given, starts, sequence[own], which[own])
+            sequence[own] += first_sequence
     return repertoire, sequence, which
 
 
-def find_sequences_with_kmer(dataset: RepertoireDataset, kmer_offsets: Sequence[int], code: int) -> Flags:
+def find_sequences_with_kmer(dataset: RepertoireDataset, spacing: Spacing, code: int) -> Flags:
     """Return whether each sequence of all repertoires has a k-mer."""
-    found = compute_parts(partial(_mark_part, tuple(kmer_offsets), code), divide_repertoires(dataset))
+    found = compute_parts(partial(_mark_part, spacing, code), divide_repertoires(dataset))
     return found[0].flags if len(found) == 1 else np.concatenate([part.flags for part in found])
 
 
-def _mark_part(kmer_offsets: tuple[int, ...], code: int, dataset: RepertoireDataset) -> PackedFlags:
+def _mark_part(spacing: Spacing, code: int, dataset: RepertoireDataset) -> PackedFlags:
     """Return whether each sequence of some repertoires has a k-mer."""
-    starts = compute_offsets(dataset.n_sequences)
-    carrying = np.zeros(int(starts[-1]), np.bool_)
-    with open_step("search for motifs: sequences with a motif", len(carrying)) as step:
-        for rows, residues, offsets, _ in iterate_blocks(dataset, step):
-            some = carrying[starts[rows.start] : starts[rows.stop]]
-            run_in_blocks(_mark, len(some), _BLOCK, residues, offsets, kmer_offsets, code, some)
-    return PackedFlags(carrying)
+    repertoire_offsets = compute_offsets(dataset.n_sequences)
+    has_kmer = np.zeros(int(repertoire_offsets[-1]), np.bool_)
+    with open_step("search for motifs: sequences with a motif", len(has_kmer)) as step:
+        for rows, block in iterate_blocks(dataset, step):
+            own_flags = has_kmer[repertoire_offsets[rows.start] : repertoire_offsets[rows.stop]]
+            run_in_blocks(_mark, len(own_flags), _BLOCK, block.residues, block.offsets, spacing, code, own_flags)
+    return PackedFlags(has_kmer)
 
 
-def _find_longest(offsets: Codes) -> int:
+def _find_longest(offsets: Integers) -> int:
     """Return the length of the longest sequence of a block."""
     return int(np.diff(offsets).max(initial=0))
 
 
-def _fit(counts: Codes, room: int) -> Flags:
-    """Return whether the occurrences of each k-mer, taken in their order, fit into the room that is left."""
-    fitting = np.zeros(len(counts), np.bool_)
+def _choose_within_limit(counts: Integers, max_occurrences: int) -> Flags:
+    """Return whether the occurrences of each k-mer, taken in their order, are within what the earlier ones left."""
+    chosen = np.zeros(len(counts), np.bool_)
     for i, count in enumerate(counts):
-        if count <= room:
-            fitting[i] = True
-            room -= count
-    return fitting
+        if count <= max_occurrences:
+            chosen[i] = True
+            max_occurrences -= count
+    return chosen
 
 
 @njit(nogil=True)
-def _count(
+def _count_given(
     first: int,
     stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Codes,
-    bounds: Codes,
+    block: BlockSequences,
     longest: int,
     tables: KmerTables,
-    counts: Codes,
+    counts: Integers,
     has_kmer: Flags,
 ) -> None:
     """Add the counts of each k-mer in some repertoires, (rows, n); flag the sequences that have one."""
+    residues, offsets, repertoire_offsets = block
     chunk, every = make_chunk(longest, tables), np.empty(0, np.int64)
     for b in range(first, stop):
-        at = bounds[b]
-        while at < bounds[b + 1]:
-            end = fill_chunk(chunk, residues, offsets, every, at, bounds[b + 1])
+        at = repertoire_offsets[b]
+        while at < repertoire_offsets[b + 1]:
+            end = fill_chunk(chunk, residues, offsets, every, at, repertoire_offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
                 counts[b, chunk.kmer[i]] += 1
@@ -259,32 +236,32 @@ def _count(
 
 
 @njit(nogil=True)
-def _find(
+def _find_given(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],
-    offsets: Codes,
-    sequences: Codes,
-    bounds: Codes,
+    offsets: Integers,
+    chosen: Integers,
+    chosen_offsets: Integers,
     longest: int,
     tables: KmerTables,
-    firsts: Codes,
-    sequence: Codes,
+    starts: Integers,
+    sequence: Integers,
     which: NDArray[np.int32],
 ) -> None:
-    """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from firsts[b] on.
+    """Write the sequence and the k-mer of each occurrence in some repertoires, (m,) each, from starts[b] on.
 
-    Only `sequences` are searched; those of repertoire b are sequences[bounds[b] : bounds[b + 1]].
+    Only chosen sequences are searched; those of repertoire b are chosen[chosen_offsets[b] : chosen_offsets[b + 1]].
     """
     chunk = make_chunk(longest, tables)
     for b in range(first, stop):
-        place, at = firsts[b], bounds[b]
-        while at < bounds[b + 1]:
-            end = fill_chunk(chunk, residues, offsets, sequences, at, bounds[b + 1])
+        i_out, at = starts[b], chosen_offsets[b]
+        while at < chosen_offsets[b + 1]:
+            end = fill_chunk(chunk, residues, offsets, chosen, at, chosen_offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
-                sequence[place], which[place] = sequences[at + chunk.sequence[i]], chunk.kmer[i]
-                place += 1
+                sequence[i_out], which[i_out] = chosen[at + chunk.sequence[i]], chunk.kmer[i]
+                i_out += 1
             at = end
 
 
@@ -293,13 +270,13 @@ def _mark(
     first: int,
     stop: int,
     residues: NDArray[np.uint8],
-    offsets: Codes,
-    kmer_offsets: tuple[int, ...],
+    offsets: Integers,
+    spacing: Spacing,
     code: int,
-    carrying: Flags,
+    has_kmer: Flags,
 ) -> None:
     """Set the flag of each of some sequences that has a k-mer."""
     for s in range(first, stop):
-        for start in range(offsets[s], offsets[s + 1] - kmer_offsets[-1]):
-            if encode_kmer(residues, start, kmer_offsets) == code:
-                carrying[s] = True
+        for start in range(offsets[s], offsets[s + 1] - spacing[-1]):
+            if encode_kmer(residues, start, spacing) == code:
+                has_kmer[s] = True

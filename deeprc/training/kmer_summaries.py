@@ -18,16 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deeprc.arrays import Flags, Floats, Integers
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.rank_calls import PackedFlags, compute_parts, count_parts
 from deeprc.training.kmer_correlations import correlate
-from deeprc.training.kmer_frequencies import Codes
+from deeprc.training.kmer_sets import Spacing
 
 __all__ = ["SpacingSummary", "StrongestKmers", "summarise_spacings"]
 
-Floats = NDArray[np.float64]
-
-_MAX_NOTED = 2000  # k-mers of each spacing that are kept as candidates, those with the strongest correlations
+_MAX_KEPT = 2000  # k-mers of each spacing that are kept as candidates, those with the strongest correlations
 
 
 class StrongestKmers(NamedTuple):
@@ -39,13 +38,13 @@ class StrongestKmers(NamedTuple):
         Index of each k-mer among those of its spacing, (n,).
     correlation
         Correlation of each k-mer, (n,).
-    largest
+    max_permuted_correlation
         Largest absolute correlation of all k-mers of the spacing with each permuted label, (P,).
     """
 
-    code: Codes
+    code: Integers
     correlation: Floats
-    largest: NDArray[np.float32]
+    max_permuted_correlation: NDArray[np.float32]
 
 
 class SpacingSummary(NamedTuple):
@@ -53,7 +52,7 @@ class SpacingSummary(NamedTuple):
 
     Attributes
     ----------
-    spacing
+    spacing_index
         Index of the spacing.
     mean, variance
         Mean and variance of the frequencies, (M,); empty if they were not asked for.
@@ -61,7 +60,7 @@ class SpacingSummary(NamedTuple):
         The strongest k-mers for each of the T' outputs.
     """
 
-    spacing: int
+    spacing_index: int
     mean: Floats
     variance: Floats
     by_output: list[StrongestKmers]
@@ -72,7 +71,7 @@ class _Pass:
     """What all ranks need to know of a pass; the attributes are the parameters of `summarise_spacings`."""
 
     dataset: RepertoireDataset
-    spacings: Sequence[Sequence[int]]
+    spacings: Sequence[Spacing]
     labels: Floats
     weights: Floats
     excluded: PackedFlags | None
@@ -81,11 +80,11 @@ class _Pass:
 
 def summarise_spacings(
     dataset: RepertoireDataset,
-    spacings: Sequence[Sequence[int]],
+    spacings: Sequence[Spacing],
     labels: Floats,
     weights: Floats,
     *,
-    excluded: NDArray[np.bool_] | None = None,
+    excluded: Flags | None = None,
     with_moments: bool = False,
 ) -> list[SpacingSummary]:
     """Return what is kept of the k-mers of each spacing after a pass over the repertoires; the order has no meaning.
@@ -93,7 +92,7 @@ def summarise_spacings(
     Parameters
     ----------
     dataset, spacings, excluded
-        Repertoires, offsets of k-mers and flags of sequences to ignore, see `correlate`.
+        Repertoires, spacings of k-mers and flags of sequences to ignore, see `correlate`.
     labels
         True labels and permutations of them, (B, T', 1 + P).
     weights
@@ -111,21 +110,21 @@ def summarise_spacings(
 def _summarise(given: _Pass, chosen: Sequence[int]) -> list[SpacingSummary]:
     """Return what is kept of the chosen spacings."""
     spacings = [given.spacings[index] for index in chosen]
-    columns = given.labels.reshape(len(given.labels), -1)
+    labels = given.labels.reshape(len(given.labels), -1)
     excluded = None if given.excluded is None else given.excluded.flags
     summaries = []
-    for statistics in correlate(given.dataset, spacings, columns, given.weights, excluded):
+    for statistics in correlate(given.dataset, spacings, labels, given.weights, excluded):
         by_output = statistics.r.reshape(*given.labels.shape[1:], -1)  # (T', 1 + P, M)
         strongest = [_take_strongest(r) for r in by_output]
         moments = (statistics.mean, statistics.variance) if given.with_moments else (np.empty(0), np.empty(0))
-        summaries.append(SpacingSummary(chosen[statistics.spacing], *moments, strongest))
+        summaries.append(SpacingSummary(chosen[statistics.spacing_index], *moments, strongest))
     return summaries
 
 
 def _take_strongest(r: NDArray[np.float32]) -> StrongestKmers:
     """Return the strongest k-mers of one output from all correlations, (1 + P, M)."""
     abs_r = np.abs(r[0])
-    kept = min(_MAX_NOTED, len(abs_r))
+    kept = min(_MAX_KEPT, len(abs_r))
     code = np.argpartition(abs_r, len(abs_r) - kept)[len(abs_r) - kept :]
-    largest = np.array([max(permuted.max(), -permuted.min()) for permuted in r[1:]], np.float32)
-    return StrongestKmers(code, r[0, code].astype(np.float64), largest)
+    max_permuted = np.array([max(permuted.max(), -permuted.min()) for permuted in r[1:]], np.float32)
+    return StrongestKmers(code, r[0, code].astype(np.float64), max_permuted)

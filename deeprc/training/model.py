@@ -36,7 +36,7 @@ from deeprc.tasks import Task, encode_labels
 from deeprc.training.building import build_network
 from deeprc.training.calibration import average_calibrations, describe_calibration, restore_calibration
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.hidden_counts import warn_of_hidden
+from deeprc.training.log_abundance import warn_of_counts_of_one
 
 __all__ = ["Ensemble", "Model", "TrainedModel", "describe_network", "load_weights", "rebuild_network"]
 
@@ -154,14 +154,14 @@ class TrainedModel(Model):
         Configuration of network and training. It determines how batches are made, and which sequences inference keeps.
     name
         Name of the model in messages: its run directory.
-    known
+    known_averages
         Averages of whole repertoires that its training has computed; None keeps none.
     """
 
     network: DeepRC
     config: Config
     name: str = "the model"
-    known: KnownAverages | None = None
+    known_averages: KnownAverages | None = None
 
     @property
     def members(self) -> tuple[TrainedModel, ...]:
@@ -177,11 +177,12 @@ class TrainedModel(Model):
         """Return an `Inference` of a dataset, which makes features and averages as in training."""
         readings = None if self.network.readings is None else ReadingScores(self.network.readings, dataset)
         collator = Collator(dataset, self.config.network.abundance, genes=self.network.gene_names, readings=readings)
-        return Inference(self.network, collator, self.config.training.averaged_fraction, known=self.known)
+        fraction = self.config.training.averaged_fraction
+        return Inference(self.network, collator, fraction, known_averages=self.known_averages)
 
     def iterate_parts(self, dataset: RepertoireDataset) -> Iterator[OutputParts]:
         """Yield the outputs of each repertoire, (T,), with their parts."""
-        warn_of_hidden(dataset, self.config.network.abundance)
+        warn_of_counts_of_one(dataset, self.config.network.abundance)
         inference = self.inference(dataset)
         for position, found in enumerate(inference.iterate_outputs()):
             self.check_finite(found.numpy(), dataset[position].repertoire_id)
@@ -200,7 +201,7 @@ class TrainedModel(Model):
             self.check_finite(numbers, scores.repertoire_id)
 
     def save(self, path: Path, *, update: int) -> None:
-        """Write the weights, the description of the network, the calibration, and the update at which it had them."""
+        """Write the weights, the description of the network, the calibration, and the number of updates."""
         described = {**describe_network(self.network), "calibration": describe_calibration(self.tasks)}
         save_tensors(path, self.network.state_dict(), {"update": update, **described})
 

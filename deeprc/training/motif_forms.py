@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from deeprc.arrays import Flags, Floats
 from deeprc.datasets.alphabet import compute_offsets
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
-from deeprc.training.kmer_candidates import ANY, compute_code, list_kmer_offsets
 from deeprc.training.kmer_correlations import correlate_columns
-from deeprc.training.kmer_frequencies import Codes, Flags, count_flagged
+from deeprc.training.kmer_frequencies import count_flagged
 from deeprc.training.kmer_occurrences import find_occurrences
+from deeprc.training.kmer_sets import ANY, KmerSet, Spacing, compute_code, find_spacing
 from deeprc.training.search_targets import SearchTarget
 
 __all__ = ["Form", "find_forms", "list_forms"]
@@ -50,7 +50,7 @@ def list_forms(letters: Letters) -> list[Letters]:
 def find_forms(
     motifs: Mapping[Letters, float],
     target: SearchTarget,
-    spacings: Sequence[Sequence[int]],
+    spacings: Sequence[Spacing],
     has_motif: Flags,
     *,
     level: float,
@@ -69,7 +69,7 @@ def find_forms(
     target
         One output with its repertoires.
     spacings
-        Offsets of the residues of k-mers; forms with other offsets are left out.
+        Spacings of the search; forms with other spacings are left out.
     has_motif
         Whether each sequence has one of the motifs, (N,).
     level
@@ -81,36 +81,34 @@ def find_forms(
     for letters, correlation in motifs.items():
         for form in list_forms(letters):
             signs.setdefault(form, set()).add(float(np.sign(correlation)))
-    index = {tuple(spacing): i for i, spacing in enumerate(spacings)}
-    offsets = {form: list_kmer_offsets(form) for form in signs if form not in motifs}
-    known = {form: index[own] for form, own in offsets.items() if own in index}
+    index_of = {spacing: i for i, spacing in enumerate(spacings)}
+    searched = [form for form in signs if form not in motifs and find_spacing(form) in index_of]
     sizes = target.dataset.n_sequences
-    n_free: NDArray[np.int64] = sizes - count_flagged(has_motif, compute_offsets(sizes))
-    if not known or not n_free.any():
+    n_free = sizes - count_flagged(has_motif, compute_offsets(sizes))
+    if not searched or not n_free.any():
         return []
-    code = np.array([compute_code(form) for form in known], np.int64)
-    counts = _count_free(target.dataset, spacings, np.array(list(known.values()), np.int64), code, has_motif)
+    spacing_index = np.array([index_of[find_spacing(form)] for form in searched], np.int64)
+    kmers = KmerSet(spacings, spacing_index, np.array([compute_code(form) for form in searched], np.int64))
+    counts = _count_free(target.dataset, kmers, has_motif)
     weights = target.compute_weights(n_free)
     labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]  # (B, 1 + P)
     frequencies = counts / np.maximum(n_free, 1)[:, None]
     (r,) = correlate_columns(labels[:, :1], frequencies, weights)
-    same = {form: i for i, (form, each) in enumerate(zip(known, r, strict=True)) if float(np.sign(each)) in signs[form]}
-    tests = FalseDiscoveries(frequencies[:, list(same.values())], labels, weights, level)
-    numbers = zip(same, tests.correlation, tests.compute_adjusted_rates(tests.correlation), strict=True)
+    tested = {form: i for i, form in enumerate(searched) if float(np.sign(r[i])) in signs[form]}
+    tests = FalseDiscoveries(frequencies[:, list(tested.values())], labels, weights, level)
+    numbers = zip(tested, tests.correlation, tests.compute_adjusted_rates(tests.correlation), strict=True)
     forms = [Form(form, float(correlation), float(rate)) for form, correlation, rate in numbers if rate <= level]
     return sorted(forms, key=lambda form: -abs(form.correlation))
 
 
-def _count_free(
-    dataset: RepertoireDataset, spacings: Sequence[Sequence[int]], spacing: Codes, code: Codes, has_motif: Flags
-) -> NDArray[np.float64]:
+def _count_free(dataset: RepertoireDataset, kmers: KmerSet, has_motif: Flags) -> Floats:
     """Return how often each of n k-mers occurs in the sequences without any of the motifs, (B, n).
 
     As many k-mers are counted in one pass as their occurrences fit into memory. One that does not fit alone has 0.
     """
-    counts, waiting = np.zeros((len(dataset), len(code))), np.arange(len(code))
+    counts, waiting = np.zeros((len(dataset), len(kmers))), np.arange(len(kmers))
     while len(waiting):
-        found = find_occurrences(dataset, spacings, spacing[waiting], code[waiting])
+        found = find_occurrences(dataset, kmers.take(waiting))
         counts[:, waiting] += found.tabulate(len(dataset), ~has_motif[found.sequence])
         if not found.was_searched.any():
             break

@@ -17,11 +17,15 @@ from deeprc.config import Config
 from deeprc.nn.batch import Collator
 from deeprc.nn.inference import Inference
 from deeprc.nn.network import DeepRC
+from deeprc.outputs import output_slices
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import describe_gaps
+from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.output_fit import fit_output
+from deeprc.training.search_targets import MIN_MEMBERS, iterate_targets, make_target
 
 __all__ = ["describe_start", "find_start_motifs", "start_network"]
 
@@ -53,14 +57,22 @@ def find_start_motifs(config: Config, tasks: Sequence[Task], fold: Fold, *, seed
     seed
         Seed of the permutations of labels.
     """
+    limits = MotifLimits(_count_start_kernels(config), min_donors=_MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
+    return find_enriched_motifs(fold, tasks, spacings=_list_spacings(config), limits=limits, seed=seed)
+
+
+def _count_start_kernels(config: Config) -> int:
+    """Return the largest number of kernels that start from motifs."""
+    return int(config.training.seeded_start * config.network.n_kernels)
+
+
+def _list_spacings(config: Config) -> list[tuple[int, ...]]:
+    """Return the spacings of the motifs that are searched; there are none if a kernel spans one position only."""
     span = min(_MAX_SPAN, config.network.kernel_size)
-    spacings = [kmer_offsets for k in _RESIDUES if k <= span for kmer_offsets in enumerate_kmer_offsets(k, span)]
-    max_motifs = int(config.training.seeded_start * config.network.n_kernels)
-    limits = MotifLimits(max_motifs, min_donors=_MIN_DONORS, doubtful_level=_DOUBTFUL_LEVEL)
-    return find_enriched_motifs(fold, tasks, spacings=spacings, limits=limits, seed=seed)
+    return [spacing for k in _RESIDUES if k <= span for spacing in enumerate_spacings(k, span)]
 
 
-def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) -> str:
+def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, tasks: Sequence[Task], config: Config) -> str:
     """Return sentences that name the motifs from which kernels start, or say why there are none.
 
     Parameters
@@ -69,17 +81,12 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
         Motifs from which kernels start.
     fold
         Training repertoires with their labels and donors.
-    n_kernels
-        Number of kernels, D.
+    tasks, config
+        Tasks of the labels, and configuration, as in `find_start_motifs`.
     """
-    donors = fold.index_donors()
-    n_donors = max((len(np.unique(donors[known])) for known in ~np.isnan(fold.labels.T)), default=0)
-    if not motifs and n_donors < _MIN_DONORS:
-        whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
-        return (
-            f"Short motifs to start from are sought where at least {_MIN_DONORS} {whose} have a label; "
-            f"here {n_donors} have one, so the kernels start at random."
-        )
+    n_kernels = config.network.n_kernels
+    if not motifs and (reason := _explain_missing_search(fold, tasks, config)):
+        return f"No short motif was searched, so the kernels start at random: {reason}."
     if not motifs:
         return (
             "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
@@ -93,6 +100,30 @@ def describe_start(motifs: Sequence[EnrichedMotif], fold: Fold, n_kernels: int) 
         f"{len(motifs)} of {n_kernels} kernels {some} associated with the label in the training repertoires, the "
         f"others at random. In brackets, the correlation with the label and the corrected p-value: {named}{residues}"
     )
+
+
+def _explain_missing_search(fold: Fold, tasks: Sequence[Task], config: Config) -> str:
+    """Return why `find_start_motifs` searches no motif; empty if it searches some."""
+    if _count_start_kernels(config) == 0:
+        share, n_kernels = config.training.seeded_start, config.network.n_kernels
+        return f"seeded_start={share:g} of {n_kernels} kernels is less than one kernel"
+    if not _list_spacings(config):
+        return f"a motif has at least two residues, but kernel_size={config.network.kernel_size}"
+    if any(True for _ in iterate_targets(fold, tasks, _MIN_DONORS)):
+        return ""
+    targets = zip(tasks, output_slices(tasks), fold.labels.T, strict=True)
+    n_donors = [make_target(fold, task, outputs, column).n_donors for task, outputs, column in targets]
+    whose = "training repertoires" if fold.groups is None else "donors of training repertoires"
+    return "; ".join(_explain_unsearched_task(task, n, whose) for task, n in zip(tasks, n_donors, strict=True))
+
+
+def _explain_unsearched_task(task: Task, n_donors: int, whose: str) -> str:
+    """Return why no motif is searched for a task with labels of so many donors, which are called `whose`."""
+    if n_donors < _MIN_DONORS:
+        return f"target {task.name!r} has labels of {n_donors} {whose}, and the search needs at least {_MIN_DONORS}"
+    if task.kind == "regression":
+        return f"all labels of target {task.name!r} are equal"
+    return f"the search needs {MIN_MEMBERS} {whose} in a class of target {task.name!r}, and {MIN_MEMBERS} in the others"
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deeprc import ranks
 from deeprc.nn.inference import Inference
-from deeprc.nn.network import RunningStandardisation
+from deeprc.nn.network import DeepRC, RunningStandardisation
 from deeprc.outputs import multitask_loss
 from deeprc.progress import track
 from deeprc.tasks import Task
@@ -29,10 +29,11 @@ _MAX_STEPS = 200  # largest number of steps of the optimiser of the output weigh
 def fit_output(
     inference: Inference, labels: NDArray[np.float64], tasks: Sequence[Task], *, n_features: int | None = None
 ) -> None:
-    """Set a linear output to the regression of labels on whole repertoires, and the gains of the readings with it.
+    """Set a linear output, and the gains of the readings, to the regression of labels on whole repertoires.
 
-    The moments of the standardisation are those of the representations of whole repertoires. The regression has an l2
-    penalty. Weights of features without part in it are 0. An output of several layers keeps its weights.
+    The moments of the standardisation become those of the representations of whole repertoires. The regression has an
+    l2 penalty. The output weights of features that take no part are set to 0. An output of several layers keeps its
+    weights.
 
     Parameters
     ----------
@@ -41,40 +42,59 @@ def fit_output(
     labels, tasks
         Labels of the training repertoires, (B, number of tasks), NaN where missing, and the tasks.
     n_features
-        Number of the first features that take part, of H * S; None: all.
+        Only the first `n_features` of the H * S features take part; None: all.
     """
     network, collator = inference.network, inference.collator
     filled = np.flatnonzero(collator.dataset.n_sequences > 0)  # empty repertoires have no information
     if len(filled) == 0:
         return
+    representation = _average_repertoires(inference, filled)
+    moments = _set_moments(network, representation)
+    if network.linear_output is not None:
+        scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))  # without readings
+        if collator.readings is not None:
+            scores = collator.readings.at(torch.from_numpy(filled)).double()
+        x = moments.eval()(representation)[:, :n_features]
+        weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks)
+        if network.readings is not None:
+            network.readings.gains.copy_(gains)
+        _write_output(network, weight, bias, moments)
+
+
+def _average_repertoires(inference: Inference, filled: NDArray[np.int64]) -> Tensor:
+    """Return the representations of whole repertoires, (n, H * S) float64, by their positions, (n,).
+
+    The ranks share the repertoires, and all get the representations of all.
+    """
+    network, sizes = inference.network, inference.collator.dataset.n_sequences[filled]
     was_training = network.training
     network.eval()
-    own = filled[ranks.take_share_by_size(collator.dataset.n_sequences[filled])]
-    averages = track(inference.averages(own.tolist()), "regression on whole repertoires", len(own))
+    rank_share = filled[ranks.take_share_by_size(sizes)]
+    averages = track(inference.averages(rank_share.tolist()), "regression on whole repertoires", len(rank_share))
     pooled = ranks.gather([mean.cpu() for mean in averages])
     network.train(was_training)
-    representation = torch.stack(pooled).flatten(start_dim=1)  # (B, H, S) -> (B, H * S) float64
+    return torch.stack(pooled).flatten(start_dim=1)  # (n, H, S) -> (n, H * S)
+
+
+def _set_moments(network: DeepRC, representation: Tensor) -> RunningStandardisation:
+    """Return a standardisation by the moments of representations, (n, H * S); a network that standardises gets them."""
     moments = RunningStandardisation(representation.shape[1]).double()
     moments.start(representation)
     standardisation = network.output_network[0]
     if isinstance(standardisation, RunningStandardisation):
         standardisation.load_state_dict(moments.state_dict())
-    output = network.linear_output
-    if output is None:
-        return
-    scores = representation.new_zeros(len(filled), 0, sum(task.n_outputs for task in tasks))
-    if collator.readings is not None:
-        scores = collator.readings.at(torch.from_numpy(filled)).double()
-    part = slice(n_features)
-    x = moments.eval()(representation)[:, part]
-    weight, gains, bias = _fit_regression(x, scores, torch.from_numpy(labels[filled]), tasks)
-    if network.readings is not None:
-        network.readings.gains.copy_(gains)
-    if not isinstance(standardisation, RunningStandardisation):
-        weight = weight * moments.scale[part]
-        bias = bias - weight @ moments.mean[part]
+    return moments
+
+
+def _write_output(network: DeepRC, weight: Tensor, bias: Tensor, moments: RunningStandardisation) -> None:
+    """Set the linear output to weights, (T, n), and biases, (T,), of the first n features, standardised by moments."""
+    output, n = network.linear_output, weight.shape[1]
+    assert output is not None
+    if not isinstance(network.output_network[0], RunningStandardisation):
+        weight = weight * moments.scale[:n]
+        bias = bias - weight @ moments.mean[:n]
     output.weight.zero_()
-    output.weight[:, part] = weight
+    output.weight[:, :n] = weight
     output.bias.copy_(bias)
 
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels"]
+from deeprc.arrays import Floats, Integers
 
-Floats = NDArray[np.float64]
-Sizes = NDArray[np.int64]
+__all__ = ["N_PERMUTATIONS", "PermutationNull", "permute_labels"]
 
 N_PERMUTATIONS = 100
 _MIN_SPREAD = 1e-6  # a smaller standard deviation of the highest strengths, relative to their mean, is rounding
@@ -27,7 +26,7 @@ _MIN_STRATUM = 10
 
 
 def permute_labels(
-    values: Floats, sizes: Sizes, donors: Sizes, n_permutations: int, rng: np.random.Generator
+    values: Floats, sizes: Integers, donors: Integers, n_permutations: int, rng: np.random.Generator
 ) -> Floats:
     """Return the true labels, and P permutations of them, (B, T, 1 + P).
 
@@ -77,12 +76,12 @@ class _Block(NamedTuple):
         Number of labels that a donor exchanges: 1 if all repertoires of the donor have the same label, else S.
     """
 
-    donors: Sizes
-    owner: Sizes
-    rows: Sizes
+    donors: Integers
+    owner: Integers
+    rows: Integers
     n_labels: int
 
-    def draw_sources(self, totals: Sizes, rng: np.random.Generator) -> Sizes:
+    def draw_sources(self, totals: Integers, rng: np.random.Generator) -> Integers:
         """Return the repertoires whose labels `rows` get; `totals` are the numbers of sequences of the donors, (D,)."""
         order = _permute_within_sizes(totals, rng)
         if self.n_labels == 1:
@@ -92,7 +91,7 @@ class _Block(NamedTuple):
         return rng.permuted(table[order], axis=1).ravel()
 
 
-def _list_blocks(values: Floats, donors: Sizes) -> list[_Block]:
+def _list_blocks(values: Floats, donors: Integers) -> list[_Block]:
     """Return a block of the donors whose labels do not vary, and a block for each number of repertoires of others."""
     by_donor = np.argsort(donors, kind="stable")
     n_of = np.bincount(donors)
@@ -108,7 +107,7 @@ def _list_blocks(values: Floats, donors: Sizes) -> list[_Block]:
     return blocks
 
 
-def _permute_within_sizes(sizes: Sizes, rng: np.random.Generator) -> Sizes:
+def _permute_within_sizes(sizes: Integers, rng: np.random.Generator) -> Integers:
     """Return a random order of donors, (D,), in which each is replaced by one with a similar size."""
     by_size = np.lexsort((rng.random(len(sizes)), sizes))
     order = np.empty(len(sizes), np.int64)
@@ -130,11 +129,11 @@ class PermutationNull:
 
     def __init__(self, ks: Iterable[int], n_donors: int) -> None:
         self._root = n_donors**0.5
-        self.highest = {k: np.zeros(N_PERMUTATIONS) for k in ks}
+        self._strongest = {k: np.zeros(N_PERMUTATIONS) for k in ks}
 
-    def add(self, k: int, largest: NDArray[np.float32]) -> None:
+    def add_strongest(self, k: int, largest: NDArray[np.float32]) -> None:
         """Add the largest absolute correlation of k-mers of k residues with each of the permuted labels, (P,)."""
-        self.highest[k] = np.maximum(self.highest[k], [self._root * each for each in largest])
+        self._strongest[k] = np.maximum(self._strongest[k], [self._root * each for each in largest])
 
     def compute_p_values(self, k: int, correlation: Floats) -> Floats:
         """Return the probability that the strongest of all k-mers is as strong as each of these, (n,).
@@ -143,9 +142,9 @@ class PermutationNull:
         permutations. It is at least the share of permutations that reach the strength, and is multiplied by the number
         of values of k (Bonferroni).
         """
-        highest, strength = self.highest[k], np.abs(correlation) * self._root
+        highest, strength = self._strongest[k], np.abs(correlation) * self._root
         scale = max(highest.std(ddof=1) * 6**0.5 / np.pi, _MIN_SPREAD * highest.mean())
         beyond = (strength - highest.mean()) / max(scale, _MIN_SPREAD) + np.euler_gamma
         gumbel = -np.expm1(-np.exp(np.clip(-beyond, -700, 700)))
         seen = 1 - np.searchsorted(np.sort(highest), strength) / len(highest)
-        return np.asarray(np.minimum(len(self.highest) * np.maximum(gumbel, seen), 1))
+        return np.asarray(np.minimum(len(self._strongest) * np.maximum(gumbel, seen), 1))

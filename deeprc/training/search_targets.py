@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from deeprc.arrays import Floats
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.outputs import output_slices
 from deeprc.tasks import Task
@@ -19,11 +20,12 @@ from deeprc.training.fold import Fold
 from deeprc.training.kmer_correlations import weigh_by_size
 from deeprc.training.permutations import permute_labels
 
-__all__ = ["SearchTarget", "iterate_targets", "make_target", "make_target_of_output"]
+__all__ = ["MIN_MEMBERS", "SearchTarget", "iterate_targets", "make_target", "make_target_of_output"]
 
-Floats = NDArray[np.float64]
 
-_MIN_MEMBERS = 10  # smallest number of donors of a class, and of the other classes together
+MIN_MEMBERS = 10
+"""Smallest number of donors of a class, and of the other classes together."""
+
 _MAX_OUTPUTS = 4  # outputs whose correlations are computed together
 
 
@@ -119,7 +121,7 @@ def iterate_targets(fold: Fold, tasks: Sequence[Task], min_donors: int) -> Itera
             varies = np.ptp(every.values, axis=0) > 0
             if task.kind != "regression":
                 n_others, n_members = (_count_donors(every.donors, every.values == value) for value in (0, 1))
-                varies &= np.minimum(n_others, n_members) >= _MIN_MEMBERS
+                varies &= np.minimum(n_others, n_members) >= MIN_MEMBERS
             varying = np.flatnonzero(varies).tolist()
             for first in range(0, len(varying), _MAX_OUTPUTS):
                 yield every.take(varying[first : first + _MAX_OUTPUTS])

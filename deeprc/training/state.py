@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from deeprc.documents import AnyFloat, abbreviate, validate
 from deeprc.errors import InputError
 from deeprc.nn.features import N_AMINO_ACIDS
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 
 __all__ = ["TrainingState", "parse_state"]
 
@@ -35,7 +36,7 @@ class TrainingState:
         Whether training has ended.
     started
         Whether the network has started, after readings were fitted and motifs were searched.
-    seeds
+    start_motifs
         Motifs from which kernels started, each with the fields of an `EnrichedMotif`.
     readings
         Description of the network's readings, see `describe_readings`.
@@ -49,7 +50,7 @@ class TrainingState:
     history: list[dict[str, AnyFloat]] = field(default_factory=list)
     finished: bool = False
     started: bool = False
-    seeds: list[dict[str, Any]] = field(default_factory=list)
+    start_motifs: list[dict[str, Any]] = field(default_factory=list)
     readings: dict[str, Any] = field(default_factory=dict)
     seconds: float = field(default=0.0, metadata={"low": 0})
 
@@ -73,6 +74,8 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     InputError
         If the state is not one that a training writes.
     """
+    if isinstance(body, Mapping) and "seeds" in body:  # the name of `start_motifs` in earlier versions
+        body = {"start_motifs" if name == "seeds" else name: value for name, value in body.items()}
     state: TrainingState = validate(body, TrainingState, where)
     state.history = list(body.get("history", []))  # not the validated rows, so that numbers of updates stay integers
     for row in state.history:
@@ -81,10 +84,11 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
                 raise InputError(f"{where}: history: expected a number {name!r} in each row, found {abbreviate(row)}")
     if "seconds" not in body and state.history:  # written by an earlier version
         state.seconds = max(0.0, float(state.history[-1]["seconds"]))
-    for motif in (validate(seed, EnrichedMotif, f"{where}: seeds") for seed in state.seeds):
+    where = f"{where}: start_motifs"
+    for motif in (validate(each, EnrichedMotif, where) for each in state.start_motifs):
         if not (0 <= motif.output < n_outputs and all(-1 <= letter < N_AMINO_ACIDS for letter in motif.letters)):
-            raise InputError(f"{where}: seeds: expected letters and an output that exist, found {abbreviate(motif)}")
+            raise InputError(f"{where}: expected letters and an output that exist, found {abbreviate(motif)}")
         sizes = [len(each) for each in motif.gap_weights]
         if sizes and (len(sizes) != len(motif.gaps) or not {0, N_AMINO_ACIDS}.issuperset(sizes)):
-            raise InputError(f"{where}: seeds: expected weights of 20 residues for each gap, found {abbreviate(motif)}")
+            raise InputError(f"{where}: expected weights of 20 residues for each gap, found {abbreviate(motif)}")
     return state

@@ -118,39 +118,39 @@ class CapturedStep:
     def __init__(self, step: TrainingStep, collator: Collator, labels: NDArray[np.float64], batch_size: int) -> None:
         self._step, self._collator = step, collator
         self._labels = torch.from_numpy(labels).to(collator.device)
-        self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=collator.device)  # positions and keys
+        self._inputs = torch.zeros((2, batch_size), dtype=torch.int64, device=collator.device)  # repertoires and keys
         self._max_rows = int(collator.dataset.n_sequences.max())
         if step.settings.n_sequences is not None:
             self._max_rows = min(step.settings.n_sequences, self._max_rows)
         self._total = batch_size * self._max_rows
         self._graph: torch.cuda.CUDAGraph | None = None
         self._loss = torch.zeros(())
-        self._eager_updates = _EAGER_UPDATES if collator.device.type == "cuda" else None
+        self._n_eager = 0  # number of updates on a CUDA device without a graph
+        self._recording_failed = False  # if so, it is never tried again
 
-    def __call__(self, positions: NDArray[np.int64], keys: NDArray[np.int64]) -> Tensor:
-        """Make one update with these repertoires, (B,), and keys, (B,); return its loss."""
-        inputs = torch.from_numpy(np.stack([positions, keys]))
-        if self._eager_updates is None:
+    def __call__(self, repertoires: NDArray[np.int64], keys: NDArray[np.int64]) -> Tensor:
+        """Make one update with repertoires, (B,), and the keys of their draws, (B,); return its loss."""
+        inputs = torch.from_numpy(np.stack([repertoires, keys]))
+        if self._collator.device.type != "cuda":
             self._inputs.copy_(inputs)
             return self._update()
         with torch.cuda.device(self._collator.device):  # the recording uses streams of this device
             return self._update_on_device(inputs)
 
     def _update_on_device(self, inputs: Tensor) -> Tensor:
-        assert self._eager_updates is not None
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
-        if self._graph is None and self._eager_updates == 0:
+        if self._graph is None and self._n_eager >= _EAGER_UPDATES and not self._recording_failed:
             self._capture()
         if self._graph is None:
-            self._eager_updates -= 1
+            self._n_eager += 1
             return self._update_on_side_stream()
         self._graph.replay()
         return self._loss.clone()  # a copy, because the next replay overwrites it
 
     def _update(self) -> Tensor:
-        positions, keys = self._inputs
-        batch = self._collator.draw(positions, self._max_rows, keys, total=self._total)
-        return self._step(batch, self._labels[positions])
+        repertoires, keys = self._inputs
+        batch = self._collator.draw(repertoires, self._max_rows, keys, total=self._total)
+        return self._step(batch, self._labels[repertoires])
 
     def _update_on_side_stream(self) -> Tensor:
         """Update on another stream than the default one, which is required for the updates before a recording."""
@@ -174,7 +174,7 @@ class CapturedStep:
             _logger.warning("updates are not recorded in a CUDA graph and take longer: %s", str(cause).splitlines()[0])
             torch.cuda.set_stream(stream)
             self._step.optimizer.zero_grad()
-            self._eager_updates = -1
+            self._recording_failed = True
         else:
             self._graph = graph
 

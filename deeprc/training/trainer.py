@@ -38,18 +38,17 @@ from deeprc.tasks import Task
 from deeprc.training.augmentation import permute_residues, shuffle_negatives
 from deeprc.training.building import build_network
 from deeprc.training.checkpoint import load_tensors, save_tensors
-from deeprc.training.choice import Weights, choose_weights, copy_state
-from deeprc.training.confirmation import find_confirmed_motifs
+from deeprc.training.checkpoint_tensors import collect_tensors, make_expected_tensors, restore_tensors
 from deeprc.training.draws import Draws, Purpose, make_generator
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.model import TrainedModel
-from deeprc.training.motif_start import describe_start, start_network
-from deeprc.training.progress_tensors import collect_tensors, make_expected_tensors, restore_tensors
-from deeprc.training.reading_start import learn_readings, leave_out_clones
+from deeprc.training.motif_start import start_network
+from deeprc.training.network_start import learn_start
 from deeprc.training.state import TrainingState, parse_state
 from deeprc.training.step import CapturedStep, Prefetcher, TrainingStep
 from deeprc.training.validation import Evaluator, Monitor
+from deeprc.training.weight_choice import Weights, choose_weights, copy_state
 
 __all__ = ["SAVE_SECONDS", "Trainer"]
 
@@ -103,25 +102,32 @@ class Trainer:
         self._check()
         self.checkpoint = checkpoint
         self.draws = Draws(seed, len(self.train.labels), config.training.batch_size)
-        goes_on = checkpoint is not None and ranks.compute_once(checkpoint.exists)
-        self.network = self._build(load_weights=not goes_on)
+        resumes = checkpoint is not None and ranks.compute_once(checkpoint.exists)
+        self.network = self._make_network(load_weights=not resumes)
         self.step = TrainingStep(self.network, tasks, config.training)
         self.state = TrainingState()
         self._best = copy_state(self.network)
         self._start_weights: Weights = {}
-        self._batches = self._make_collator(self.train.dataset)
-        whole = self._make_collator(self.validation.dataset)
-        self._known = KnownAverages()
+        self._train_collator = self._make_collator(self.train.dataset)
+        validation_collator = self._make_collator(self.validation.dataset)
+        self._known_averages = KnownAverages()
         self._evaluator = Evaluator(
-            self.validation, whole, config.training, self.tasks, seed=seed, monitor=monitor, known=self._known
+            self.validation,
+            validation_collator,
+            config.training,
+            self.tasks,
+            seed=seed,
+            monitor=monitor,
+            known_averages=self._known_averages,
         )
         self._losses: list[Tensor] = []
-        self._saved = time.monotonic()
-        if checkpoint is not None and goes_on:
-            self._restore(checkpoint)
         self._began: float | None = None  # set by the first call of `start`
+        self._last_save = time.monotonic()
+        self._has_chosen = False  # whether `fit` has put the best weights into the network
+        if checkpoint is not None and resumes:
+            self._restore(checkpoint)
 
-    def _build(self, *, load_weights: bool = True) -> DeepRC:
+    def _make_network(self, *, load_weights: bool = True) -> DeepRC:
         """Return the network with its initial weights, those of `embedding_weights` among them."""
         genes = GeneNames.of(self.train.dataset) if self.config.network.gene_units else None
         network = build_network(self.config, self.tasks, seed=self.seed, device=self.device, genes=genes)
@@ -157,19 +163,19 @@ class Trainer:
     def fit(self, progress: Callable[[TrainingState, Tensor], None] | None = None) -> TrainingState:
         """Train until the last update or until early stopping, and leave the best weights in `network`.
 
+        A second call changes nothing.
+
         Parameters
         ----------
         progress
             Function that is called after every update with the state and the loss of the update. The loss is on the
             device, so to read it is to wait for the update.
         """
+        if self._has_chosen:
+            return self.state
         self.start()
-        if (self.state.seeds or self.state.readings) and not self.state.history:
-            self._evaluate()  # because the start may be better than every update
-            if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
-                self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
-            self._forget_gap_weights()
-        update = self.updates()
+        self._evaluate_start()
+        update = self.make_update_function()
         with open_step("training", self.config.training.n_updates, done=self.state.update) as step:
             while not self.state.finished:
                 self.network.train()
@@ -181,9 +187,24 @@ class Trainer:
                 step.advance()
                 if progress is not None:
                     progress(self.state, loss)
+        self._choose_final_weights()
+        self._note_seconds()
+        return self.state
+
+    def _evaluate_start(self) -> None:
+        """Evaluate what was learned before the first update, because it may be better than every update."""
+        if self.state.history or not (self.state.start_motifs or self.state.readings):
+            return
+        self._evaluate()
+        if self._evaluator.reads_samples:  # where the start is compared with updates on whole repertoires only
+            self._start_weights, self.state.best_loss = copy_state(self.network), float("inf")
+        self._restart_without_gap_weights()
+
+    def _choose_final_weights(self) -> None:
+        """Leave the best weights in the network; if evaluations read samples, whole repertoires decide which."""
         if self._evaluator.reads_samples:
             self._best = choose_weights(
-                self._read_training(),
+                self._make_training_inference(),
                 self.train.labels,
                 self._evaluator,
                 self.state,
@@ -193,79 +214,64 @@ class Trainer:
         self.network.load_state_dict(self._best)
         self.network.eval()
         self.step.average.restart()
-        self._note_seconds()
-        return self.state
+        self._has_chosen = True
 
     def make_model(self) -> TrainedModel:
         """Return the network as a model that knows what this training has computed about whole repertoires."""
-        return TrainedModel(self.tasks, self.network, self.config, known=self._known)
+        return TrainedModel(self.tasks, self.network, self.config, known_averages=self._known_averages)
 
     @property
     def start_motifs(self) -> list[EnrichedMotif]:
         """Motifs from which kernels started, in the order of the kernels; empty before training has begun."""
-        return [EnrichedMotif.from_json(motif) for motif in self.state.seeds]
+        return [EnrichedMotif.from_json(motif) for motif in self.state.start_motifs]
 
     def start(self) -> None:
-        """Learn the readings, search the training fold for motifs, and start the network from both.
+        """Learn readings and motifs, and start the network from both, see `learn_start`.
 
-        With `readings_use_validation`, the readings also learn from the validation repertoires, if these are in the
-        same container. This does not mislead early stopping, because their scores are cross-fitted, like those of
-        training repertoires.
-
-        `fit` calls this before the first update; a second call changes nothing. Motifs are searched among the sequences
-        that the memory of clones does not retrieve. A doubtful motif is used if the validation fold confirms it. Motifs
-        are not searched if counts scale the residues (`abundance`) or the encoder cannot start from motifs.
+        `fit` calls this before the first update; a second call changes nothing.
         """
         if self._began is None:
             self._began = time.monotonic() - self.state.seconds
         if self.state.started or self.state.update > 0:
             return
-        folds = [self.train]
-        together = self.validation.dataset.container is self.train.dataset.container
-        if together and self.config.training.readings_use_validation:
-            folds.append(self.validation)
-        learn_readings(self.network, self.config.network, self.tasks, folds)
-        self._make_ready()
-        may_start = self.network.embedding.starts_from_motifs and self.config.network.abundance == "none"
-        motifs: list[EnrichedMotif] = []
-        if self.config.training.seeded_start > 0 and may_start:
-            remaining = [leave_out_clones(self.network, fold) for fold in (self.train, self.validation)]
-            motifs = find_confirmed_motifs(self.config, self.tasks, *remaining, seed=self.seed)
-            _logger.info("%s", describe_start(motifs, self.train, self.config.network.n_kernels))
-        self.state.seeds = [asdict(motif) for motif in motifs]
+        motifs = learn_start(self.network, self.config, self.tasks, self.train, self.validation, seed=self.seed)
+        self._use_readings()
+        self.state.start_motifs = [asdict(motif) for motif in motifs]
         self._start_from(motifs)
         self._best = copy_state(self.network)
         self.state.started = True
         self._save()
 
-    def _forget_gap_weights(self) -> None:
-        """Start again without weights of residues at gaps; the first start is kept if no update is better.
+    def _restart_without_gap_weights(self) -> None:
+        """Replace the start by one without gap weights.
 
-        The weights fit the training repertoires. On one cohort, updates that began with them ended worse.
+        Updates after a start with gap weights ended worse on one cohort. The first start stays the best network until
+        an update is better.
         """
         if not any(any(motif.gap_weights) for motif in self.start_motifs):
             return
-        fresh = self._build().state_dict()
+        fresh = self._make_network().state_dict()
         self.network.load_state_dict({**self.network.state_dict(), **fresh})  # the readings stay
         self._start_from([replace(motif, gap_weights=()) for motif in self.start_motifs])
         self._save()
 
     def _start_from(self, motifs: Sequence[EnrichedMotif]) -> None:
-        start_network(self._read_training(), motifs, self.train.labels, self.tasks)
+        start_network(self._make_training_inference(), motifs, self.train.labels, self.tasks)
         ranks.broadcast_tensors(list(self.network.state_dict().values()))
         self.step.average.restart()
 
-    def _read_training(self) -> Inference:
-        """Return the network as it reads whole training repertoires."""
-        return Inference(self.network, self._batches, self.config.training.averaged_fraction, known=self._known)
+    def _make_training_inference(self) -> Inference:
+        """Return the network with the training repertoires, of which it reads all sequences."""
+        fraction, known = self.config.training.averaged_fraction, self._known_averages
+        return Inference(self.network, self._train_collator, fraction, known_averages=known)
 
-    def _make_ready(self) -> None:
-        """Prepare updates and evaluations after the readings are attached, so that their gains are learned, too."""
+    def _use_readings(self) -> None:
+        """Let updates and evaluations use the readings that were attached, and updates learn their gains."""
         if self.network.readings is None:
             return
         self.state.readings = describe_readings(self.network.readings)
         self.step = TrainingStep(self.network, self.tasks, self.config.training)
-        self._batches.readings = ReadingScores(self.network.readings, self.train.dataset)
+        self._train_collator.readings = ReadingScores(self.network.readings, self.train.dataset)
         self._evaluator.attach_readings(self.network.readings)
 
     def _evaluate_if_due(self) -> None:
@@ -276,7 +282,7 @@ class Trainer:
             self._evaluate()
             self.state.finished = last or self._is_out_of_patience()
             self._save()
-        elif time.monotonic() - self._saved >= SAVE_SECONDS:
+        elif time.monotonic() - self._last_save >= SAVE_SECONDS:
             self._save()
 
     def _is_out_of_patience(self) -> bool:
@@ -287,26 +293,27 @@ class Trainer:
         waited = (self.state.update - self.state.best_update) // settings.evaluate_every
         return waited >= settings.patience or self.state.best_loss <= settings.least_gain
 
-    def updates(self, *, capture: bool = True) -> Callable[[int], Tensor]:
+    def make_update_function(self, *, capture: bool = True) -> Callable[[int], Tensor]:
         """Return a function that makes the update with an index and returns its loss.
 
         If `capture` is True, and every update does the same work on a CUDA device, the update is recorded and replayed.
         """
         if capture and self._is_capturable():
-            step = CapturedStep(self.step, self._batches, self.train.labels, self.config.training.batch_size)
-            return lambda update: step(self.draws.positions(update), self.draws.keys(update))
+            step = CapturedStep(self.step, self._train_collator, self.train.labels, self.config.training.batch_size)
+            return lambda update: step(self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update))
         return partial(self._update, Prefetcher(self.sample, self.device))
 
     def _is_capturable(self) -> bool:
-        if self._batches.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
+        if self._train_collator.device.type != "cuda" or self.config.training.logit_noise or ranks.are_joined():
             return False  # recording the communication of ranks has not been tested
         return self.network.embedding.has_fixed_work and has_compiled_form("cuda")
 
     def _update(self, batches: Prefetcher, update: int) -> Tensor:
         batch = batches(update)
-        targets = torch.from_numpy(self.train.labels[self.draws.positions(update)]).to(self.device)
-        own = ranks.take_share(len(targets))
-        noise = self.draws.noise(update, self.device)[own] if self.config.training.logit_noise else ()
+        targets = torch.from_numpy(self.train.labels[self.draws.choose_repertoires(update)]).to(self.device)
+        noise: Sequence[torch.Generator] = ()
+        if self.config.training.logit_noise:
+            noise = self.draws.make_noise_generators(update, self.device)[ranks.take_share(len(targets))]
         return self.step(batch, targets, noise)
 
     def sample(self, update: int) -> RepertoireBatch:
@@ -314,19 +321,22 @@ class Trainer:
 
         Augmentation may exchange sequences between repertoires of a batch. So with it, every rank draws all of them.
         """
-        settings, collator = self.config.training, self._batches
-        positions, keys = self.draws.positions(update), self.draws.keys(update)
-        own = ranks.take_share(len(positions))
-        drawn = slice(None) if self._changes_batches else own
-        at, own_keys = (torch.from_numpy(values[drawn]).to(collator.device) for values in (positions, keys))
-        collator.expect(self.draws.positions(update + _UPDATES_AHEAD)[drawn])
-        batch = collator.draw(at, settings.n_sequences or int(collator.dataset.n_sequences.max()), own_keys)
+        settings, collator = self.config.training, self._train_collator
+        repertoires, keys = self.draws.choose_repertoires(update), self.draws.draw_sampling_keys(update)
+        rank_share = ranks.take_share(len(repertoires))
+        drawn_slice = slice(None) if self._changes_batches else rank_share
+        collator.expect(self.draws.choose_repertoires(update + _UPDATES_AHEAD)[drawn_slice])
+        batch = collator.draw(
+            torch.from_numpy(repertoires[drawn_slice]).to(collator.device),
+            settings.n_sequences or int(collator.dataset.n_sequences.max()),
+            torch.from_numpy(keys[drawn_slice]).to(collator.device),
+        )
         rng = make_generator(self.seed, Purpose.AUGMENTATION, update)
         if settings.shuffle_negatives:
-            batch = shuffle_negatives(batch, self.train.labels[positions, 0] == 0, rng)
+            batch = shuffle_negatives(batch, self.train.labels[repertoires, 0] == 0, rng)
         if settings.residue_permutation:
             batch = permute_residues(batch, settings.residue_permutation, rng)
-        return batch.take_repertoires(own) if self._changes_batches else batch
+        return batch.take_repertoires(rank_share) if self._changes_batches else batch
 
     def compute_validation_attention(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """Return logits and weights of attention of the averaged weights, see `Evaluator.compute_attention`."""
@@ -362,7 +372,7 @@ class Trainer:
             self.checkpoint.parent.mkdir(exist_ok=True)
         tensors = collect_tensors(self.network, self.step, self._best, self._start_weights, self._losses)
         save_tensors(self.checkpoint, tensors, vars(self.state))
-        self._saved = time.monotonic()
+        self._last_save = time.monotonic()
 
     def _restore(self, path: Path) -> None:
         def expect(state: dict[str, Any], names: Collection[str]) -> dict[str, Tensor]:
@@ -380,4 +390,4 @@ class Trainer:
     def _attach_readings(self, path: Path, state: dict[str, Any]) -> None:
         """Attach to the network the readings that a checkpoint describes."""
         attach_described_readings(self.network, state.get("readings", {}), f"{path}: state")
-        self._make_ready()
+        self._use_readings()

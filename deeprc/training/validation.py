@@ -52,7 +52,7 @@ class Evaluator:
         Seed of the sample.
     monitor
         Function of outputs and labels that returns additional numbers.
-    known
+    known_averages
         Averages of whole repertoires that are not computed again; None keeps none.
 
     Attributes
@@ -72,10 +72,10 @@ class Evaluator:
         *,
         seed: int,
         monitor: Monitor | None = None,
-        known: KnownAverages | None = None,
+        known_averages: KnownAverages | None = None,
     ) -> None:
         self.fold, self.collator, self.settings, self.tasks, self.monitor = fold, collator, settings, tasks, monitor
-        self._known, self._top_fraction = known, settings.averaged_fraction
+        self._known_averages, self._top_fraction = known_averages, settings.averaged_fraction
         sizes = fold.dataset.n_sequences
         max_rows = settings.validation_sequences or int(sizes.max(initial=0))
         keys = torch.from_numpy(make_generator(seed, Purpose.VALIDATION).integers(2**63, size=len(sizes)))
@@ -93,7 +93,7 @@ class Evaluator:
         The ranks share the repertoires. Rank 0 computes the numbers for all, so that all ranks decide alike. If the
         loss is not finite, there are no other numbers.
         """
-        inference = Inference(network.eval(), self.collator, self._top_fraction, known=self._known)
+        inference = Inference(network.eval(), self.collator, self._top_fraction, known_averages=self._known_averages)
         own = ranks.take_share(len(self.fold.labels))
         outputs = inference.iterate_outputs(range(own.start, own.stop), rows=None if whole else self._rows)
         if whole:

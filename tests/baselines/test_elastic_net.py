@@ -14,11 +14,11 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
+from deeprc.arrays import Floats
 from deeprc.baselines.columns import Columns
 from deeprc.baselines.elastic_net import Solution, fit_elastic_net_path
 from deeprc.errors import InputError
 
-Floats = NDArray[np.float64]
 Problem = tuple[Floats, NDArray[np.bool_]]
 
 

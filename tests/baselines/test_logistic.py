@@ -20,7 +20,10 @@ def labels(cohort: RepertoireDataset) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_columns", "batch_size"), [(9, 4), (9, 6), (9, 1), (20_000, 4)])
+@pytest.mark.parametrize(
+    ("n_columns", "batch_size"),
+    [(9, 4), pytest.param(9, 6, marks=pytest.mark.long), pytest.param(9, 1, marks=pytest.mark.long), (20_000, 4)],
+)
 def test_adam_makes_the_steps_of_torch(n_columns: int, batch_size: int) -> None:
     rng = np.random.default_rng(0)
     matrix, positive = rng.random((12, n_columns)), rng.random(12) > 0.5

@@ -22,7 +22,7 @@ from deeprc.evaluation.caution import read_cautions
 from deeprc.evaluation.scoring import BINARY
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.evaluation.strata import auc_within
-from deeprc.interpretation.report.origin import adjust_words, train_command
+from deeprc.interpretation.report.origin import format_adjust_options, format_train_command
 from deeprc.runs.assess import assess_predictor
 from deeprc.runs.run import load_run, read_splits
 from deeprc.runs.several import plan_left_out, train_runs
@@ -104,7 +104,7 @@ def test_a_run_knows_what_it_was_adjusted_for(cohort: RepertoireDataset, tmp_pat
     run = load_run(folder, device="cpu")
     assert run.settings.adjust_for == ("site",)
     assert "adjusted  for site" in repr(run)
-    assert "--adjust-for site" in train_command(run.settings, folder)
+    assert "--adjust-for site" in format_train_command(run.settings, folder)
     learned = cohort.select(run.splits["train"]).metadata
     shares = learned.groupby("site")["status"].value_counts(normalize=True).unstack()["sick"]
     np.testing.assert_allclose(shares, 0.5, atol=0.12)
@@ -123,7 +123,7 @@ def test_names_with_commas_and_single_names() -> None:
     given = ("site,", '"age, years", batch', "site")
     names = _split_names(None, None, given)  # type: ignore[arg-type]
     assert names == ("site", "age, years", "batch")
-    words = adjust_words(names)
+    words = format_adjust_options(names)
     assert words == ["--adjust-for", "site", "--adjust-for", '"age, years"', "--adjust-for", "batch"]
     assert _split_names(None, None, tuple(words[1::2])) == names  # type: ignore[arg-type]
     assert SplitOptions(adjust_for="site").adjust_for == BenchmarkOptions(adjust_for="site").adjust_for == ("site",)

@@ -22,7 +22,7 @@ from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import SKETCH_SIZE, TOP_SIZE, Fingerprints, hash_with_gene_names
 from deeprc.config import load_config
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.parts import MadeSequences
 from deeprc.datasets.preprocessing import preprocess
@@ -86,16 +86,16 @@ def test_fingerprints_of_many_sequences() -> None:
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 20_000, np.uint64)
     counts = rng.geometric(0.01, 20_000).astype(np.uint32)
-    prints = Fingerprints.of(hashes, counts)
-    assert prints.is_sampled
-    assert prints.sketch.tolist() == np.unique(hashes)[:SKETCH_SIZE].tolist()
+    fingerprints = Fingerprints.of(hashes, counts)
+    assert fingerprints.is_sampled
+    assert fingerprints.sketch.tolist() == np.unique(hashes)[:SKETCH_SIZE].tolist()
     largest = hashes[np.lexsort((hashes, -counts.astype(np.int64)))[:TOP_SIZE]]
-    assert prints.top.tolist() == np.unique(largest).tolist()
+    assert fingerprints.top.tolist() == np.unique(largest).tolist()
     order = rng.permutation(20_000)
-    assert Fingerprints.of(hashes[order], counts[order]).digest == prints.digest
+    assert Fingerprints.of(hashes[order], counts[order]).digest == fingerprints.digest
     changed = counts.copy()
     changed[7] += 1
-    assert Fingerprints.of(hashes, changed).digest != prints.digest
+    assert Fingerprints.of(hashes, changed).digest != fingerprints.digest
     doubled = Fingerprints.of(np.repeat(hashes[:3000], 5), np.ones(15_000, np.uint32))
     assert (len(doubled.sketch), doubled.is_sampled) == (3000, False)
     assert Fingerprints.of(hashes[:0], counts[:0]).digest == ""
@@ -115,7 +115,7 @@ def test_profiles_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.M
     dataset = open_dataset(tmp_path / "cohort.h5")
     again = profile_container(dataset[[2, 0]])
     assert [each.repertoire_id for each in again] == ["hd2", "hd0"]
-    assert [each.prints.digest for each in again] == [first[2].prints.digest, first[0].prints.digest]
+    assert [each.fingerprints.digest for each in again] == [first[2].fingerprints.digest, first[0].fingerprints.digest]
     assert again[0].usage == first[2].usage
     assert again[0].report.rows_read == first[2].report.rows_read > again[0].kept
 
@@ -128,7 +128,7 @@ def test_a_report_that_makes_no_sense_is_left_out(tmp_path: Path, preprocessing:
     container_of(Cohort(n=12), tmp_path)
     with h5py.File(tmp_path / "cohort.h5", "r+") as file:
         file.attrs["preprocessing"] = np.bytes_(preprocessing.encode())
-    seal_container(tmp_path / "cohort.h5")
+    update_checksum(tmp_path / "cohort.h5")
     found = check_dataset(open_dataset(tmp_path / "cohort.h5"), targets=["status"])
     assert set(codes(found)) <= {"small-class"}
 

@@ -125,7 +125,7 @@ def test_many_subjects_are_one_finding(tmp_path: Path) -> None:
         cohort.sheet.loc[[4 * subject + 1, 4 * subject + 3], "status"] = ["control", "case"]
     finding = only(cohort.write(tmp_path).check(), CODE)
     assert "of 12 subjects: p0, p1, p2 and 9 more; " in finding.message
-    assert finding.figures == {"subjects": 12, "repertoires": 48}
+    assert finding.numbers == {"subjects": 12, "repertoires": 48}
 
 
 @pytest.mark.slow

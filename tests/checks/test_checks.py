@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from deeprc.checks import CODES, check_cohort
-from deeprc.checks.features import sheet_features
+from deeprc.checks.features import make_sheet_features
 from deeprc.checks.overlaps import find_overlaps
 from deeprc.checks.profile import hash_with_gene_names
 from deeprc.checks.sheet import Subjects, _are_alike
@@ -395,6 +395,12 @@ def test_a_contaminated_repertoire_of_another_subject(tmp_path, cohort):
     assert "similar-content" not in codes(cohort.check())
 
 
+def test_repertoires_of_unknown_subjects_are_not_of_one_subject(tmp_path, cohort):
+    cohort.tables["hd7"] = pd.concat([cohort.tables["hd7"], cohort.tables["hd2"].iloc[:30]])
+    cohort.sheet.loc[[2, 7], "subject_id"] = ""
+    assert only(cohort.write(tmp_path).check(), "similar-content").repertoires == ("hd2", "hd7")
+
+
 def test_repertoires_that_all_share_much_are_no_surprise(tmp_path, cohort):
     pool = cohort.repertoire(100)
     for name in cohort.tables:
@@ -422,7 +428,7 @@ def test_many_similar_pairs_are_one_finding_with_groups(tmp_path, cohort):
     )
     assert finding.message.endswith("; the largest: hd0, hd1, hd2 and 2 more")
     assert "\n" not in finding.message
-    assert (finding.figures["pairs"], finding.figures["groups"]) == (11, 2)
+    assert (finding.numbers["pairs"], finding.numbers["groups"]) == (11, 2)
     assert len({each.names for each in found.similar}) == 11
     assert {each.measure for each in found.similar} == {"sequences", "largest sequences"}
 
@@ -509,6 +515,15 @@ def test_subjects_with_several_repertoires(tmp_path, cohort):
     assert only(cohort.check(group_by="subject_id"), "repeated-subject").severity == "note"
 
 
+def test_a_subject_that_is_called_none_is_not_an_unknown_one(tmp_path, cohort):
+    cohort.sheet["status"] = np.resize(["case", "control"], 12)
+    cohort.sheet.loc[[1, 2], "subject_id"] = ""
+    cohort.sheet.loc[[3, 4], "subject_id"] = "None"
+    found = cohort.write(tmp_path).check()
+    assert only(found, "repeated-subject").repertoires == ("hd3", "hd4")
+    assert only(found, "subject-in-both-classes").repertoires == ("hd3", "hd4")
+
+
 def test_a_subject_under_both_classes(tmp_path, cohort):
     cohort.sheet["subject_id"] = [f"p{number // 2}" for number in range(12)]
     cohort.sheet["status"] = ["case"] * 5 + ["control"] * 7  # p2 is both
@@ -536,7 +551,7 @@ def test_labels_that_are_missing_or_few(tmp_path, cohort):
     assert only(found, "missing-labels").severity == "note"
     small = only(found, "small-class")
     assert small.message == "target 'status': fewer than 15 repertoires in 2 classes: 'control' (8), 'case' (2)"
-    assert small.figures == {"repertoires of control": 8, "repertoires of case": 2}
+    assert small.numbers == {"repertoires of control": 8, "repertoires of case": 2}
     assert only(found, "too-few").severity == "note"
 
 
@@ -709,7 +724,20 @@ def test_repertoires_of_unknown_subjects_count_one_each(tmp_path, column):
 def test_a_column_of_files_with_a_gap_is_no_feature(tmp_path):
     (tmp_path / "sheet.tsv").write_text("sample_id\tfile\tsite\na\tx.tsv\t1\nb\tx.tsv\t2\nc\tNA\t3\n")
     sheet = read_metadata(tmp_path / "sheet.tsv")
-    assert [each.column for each in sheet_features(sheet, range(3), [])] == ["site"]
+    assert [each.column for each in make_sheet_features(sheet, range(3), Subjects(sheet, None))] == ["site"]
+
+
+def test_whether_a_column_holds_categories_depends_on_the_subjects_that_the_user_names(tmp_path):
+    """Litters 1 to 8 of 40 repertoires are categories; of ten cages, one number each, they are measurements."""
+    cages = "".join(f"r{i}\tcage {i % 10}\t{i % 10 % 8}\n" for i in range(40))
+    (tmp_path / "sheet.tsv").write_text(f"repertoire_id\tcage\tlitter\n{cages}")
+    sheet = read_metadata(tmp_path / "sheet.tsv")
+    assert [
+        make_sheet_features(sheet, range(40), Subjects(sheet, column))[-1].is_text for column in (None, "cage")
+    ] == [
+        True,
+        False,
+    ]
 
 
 def test_three_classes_and_numbers(tmp_path):

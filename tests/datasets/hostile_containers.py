@@ -221,7 +221,7 @@ def write_case(cohort: Path, target: Path, kind: str, number: int) -> str:
 
     Every second time that a field is set the file gets a checksum that fits.
     """
-    from deeprc.datasets.container_file import seal_container
+    from deeprc.datasets.container_file import update_checksum
 
     if kind == "flip":
         target.write_bytes(flip_bits(cohort.read_bytes(), number))
@@ -235,7 +235,7 @@ def write_case(cohort: Path, target: Path, kind: str, number: int) -> str:
     if number % 2 == 0:
         return f"{name}, with the old checksum"
     with contextlib.suppress(Exception):  # what cannot be sealed
-        seal_container(target)
+        update_checksum(target)
     return f"{name}, sealed"
 
 

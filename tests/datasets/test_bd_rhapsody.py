@@ -3,7 +3,7 @@
 import pytest
 
 from deeprc.datasets.cleaning import Cleaning, clean
-from deeprc.datasets.readers import COUNT_CELLS, Status, find_reader, read_header, read_repertoire, read_rows
+from deeprc.datasets.readers import COUNT_CELLS, Status, match_reader, read_header, read_repertoire, read_rows
 from deeprc.errors import InputError
 
 BD_DOMINANT = (
@@ -48,7 +48,7 @@ def contig(cell, chain, cdr3, **others):
 
 def rows_of(path):
     header = read_header(path)
-    reader, layout = find_reader(header)
+    reader, layout, _ = match_reader(header)
     return reader.name, read_rows(header, layout)
 
 

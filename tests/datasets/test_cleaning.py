@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.cleaning import Cleaning, clean, examine_file, split
+from deeprc.datasets.cleaning import Cleaning, clean, examine_file, split_by_repertoire
 from deeprc.datasets.drop_reasons import DROP_REASONS
 from deeprc.datasets.raw_texts import RawTexts
 from deeprc.datasets.readers import RawRows, SequenceKind, Status
@@ -194,7 +194,7 @@ def test_gene_names_are_those_of_imgt():
 
 def test_a_file_is_split_by_its_repertoires():
     rows = rows_of(["CY", "CAA", "", "CW"], counts=[1, 2, 3, 4], repertoire=["y", "x", "y", "y"], v_call=list("abcd"))
-    parts = dict(split(rows))
+    parts = dict(split_by_repertoire(rows))
     assert list(parts) == ["y", "x"]
     assert [len(part) for part in parts.values()] == [3, 1]
     cleaned = clean(parts["y"])
@@ -202,7 +202,7 @@ def test_a_file_is_split_by_its_repertoires():
     assert cleaned.sequences.counts.tolist() == [1, 4]
     assert cleaned.sequences.v_call.names().tolist() == ["a", "d"]
     assert kept(clean(parts["x"])) == ["CAA"]
-    assert [name for name, _ in split(rows_of(["CA"]))] == [""]
+    assert [name for name, _ in split_by_repertoire(rows_of(["CA"]))] == [""]
 
 
 def test_no_rows():

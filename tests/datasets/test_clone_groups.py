@@ -88,7 +88,7 @@ def test_a_cohort_on_no_disk_is_made_twice_if_its_hashes_fit_the_memory(
     assert made == (1 + n_passes) * n
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simulated_sequences_are_made_in_threads_whatever_the_threading_layer() -> None:
     program = """
 from deeprc.datasets.cache import digest_repertoires

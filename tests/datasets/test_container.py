@@ -17,7 +17,7 @@ from deeprc.datasets import container_writer
 from deeprc.datasets.alphabet import AMINO_ACIDS, compute_offsets, encode_many
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.container import Container
-from deeprc.datasets.container_file import HDF5Target, seal_container
+from deeprc.datasets.container_file import HDF5Target, update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
@@ -247,7 +247,7 @@ def test_contradictions_are_named(container, name, values, message):
     with h5py.File(container, "a") as file:
         del file[name]
         file[name] = values
-    seal_container(container)
+    update_checksum(container)
     with pytest.raises(InputError, match=message):
         Container(container)
 
@@ -257,7 +257,7 @@ def test_a_sequence_longer_than_any_table_is_refused(container):
         del file["residues"]
         file["residues"] = np.zeros(260, np.uint8)
         file["sequence_offsets"][:] = [0, 256, 258, 260]
-    seal_container(container)
+    update_checksum(container)
     with pytest.raises(InputError, match=r"/sequence_offsets: expected steps .* at most 255, found 256 after value 1"):
         Container(container)
 
@@ -268,7 +268,7 @@ def test_gene_codes_beyond_the_vocabulary_are_refused(tmp_path):
     with h5py.File(path, "a") as file:
         n = len(file["v_call"].attrs["vocabulary"])
         file["v_call"][1] = n
-    seal_container(path)
+    update_checksum(path)
     with pytest.raises(InputError, match=f"/v_call: expected values of at most {n - 1}, found {n}"):
         Container(path)
 
@@ -301,7 +301,7 @@ def test_a_link_is_refused(container, name, link):
 def test_an_altered_report_is_refused(container):
     with h5py.File(container, "a") as file:
         file.attrs["preprocessing"] = np.bytes_(b'{"kept"; 3}')
-    seal_container(container)
+    update_checksum(container)
     with pytest.raises(InputError, match="the container is damaged: preprocessing: is not JSON: Expecting"):
         Container(container)
 
@@ -384,7 +384,7 @@ def test_witnesses_of_signals_that_are_not_there_are_refused(tmp_path):
     with ContainerWriter(tmp_path / "c.h5") as writer:
         writer.append("a", replace(make_table(["CF"]), witness=np.ones(1, np.uint8)))
         writer.finish(pd.DataFrame({"id": ["a"]}), source="", simulation=recipe)
-    seal_container(tmp_path / "c.h5")
+    update_checksum(tmp_path / "c.h5")
     with pytest.raises(InputError, match="/witness: expected values of at most 0, found 1"):
         Container(tmp_path / "c.h5")
 
@@ -410,7 +410,7 @@ def test_names_that_steer_a_terminal_are_refused(container, place, name, value, 
                 file[place].attrs["name"] = label
         else:
             file[place].attrs[name] = texts
-    seal_container(container)
+    update_checksum(container)
     with pytest.raises(InputError, match=message):
         Container(container)
 

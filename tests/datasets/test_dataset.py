@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_
 from sklearn.utils import _safe_indexing
 
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.sequences import Sequences
@@ -189,7 +189,7 @@ def test_the_digest_is_of_the_content_alone(dataset, tmp_path):
     changed.write_bytes(dataset.container.path.read_bytes())
     with h5py.File(changed, "r+") as file:
         file["counts"][0] += 1
-    seal_container(changed)
+    update_checksum(changed)
     again = [repertoire.digest() for repertoire in RepertoireDataset(changed)]
     assert again[0] != digests[0]
     assert again[1:] == digests[1:]

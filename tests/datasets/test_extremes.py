@@ -11,7 +11,7 @@ import pytest
 from deeprc.datasets.cleaning import clean
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.preprocessing import preprocess
-from deeprc.datasets.readers import find_reader, read_header, read_rows
+from deeprc.datasets.readers import match_reader, read_header, read_rows
 from deeprc.errors import InputError
 
 AIRR = ("junction_aa", "productive", "duplicate_count")
@@ -19,7 +19,7 @@ AIRR = ("junction_aa", "productive", "duplicate_count")
 
 def rows_of(path):
     header = read_header(path)
-    return read_rows(header, find_reader(header)[1])
+    return read_rows(header, match_reader(header).layout)
 
 
 def run(cohort):
@@ -132,11 +132,11 @@ def test_a_worker_does_without_pandas(cohort):
 import sys
 from pathlib import Path
 from deeprc.datasets.cleaning import Cleaning
-from deeprc.datasets.readers import find_reader, read_header
-from deeprc.datasets.reading import Reading, read_file
+from deeprc.datasets.readers import match_reader, read_header
+from deeprc.datasets.file_reading import FileToRead, read_file
 header = read_header(Path({str(cohort / "files" / "a.tsv.gz")!r}))
-reader, layout = find_reader(header)
-result = read_file(Reading(header.path, reader.name, {{"": "a"}}, Cleaning(), header, layout))
+reader, layout, _ = match_reader(header)
+result = read_file(FileToRead(header.path, reader.name, {{"": "a"}}, Cleaning(), header, layout))
 assert result.repertoires[0][1].kept == 2
 print([name for name in ("pandas", "h5py", "torch", "numba", "openpyxl") if name in sys.modules])
 """

@@ -248,7 +248,7 @@ def test_a_checked_container_is_not_checked_again(victim, tmp_path, monkeypatch)
     Container(path)
     calls = []
     monkeypatch.setattr("deeprc.datasets.container_check._CHECKED", set())
-    found = "deeprc.datasets.container.check_container_contents"
+    found = "deeprc.datasets.container.make_content_checks"
     monkeypatch.setattr(found, lambda container: calls.append(container.path) or {})
     Container(path)
     assert calls == []

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.categorical import Categorical
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import open_dataset
 from deeprc.datasets.joining import join
@@ -162,7 +162,7 @@ def test_parts_that_do_not_belong_together(write, tmp_path):
     other = write("7.h5", {"b": ["CW"]}, {"y": [0]})
     with h5py.File(other, "r+") as file:
         file.attrs["alphabet"] = np.bytes_(b"ACGT")
-    seal_container(other)
+    update_checksum(other)
     for part, line in (
         (same, f"{same}: repertoire 'a' is also in {one}"),
         (chain, f"{chain}: expected sequences of TRB, as in {one}, found TRA"),

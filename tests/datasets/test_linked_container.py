@@ -27,7 +27,7 @@ from deeprc.datasets import clone_groups, linked_container, linked_writer, read_
 from deeprc.datasets.cache import digest_container, digest_repertoires
 from deeprc.datasets.categorical import Categorical
 from deeprc.datasets.clones import count_distinct_clones, find_shared_clones, hash_sequences, list_gene_fields
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.joining import join
@@ -310,7 +310,7 @@ def test_a_part_that_is_missing_changed_or_foreign(both, tmp_path):
     part.write_bytes(whole)
     with h5py.File(part, "r+") as file:
         file["counts"][0] += 1
-    seal_container(part)
+    update_checksum(part)
     assert changed in open_fails(path)
     link = path.read_bytes()
     with h5py.File(path) as file:
@@ -335,7 +335,7 @@ def test_a_part_that_is_missing_changed_or_foreign(both, tmp_path):
 
 
 def edit(file_path: Path, **columns: list[object]) -> None:
-    """Change what a container says of its parts, and seal it as a stranger would."""
+    """Change what a container says of its parts, and its checksum, as a stranger would."""
     with h5py.File(file_path, "r+") as file:
         for name, values in columns.items():
             del file["parts"][name]
@@ -344,7 +344,7 @@ def edit(file_path: Path, **columns: list[object]) -> None:
                 width = max(map(len, data.tolist()))
                 data = data.astype(h5py.string_dtype("utf-8", width))
             file["parts"].create_dataset(name, data=data)
-    seal_container(file_path)
+    update_checksum(file_path)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_file_that_contradicts_its_parts(both, tmp_path):
     with h5py.File(path, "r+") as file:
         file["repertoire_offsets"][1] = 59
     assert "its content is not what its checksum says" in open_fails(path)
-    seal_container(path)
+    update_checksum(path)
     assert "/repertoire_offsets: expected those of the parts, part after part: 60, found 59" in open_fails(path)
     path.write_bytes(whole)
     with h5py.File(path, "r+") as file:
@@ -412,7 +412,7 @@ def test_witnesses_are_of_signals_that_the_file_names(tmp_path):
     with h5py.File(path, "r+") as file:
         text = json.dumps(RECIPE).encode()
         file.attrs.create("simulation", text, dtype=h5py.string_dtype("utf-8", len(text)))
-    seal_container(path)
+    update_checksum(path)
     told = f"attribute 'simulation': expected the signals of {parts[0]}, found others"
     assert told in open_fails(path)
 

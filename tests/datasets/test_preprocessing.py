@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from deeprc.datasets import container_writer, preprocessing, reading
+from deeprc.datasets import container_writer, file_reading, preprocessing
 from deeprc.datasets.cleaning import Cleaning
 from deeprc.datasets.container import Container
 from deeprc.datasets.container_writer import ContainerWriter
@@ -39,7 +39,7 @@ def fails(cohort, **options):
 
 def test_a_missing_result_is_an_error(cohort, monkeypatch):
     def too_few(readings, workers, read):
-        yield from reading.read_files(readings[:-1], workers, read)
+        yield from file_reading.read_files(readings[:-1], workers, read)
 
     monkeypatch.setattr(preprocessing, "read_files", too_few)
     with pytest.raises(ValueError, match="shorter"):
@@ -303,7 +303,7 @@ def test_a_line_longer_than_csv_allows(tmp_path, write_table):
 
 def test_a_file_that_changes_while_it_is_read(cohort, monkeypatch):
     times = iter(range(100))
-    monkeypatch.setattr(reading.Reading, "key", lambda self: str(next(times)))
+    monkeypatch.setattr(file_reading.FileToRead, "key", lambda self: str(next(times)))
     assert fails(cohort).endswith("c.tsv.gz: changed while it was read")
 
 
@@ -652,30 +652,30 @@ def test_an_error_of_the_disk_is_the_files(cohort, monkeypatch):
     def failing(self):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(reading.Reading, "key", failing)
+    monkeypatch.setattr(file_reading.FileToRead, "key", failing)
     assert fails(cohort) == f"{cohort}/files/c.tsv.gz: cannot be read: Input/output error"
 
 
 def test_small_files_are_read_for_one_message(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_TOGETHER_FILES", 3)
-    monkeypatch.setattr(reading, "_TOGETHER_BYTES", 100)
+    monkeypatch.setattr(file_reading, "_TOGETHER_FILES", 3)
+    monkeypatch.setattr(file_reading, "_TOGETHER_BYTES", 100)
     readings = []
     for number, size in enumerate((10, 10, 10, 10, 95, 10, 300, 10)):
         path = tmp_path / f"{number}.tsv"
         path.write_bytes(b"x" * size)
-        readings.append(reading.Reading(path, "airr", {"": str(number)}, Cleaning()))
-    found = [[each.repertoires[""] for each in some] for some in reading._batch_readings(readings)]
+        readings.append(file_reading.FileToRead(path, "airr", {"": str(number)}, Cleaning()))
+    found = [[each.repertoires[""] for each in some] for some in file_reading._batch_files(readings)]
     assert found == [["0", "1", "2"], ["3"], ["4"], ["5"], ["6"], ["7"]]
 
 
 def test_many_small_files_are_worth_a_worker(monkeypatch, tmp_path):
-    monkeypatch.setattr(reading, "_FILES_WORTH_A_WORKER", 4)
-    monkeypatch.setattr(reading.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(file_reading, "_FILES_WORTH_A_WORKER", 4)
+    monkeypatch.setattr(file_reading.os, "sched_getaffinity", lambda _: range(8), raising=False)
     paths = [tmp_path / f"{number}.tsv" for number in range(9)]
     for path in paths:
         path.touch()
-    readings = [reading.Reading(path, "airr", {"": path.name}, Cleaning()) for path in paths]
-    assert [reading._count_useful_workers(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]
+    readings = [file_reading.FileToRead(path, "airr", {"": path.name}, Cleaning()) for path in paths]
+    assert [file_reading._count_useful_workers(readings[:n]) for n in (3, 4, 9)] == [0, 1, 2]
 
 
 def write_two_folders(folder, write_table):

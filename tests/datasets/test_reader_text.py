@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from deeprc.datasets.readers import columns as columns_module
-from deeprc.datasets.readers import find_reader, read_header, read_repertoire
+from deeprc.datasets.readers import match_reader, read_header, read_repertoire
 from deeprc.datasets.readers import text as text_module
 from deeprc.datasets.readers.columns import read_columns
 from deeprc.errors import InputError
@@ -213,7 +213,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, name, size):
     rows = awkward_rows(header, statuses)
     path = tmp_path / "r.tsv"
     path.write_bytes(as_text(header, rows, "\t", "\n", csv.QUOTE_MINIMAL).encode())
-    reader, layout = find_reader(read_header(path))
+    reader, layout, _ = match_reader(read_header(path))
     assert reader.name == name
     whole = read_repertoire(path)
     monkeypatch.setattr(text_module, "_BLOCK_BYTES", size)

@@ -14,7 +14,6 @@ from deeprc.datasets.readers import (
     SequenceKind,
     Status,
     choose_reader,
-    find_reader,
     match_reader,
     read_header,
     read_repertoire,
@@ -140,7 +139,7 @@ def test_the_header_alone_names_the_format(write_table, tmp_path, name, header, 
 def test_upper_and_lower_case_are_the_same(name, header):
     header = header.removeprefix("#")
     for columns in (columns_of(header.lower()), columns_of(header.upper())):
-        assert find_reader(Header(Path("r.tsv"), tuple(columns)))[0].name == name
+        assert match_reader(Header(Path("r.tsv"), tuple(columns))).reader.name == name
 
 
 def test_every_format_can_be_named():
@@ -228,7 +227,7 @@ def test_airr_takes_the_first_sequence_that_a_row_has(write_table, tmp_path):
     path = write_table(tmp_path / "r.tsv", header.split(), [row.split("|") for row in rows])
     assert read_repertoire(path)["junction_aa"].tolist() == ["CASSF", "ASSLG", "CAW", "CA_", "CX*", ""]
     header = read_header(path)
-    kinds = [SequenceKind(kind).name for kind in read_rows(header, find_reader(header)[1]).kinds[:5]]
+    kinds = [SequenceKind(kind).name for kind in read_rows(header, match_reader(header).layout).kinds[:5]]
     assert kinds == ["JUNCTION_AA", "CDR3_AA", "JUNCTION", "JUNCTION", "JUNCTION"]
 
 
@@ -238,7 +237,7 @@ def test_airr_takes_the_first_sequence_that_a_row_has(write_table, tmp_path):
 )
 def test_airr_with_one_column_of_sequences(write_table, tmp_path, header, row, kind):
     header = read_header(write_table(tmp_path / "r.tsv", header.split(), [row.split("|")]))
-    assert read_rows(header, find_reader(header)[1]).kinds.tolist() == [kind]
+    assert read_rows(header, match_reader(header).layout).kinds.tolist() == [kind]
 
 
 def test_airr_repertoires_and_loci(write_table, tmp_path):
@@ -268,7 +267,7 @@ def test_airr_counts_cells_where_the_table_is_of_single_cells(write_table, tmp_p
 def test_a_row_without_a_cell_is_a_cell_of_its_own(write_table, tmp_path):
     rows = [("a", "CAF"), ("", "CAF"), ("na", "CAF"), ("a", "CAF")]
     header = read_header(write_table(tmp_path / "r.tsv", ["cell_id", "junction_aa"], rows))
-    found = read_rows(header, find_reader(header)[1])
+    found = read_rows(header, match_reader(header).layout)
     assert found.cell.names().tolist() == ["a", "", "", "a"]
     assert clean(found).sequences.counts.tolist() == [3]
 
@@ -419,7 +418,7 @@ def test_mixcr_3(write_table, tmp_path):
     hits = "TRBV6-2*00(300),TRBV6-3*00(300),TRBV6-1*00(280)"
     row = filled(MIXCR_3, cloneCount="63510.0", aaSeqCDR3="CASSF", allVHitsWithScore=hits, nSeqCDR3="TGT")
     header = read_header(write_table(tmp_path / "r.tsv", MIXCR_3.split(), [row.split("|")]))
-    rows = read_rows(header, find_reader(header)[1])
+    rows = read_rows(header, match_reader(header).layout)
     assert rows.counts.tolist() == [63510]
     assert rows.v_call.name(0) == "TRBV6-2*00,TRBV6-3*00"
     assert rows.j_call.name(0) == ""
@@ -479,7 +478,7 @@ def test_what_a_file_does_not_trust_is_dropped(write_table, tmp_path):
     """Every verdict of a reader that is neither yes nor unknown has its reason in the report."""
     rows = [("a", "F", "T", "CAF"), ("b", "T", "T", "CAF")]
     header = read_header(write_table(tmp_path / "r.tsv", ["cell_id", "is_cell", "productive", "junction_aa"], rows))
-    rows = read_rows(header, find_reader(header)[1])
+    rows = read_rows(header, match_reader(header).layout)
     assert clean(rows).kept == 1
     for status in set(Status) - {Status.UNKNOWN, Status.IN_FRAME}:
         rows.status[:] = status
@@ -588,7 +587,7 @@ def test_only_minus_one_is_one(write_table, tmp_path, value):
 def test_a_header_that_no_reader_knows():
     header = Header(Path("x/r.tsv"), tuple(f"column{i}" for i in range(20)))
     with pytest.raises(InputError) as error:
-        find_reader(header)
+        match_reader(header)
     message = str(error.value)
     assert message.startswith(
         "x/r.tsv: no reader knows this header; its first columns are column0, column1, column2, column3, "
@@ -649,7 +648,7 @@ def test_templates_of_another_format_may_be_minus_one(write_table, tmp_path):
 
 
 def test_cells_are_not_counted_by_another_formats_column():
-    layout = find_reader(Header(Path("r.csv"), tuple(f"{TENX} count".split())))[1]
+    layout = match_reader(Header(Path("r.csv"), tuple(f"{TENX} count".split()))).layout
     assert layout.counts == ()
 
 
@@ -675,7 +674,7 @@ def test_the_chosen_format_must_fit():
     with pytest.raises(
         InputError, match=r"no reader knows this header.*Known formats: airr \(junction_aa \| cdr3_aa \| junction\)\. "
     ):
-        find_reader(Header(Path("r.tsv"), ("amino_acid", "templates")), choose_reader("airr"))
+        match_reader(Header(Path("r.tsv"), ("amino_acid", "templates")), choose_reader("airr"))
 
 
 @pytest.mark.parametrize(
@@ -697,5 +696,5 @@ def test_options_that_contradict_each_other(options, message):
 
 @pytest.mark.parametrize(("name", "header"), CASES)
 def test_a_layout_reads_the_same_in_every_process(name, header):
-    layout = find_reader(Header(Path("r.tsv"), tuple(columns_of(header.removeprefix("#")))))[1]
+    layout = match_reader(Header(Path("r.tsv"), tuple(columns_of(header.removeprefix("#")))))[1]
     assert " at 0x" not in repr(layout)

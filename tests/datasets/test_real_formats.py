@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from deeprc.datasets.readers import find_reader, read_header, read_rows
+from deeprc.datasets.readers import match_reader, read_header, read_rows
 from deeprc.datasets.readers.frame import to_frame
 from deeprc.errors import InputError
 
@@ -64,7 +64,7 @@ def filled(value):
 
 def read(path):
     header = read_header(path)
-    reader, layout = find_reader(header)
+    reader, layout, _ = match_reader(header)
     return reader.name, read_rows(header, layout)
 
 

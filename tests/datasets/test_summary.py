@@ -13,7 +13,10 @@ from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.options import ReadingOptions
 from deeprc.datasets.preprocessing import preprocess
+from deeprc.datasets.remaining import RemainingDataset
 from deeprc.datasets.sequences import Sequences
+from deeprc.datasets.simulation import Cohort, Motif, MotifSignal, SimulatedDataset, Sizes, write_container
+from deeprc.datasets.simulation.recipe import cohort_to_mapping
 from deeprc.datasets.summary import render_summary, summarise
 
 
@@ -154,3 +157,20 @@ def test_what_was_left_out_is_counted(tmp_path, write_table):
     text = render_summary(summarise(RepertoireDataset(tmp_path / "c.h5")))
     assert "  left out: 1 file that could not be read" in text
     assert "  left out: 2 repertoires of files without a row" in text
+
+
+def test_a_simulated_cohort_is_summarised_as_the_container_that_is_written_from_it(tmp_path):
+    cohort = Cohort(3, Sizes(20), signals=(MotifSignal((Motif("SFEN"),), 0.2),), name="mine")
+    write_container(cohort, tmp_path / "c.h5", recipe=cohort_to_mapping(cohort))
+    made, written = summarise(SimulatedDataset(cohort)), summarise(RepertoireDataset(tmp_path / "c.h5"))
+    assert made.pop("path") == "mine"
+    written.pop("path")
+    assert made == written
+    assert "SFEN in 20%" in render_summary(summarise(SimulatedDataset(cohort)))
+
+
+def test_repertoires_without_some_sequences_are_summarised(dataset):
+    left_out = [np.array([0]), np.array([], np.int64), np.array([], np.int64)]
+    found = summarise(RemainingDataset(dataset, left_out))
+    assert found["sequences"]["total"] == summarise(dataset)["sequences"]["total"] - 1
+    assert found["source"] == summarise(dataset)["source"]

@@ -10,7 +10,7 @@ import torch
 
 from deeprc.config import load_config
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.interpretation.report import antigens, cv_report, pictures
+from deeprc.interpretation.report import antigens, cv_report, page_figures
 from deeprc.interpretation.report.page import Figure
 from deeprc.runs.experiment import train_run
 from deeprc.runs.run import Run
@@ -49,7 +49,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     def name_figure(_: object, name: str, description: str, caption: str) -> Figure:
         return Figure(f"<p>{escape(name)}</p>", caption)
 
-    for module in (antigens, cv_report, pictures):
+    for module in (antigens, cv_report, page_figures):
         monkeypatch.setattr(module, "render_figure", name_figure)
 
 

@@ -13,7 +13,7 @@ import pytest
 from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.errors import InputError
-from deeprc.interpretation import attention, attention_files
+from deeprc.interpretation import attention, attention_files, sequence_ranks
 from deeprc.interpretation.attention import attention_table, compute_attention, iterate_attention
 from deeprc.interpretation.attention_files import write_attention
 from deeprc.runs.run import Run, load_run
@@ -135,8 +135,8 @@ def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
     rng = np.random.default_rng(n)
     logit = rng.integers(0, 20, 60).astype(np.float32)
     for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):
-        expected = np.argsort(attention._rank_weights(weight, logit), kind="stable")[:n]
-        assert attention._find_best_rows(weight, logit, n).tolist() == expected.tolist()
+        expected = np.argsort(sequence_ranks.rank_weights(weight, logit), kind="stable")[:n]
+        assert sequence_ranks.find_best_rows(weight, logit, n).tolist() == expected.tolist()
 
 
 def test_a_table_of_no_sequences_is_refused(two_heads: Run, cohort: RepertoireDataset) -> None:

@@ -13,9 +13,9 @@ from deeprc.cli import main
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.interpretation.attention import best_sequences, iterate_attention
 from deeprc.interpretation.directions import find_direction
-from deeprc.interpretation.false_sequences import HeldOutSequences, HighestScores
+from deeprc.interpretation.false_sequences import FalseDiscoveryReference, HighestScores
 from deeprc.interpretation.ranking import Ranking
-from deeprc.interpretation.survey import add_q_values, select_held_out_sequences, survey_cohort
+from deeprc.interpretation.survey import add_q_values, make_false_discovery_reference, survey_cohort
 from deeprc.runs.run import Run
 
 B, N = 60, 1000
@@ -47,8 +47,8 @@ def scored(
     for position in range(B):
         highest.offer(position, scores[position])
     best = np.argsort(-scores.ravel(), kind="stable")[:n]
-    held_out = HeldOutSequences(own, np.ones(B, bool), new, np.full(B, N), donors)
-    q = held_out.q_values(highest, scores.ravel()[best], best // N)
+    reference = FalseDiscoveryReference(own, np.ones(B, bool), new, np.full(B, N), donors)
+    q = reference.q_values(highest, scores.ravel()[best], best // N)
     return Scored(q, is_true.ravel()[best], new[best // N], own[best // N])
 
 
@@ -93,10 +93,10 @@ def test_rates_by_hand() -> None:
     for position, n in scores.items():
         highest.offer(position, np.r_[np.full(n, 2.0), np.full(100 - n, -np.inf)])
     own, new = np.array([True, False] * 2), np.array([True, True, False, False])
-    held_out = HeldOutSequences(own, np.ones(4, bool), new, np.full(4, 100), np.arange(4))
+    reference = FalseDiscoveryReference(own, np.ones(4, bool), new, np.full(4, 100), np.arange(4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeldOutSequences, "test", lambda *_, **__: 0.01)
-        q = held_out.q_values(highest, np.full(4, 2.0), np.arange(4))
+        patch.setattr(FalseDiscoveryReference, "test", lambda *_, **__: 0.01)
+        q = reference.q_values(highest, np.full(4, 2.0), np.arange(4))
     true = 20 - 5 - 2  # the 1 that keeps a bin from being certain, in both bins
     np.testing.assert_allclose(q, [1 - true / 20, 1, 1 - true / 40, 1])
 
@@ -119,11 +119,13 @@ def test_of_one_sequence_none_is_certain(n_others: int, expected: float) -> None
     for position, (n, size) in enumerate([(40, 100), (0, 100), (1, 400), (0, 400), (n_others, 400), (0, 400)]):
         highest.offer(position, np.r_[np.full(n, 2.0 + (position == 2)), np.full(size - n, -np.inf)])
     own, new = np.array([True, False] * 3), np.arange(6) < 2
-    held_out = HeldOutSequences(own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6))
+    reference = FalseDiscoveryReference(
+        own, np.ones(6, bool), new, np.array([100, 100, 400, 400, 400, 400]), np.arange(6)
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeldOutSequences, "test", lambda *_, **__: 0.01)
-        (alone,) = held_out.q_values(highest, np.array([3.0]), np.array([2]))
-        both = held_out.q_values(highest, np.array([3.0, 2.0]), np.array([2, 4]))
+        patch.setattr(FalseDiscoveryReference, "test", lambda *_, **__: 0.01)
+        (alone,) = reference.q_values(highest, np.array([3.0]), np.array([2]))
+        both = reference.q_values(highest, np.array([3.0, 2.0]), np.array([2, 4]))
     assert alone == pytest.approx(expected)
     assert both[0] == alone
     assert n_others == 0 or both[1] == alone
@@ -148,7 +150,7 @@ def test_equal_scores_do_not_favour_the_first_class(n_levels: int, is_sorted: bo
         for position in range(40):
             highest.offer(position, np.round(rng.normal(size=500) * n_levels) / n_levels)
         everyone = np.ones(40, bool)
-        found.append(HeldOutSequences(own, everyone, everyone, np.full(40, 500), np.arange(40)).test(highest))
+        found.append(FalseDiscoveryReference(own, everyone, everyone, np.full(40, 500), np.arange(40)).test(highest))
     assert np.mean(np.array(found) <= 0.05) <= 0.2
     assert np.median(found) > 0.2
 
@@ -163,7 +165,7 @@ def test_contributions_of_zero_speak_for_no_class() -> None:
 def test_one_class_alone_is_no_evidence() -> None:
     highest = HighestScores()
     highest.offer(0, np.arange(50.0))
-    only = HeldOutSequences(np.ones(2, bool), np.ones(2, bool), np.ones(2, bool), np.full(2, 50), np.arange(2))
+    only = FalseDiscoveryReference(np.ones(2, bool), np.ones(2, bool), np.ones(2, bool), np.full(2, 50), np.arange(2))
     assert only.test(highest) == 1
     assert only.q_values(highest, np.array([49.0]), np.array([0])).tolist() == [1.0]
 
@@ -173,7 +175,7 @@ def test_the_highest_scores_are_kept() -> None:
     scores, highest = rng.normal(size=(30, 50)), HighestScores(100)
     for position, own in enumerate(scores):
         highest.offer(position, own)
-    kept, positions = highest.sort()
+    kept, positions = highest.sorted_scores()
     best = np.argsort(-scores.ravel())[:100]
     np.testing.assert_array_equal(kept, scores.ravel()[best])
     np.testing.assert_array_equal(positions, best // 50)
@@ -199,11 +201,13 @@ def test_the_carriers_of_a_motif_have_low_rates(
     assert (table["q_value"][table["repertoire_id"].map(labels) != "case"] == 1).all()
 
     ranking = Ranking("contribution")
-    held_out = select_held_out_sequences(trained, motif_cohort, find_direction(trained.model.tasks, "case"), splits)
-    best = best_sequences(iterate_attention(trained.model, motif_cohort), 100, ranking, held_out=held_out)
+    reference = make_false_discovery_reference(
+        trained, motif_cohort, find_direction(trained.model.tasks, "case"), splits
+    )
+    best = best_sequences(iterate_attention(trained.model, motif_cohort), 100, ranking, reference=reference)
     np.testing.assert_allclose(best["q_value"].head(len(table)), table["q_value"], rtol=1e-9)
     assert best.columns[-1] == "q_value"
-    everything = best_sequences(iterate_attention(trained.model, motif_cohort), 10**6, ranking, held_out=held_out)
+    everything = best_sequences(iterate_attention(trained.model, motif_cohort), 10**6, ranking, reference=reference)
     speaks = everything["contribution"] > 0
     assert not speaks.all()
     assert (everything["q_value"][~speaks] == 1).all()
@@ -222,4 +226,4 @@ def test_chosen_repertoires_get_no_rates(trained: Run, motif_cohort: RepertoireD
 
 def test_without_held_out_repertoires_there_is_no_column(trained: Run, motif_cohort: RepertoireDataset) -> None:
     direction = find_direction(trained.model.tasks, "case")
-    assert select_held_out_sequences(trained, motif_cohort, direction, ["train"] * len(motif_cohort)) is None
+    assert make_false_discovery_reference(trained, motif_cohort, direction, ["train"] * len(motif_cohort)) is None

@@ -300,7 +300,7 @@ def test_attention_curves_per_class() -> None:
     curves, classes = some_curves()
     (axis,) = draw_attention_figure(curves, classes).axes
     legend = legend_of(axis)
-    assert list(legend) == ["A (3 repertoires)", "B (3 repertoires)", "if all were attended alike"]
+    assert list(legend) == ["A (3 repertoires)", "B (3 repertoires)", "equal attention"]
     expected = compute_attention_bands(curves[curves["repertoire_id"].isin(["r1", "r3", "r5"])])
     line = line_like(axis, legend["B (3 repertoires)"])
     np.testing.assert_allclose(line.get_xydata(), expected[["share", "median"]])
@@ -466,7 +466,7 @@ def test_what_is_no_class_is_drawn_with_ink() -> None:
     assert {to_hex(bar.get_edgecolor()) for bar in lower.patches} == {CLASS_COLOURS[4].lower(), MUTED}
     assert [text.get_text() for text in lower.texts] == ["mid", "not mid"]
     assert upper.get_ylabel() == "share of mid repertoires"
-    (axis,) = draw_kernels_figure(np.array([[1.0, -1.0]]), place=3).axes
+    (axis,) = draw_kernels_figure(np.array([[1.0, -1.0]]), colour_index=3).axes
     assert [to_hex(bar.get_edgecolor()) for bar in axis.patches] == [CLASS_COLOURS[3].lower(), MUTED]
 
 

@@ -183,7 +183,7 @@ def test_the_report_of_a_regressor(motif_cohort: RepertoireDataset, tmp_path: Pa
     some = motif_cohort[np.flatnonzero(known)]
     model = DeepRCRegressor(overrides={**SETTINGS, "n_updates": 20}, device="cpu").fit(some[:60], ages[known][:60])
     deeprc.report(model, some, output=tmp_path / "report.html", labels=ages[known], target="age", top=10)
-    assert "Do receptor sequences tell the value of “age”?" in (tmp_path / "report.html").read_text()
+    assert "Can receptor sequences predict the value of “age”?" in (tmp_path / "report.html").read_text()
 
 
 def test_labels_take_the_place_of_a_column(motif_cohort: RepertoireDataset) -> None:

@@ -28,7 +28,7 @@ from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
 from deeprc.interpretation.report import run_report, write_benchmark_report, write_report
 from deeprc.interpretation.report.benchmark_report import _format_command, _format_lead
-from deeprc.interpretation.report.origin import train_command
+from deeprc.interpretation.report.origin import format_train_command
 from deeprc.interpretation.report.page import DASH, make_number_cell
 from deeprc.interpretation.survey import survey_cohort
 from deeprc.runs.run import Run
@@ -217,7 +217,7 @@ def test_first_motif_is_the_implanted_one(page: Page) -> None:
 
 
 def test_there_is_a_way_to_make_it_again(page: Page, trained: Run, path: Path) -> None:
-    assert train_command(trained.settings, str(trained.path)) in page.words
+    assert format_train_command(trained.settings, str(trained.path)) in page.words
     assert f"-o {path} --top {TOP}" in page.words
     assert trained.settings.fingerprint in page.words
     environment = json.loads((trained.path / "environment.json").read_text())
@@ -243,10 +243,10 @@ def test_train_command_gives_the_same_settings(trained: Run, overrides: list[str
         test="my site=b",
         config=load_config("deeprc", overrides),
     )
-    assert "--validation-fold" not in train_command(settings, "runs/a b")
-    assert "--no-sketches" not in train_command(settings, "runs/a b")
-    assert "--no-sketches" in train_command(settings, "runs/a b", has_sketches=False)
-    words = shlex.split(train_command(replace(settings, validation_fold=0), "runs/a b"))
+    assert "--validation-fold" not in format_train_command(settings, "runs/a b")
+    assert "--no-sketches" not in format_train_command(settings, "runs/a b")
+    assert "--no-sketches" in format_train_command(settings, "runs/a b", has_sketches=False)
+    words = shlex.split(format_train_command(replace(settings, validation_fold=0), "runs/a b"))
     assert words[:3] == ["deeprc", "train", "/data/my cohort.h5"]
     given = words[3 : words.index("--target")]
     assert len(given) == len(settings.config.changes())
@@ -317,7 +317,7 @@ def test_several_targets(tmp_path: Path, cohort: RepertoireDataset, run_factory:
         assert len(lines) == len(set(lines))  # none is said twice without saying of what
     assert "Answer for grade: high against not high" in page.words
     for parted in ("by class of grade", "by age"):
-        assert f"a point each), {parted}. " in page.words
+        assert f"(each point is a repertoire), {parted}. " in page.words
     known = cohort.metadata["age"].dropna()
     assert all(f"age {word} {known.median():g} (" in source for word in ("above", "up to"))
 

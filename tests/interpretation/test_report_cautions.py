@@ -157,11 +157,11 @@ def test_few_donors_are_no_evidence(trained: Run) -> None:
     assert text.startswith(
         "Test repertoires: 20 ill repertoires are of 20 donors, 20 well repertoires are of 1 donor ('donor'). What "
     )
-    assert "The network cannot be shown to tell ill from well: its AUC is 1.000" in _describe_auc(
+    assert "The network is not shown to distinguish ill from well: its AUC is 1.000" in _describe_auc(
         performance.contrasts[0], performance
     )
     each_its_own = replace(performance, donors=np.arange(120))
-    assert _describe_auc(performance.contrasts[0], each_its_own).startswith("The network tells ill from well")
+    assert _describe_auc(performance.contrasts[0], each_its_own).startswith("The network distinguishes ill from well")
     assert _texts(trained, each_its_own) == []
 
 
@@ -191,7 +191,7 @@ def test_several_classes_are_warned_of_together(cohort: RepertoireDataset, run_f
 
 def test_merged_classes_are_in_brackets() -> None:
     task = Task("s=b,c vs a", "s", "binary", ("a", "b", "c"), n_positive=2, drops_others=True)
-    assert _format_question(task) == "Do receptor sequences tell whether “s” is (b or c) rather than a?"
+    assert _format_question(task) == "Can receptor sequences predict whether “s” is (b or c) rather than a?"
 
 
 def _heads(positive: float, negative: float, head: int = 1) -> pd.DataFrame:

@@ -16,19 +16,19 @@ import pytest
 from deeprc.checks.findings import Finding
 from deeprc.checks.of_run import RunChecks, check_for_training, read_checks
 from deeprc.checks.shortcuts import Shortcut
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.relabelling import relabel
 from deeprc.interpretation.report import run_report
 from deeprc.interpretation.report.findings import (
-    Group,
-    SharedBy,
+    SequenceCarriers,
+    SimilarGroup,
     find_sharing_repertoires,
-    group_table,
     is_relabelled,
     list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
+    make_group_table,
     make_shortcut_table,
 )
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -54,18 +54,18 @@ def contaminated(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     write_cohort(path, repertoires, metadata)
     with h5py.File(path, "r+") as file:
         file["v_call"][:] = 1  # the same clone has the same gene
-    seal_container(path)
+    update_checksum(path)
     return open_dataset(path)
 
 
 def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
-    group = Group("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
+    group = SimilarGroup("group 1", "similar-content", ("rep.1", "rep.3", "rep.5"))
     index = SequenceIndex(np.array([1, 1]), np.array([contaminated[1].sequences.decode().index(CLONE), 50]))
     top = {"case": TopSequences(index.frame(contaminated), index)}
     found = find_sharing_repertoires(contaminated, top, [group], "donor")["case"]
     assert found == [
-        SharedBy(4, 4, group, 3),  # the fourth is no member
-        SharedBy(2, 1, None),  # two repertoires of one person
+        SequenceCarriers(4, 4, group, 3),  # the fourth is no member
+        SequenceCarriers(2, 1, None),  # two repertoires of one person
     ]
     assert [each.n_donors for each in find_sharing_repertoires(contaminated, top, [group], None)["case"]] == [
         None,
@@ -77,9 +77,10 @@ def test_who_carries_a_sequence(contaminated: RepertoireDataset) -> None:
 
 
 def test_half_of_the_carriers_is_not_most() -> None:
-    group = Group("group 1", "same-content", ("a", "b"))
-    shared = {"case": [SharedBy(3, None, group, 2), SharedBy(4, None, None), SharedBy(2, None, group, 2)]}
-    (caution,) = make_check_cautions(RunChecks(()), shared)
+    group = SimilarGroup("group 1", "same-content", ("a", "b"))
+    counts = [(3, group, 2), (4, None, 0), (2, group, 2)]
+    carriers = {"case": [SequenceCarriers(n, None, of_group, n_in_group) for n, of_group, n_in_group in counts]}
+    (caution,) = make_check_cautions(RunChecks(()), carriers)
     assert caution.text.startswith(
         "2 of the first 3 sequences that contribute to case are shared mainly within group 1 (a, b), repertoires that "
         "have "
@@ -108,14 +109,14 @@ def test_tables_of_groups_and_shortcuts(contaminated: RepertoireDataset) -> None
     performance: Any = SimpleNamespace(
         ids=contaminated.repertoire_ids, splits=np.array(["train"] * 23 + ["test"], dtype=object)
     )
-    groups = [Group("group 1", "similar-content", ("rep.1", "rep.23", "of another cohort"))]
-    table = group_table(groups, contaminated, performance, "donor")
+    groups = [SimilarGroup("group 1", "similar-content", ("rep.1", "rep.23", "of another cohort"))]
+    table = make_group_table(groups, contaminated, performance, "donor")
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["rep.1", "group 1", "3", "similar content", "p1", "train"],
         ["rep.23", "group 1", "3", "similar content", "p23", "test"],
     ]
-    assert group_table([], contaminated, performance, None) is None
+    assert make_group_table([], contaminated, performance, None) is None
     shortcut = Shortcut("t", "a from b", "V-gene usage", None, "label-from-genes", "auc", 0.93, (0.8, 0.99), "note", "")
     told = make_shortcut_table(RunChecks((), (shortcut,)))
     assert told is not None

@@ -19,6 +19,7 @@ from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.motifs import find_motifs
 from deeprc.interpretation.ranking import witness_ranking
 from deeprc.interpretation.report import directions, motif_parts, run_report, summary
+from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.findings import find_sharing_repertoires
 from deeprc.interpretation.report.motif_genes import CommonGene, find_common_genes, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.sequence_index import SequenceIndex
@@ -57,7 +58,7 @@ def test_most_common_genes_by_hand() -> None:
         '<span class="line">TRBV9 in 50%</span> <span class="line">(0.4% of all)</span>'
     )
     assert make_gene_sentence(found, 4) == (
-        " 100% of the 4 use TRBJ2-6, which 25% of all sequences do: it may be a piece of that gene."
+        " 100% of the 4 use TRBJ2-6, as do 25% of all sequences: the motif may be a piece of that gene."
     )
     assert find_common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
     assert find_common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []
@@ -87,19 +88,19 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     splits = trained.split_of(alone)
     found = survey_cohort(trained.model, alone, top=60, splits=splits)
     shared = find_sharing_repertoires(alone, found.top, [], "patient_id")
-    held_out = np.array([split == "test" for split in splits])
-    pages = directions.make_direction_pages(trained, alone, found, {"status=case": {}}, shared, held_out)
+    is_held_out = np.array([split == "test" for split in splits])
+    pages = directions.make_direction_sections(trained, alone, found, {"status=case": {}}, shared, is_held_out)
     direction, page = found.directions[0], pages[0]
     top = found.top[direction.name].table
     own = attribute(trained.model, alone, top, output=direction.output)
-    motifs = find_motifs(trained.model, alone, own, max_motifs=10, held_out=held_out)
+    motifs = find_motifs(trained.model, alone, own, max_motifs=10, is_held_out=is_held_out)
     assert page.motifs is not None
     labels = [re.sub("<.*?>", "", str(column.label)) for column in page.motifs.columns]
     assert labels[:5] == ["Pattern", "healthy: rate", "case: rate", "p", "q"]
     assert labels[-4:] == ["Chosen", "Others", "Enrichment", "Found in"]
     assert [row[3].value for row in page.motifs.rows] == [one.p_donors for one in motifs]
-    rates = [junctions_with("WWHW", repertoire) for repertoire in alone[held_out]]
-    is_case = alone[held_out].metadata["status"] == "case"
+    rates = [junctions_with("WWHW", repertoire) for repertoire in alone[is_held_out]]
+    is_case = alone[is_held_out].metadata["status"] == "case"
     groups = [np.array(rates)[is_case == of_class] for of_class in (True, False)]
     every = stats.PermutationMethod(n_resamples=np.inf)
     assert motifs[0].p_donors == pytest.approx(stats.mannwhitneyu(*groups, alternative="greater", method=every).pvalue)
@@ -111,7 +112,7 @@ def test_pages_of_directions(trained: Run, motif_cohort: RepertoireDataset) -> N
     text = page.motifs.rows[0][labels.index("Most common genes")].value
     assert text in [f"{name} in {most.iloc[0]:.0%} ({genes[name]:.0%} of all)" for name in most.index]
     without = replace(found, genes=found.genes.iloc[:0])
-    page = directions.make_direction_pages(trained, alone, without, {"status=case": {}}, shared, None)[0]
+    page = directions.make_direction_sections(trained, alone, without, {"status=case": {}}, shared, None)[0]
     assert page.motifs is not None
     labels = [column.label for column in page.motifs.columns]
     assert "Most common genes" not in labels
@@ -157,13 +158,14 @@ def test_motifs_are_shown_also_if_stored_clones_outweigh_all_sequences(monkeypat
     """Then no sequence contributes in total, but some do by their residues."""
     for name in ("make_motif_table", "describe_first_motif", "find_common_genes"):
         monkeypatch.setattr(directions, name, lambda *_, name=name: name)
-    monkeypatch.setattr(directions.pictures, "make_logo_figure", lambda *_, **__: "logo")
-    monkeypatch.setattr(directions.pictures, "draw_kernel_pictures", lambda *_: ["kernels"])
+    monkeypatch.setattr(directions.page_figures, "make_logo_figure", lambda *_, **__: "logo")
+    monkeypatch.setattr(directions.page_figures, "make_kernel_figures", lambda *_: ["kernels"])
     attributions: Any = SimpleNamespace(kernels=np.ones((3, 2)))
-    found = directions._Found(
-        CASE, 1, "Class", some_sequences(0), [], None, some_sequences(3), attributions, [motif("WWHW")]
+    results = directions._DirectionResults(
+        some_sequences(0), [], None, some_sequences(3), attributions, [motif("WWHW")]
     )
-    page = directions._make_direction_page(found, GENES, {}, {"case": 0}, [("", 2)], 1.0)
+    context = DirectionContext(CASE, 1, "Class", {}, {"case": 0}, [("", 2)], 1.0)
+    page = directions._make_direction_section(context, results, GENES)
     assert page.table is None
     assert (page.n_sequences, page.motifs, page.first) == (3, "make_motif_table", "describe_first_motif")
     assert (page.logos, page.kernels) == (["logo"], ["kernels"])
@@ -173,8 +175,8 @@ def test_a_page_without_motifs_says_what_a_motif_must_be() -> None:
     """A pattern of all chosen sequences is none if more than a quarter of the other sequences carry it, too."""
     text = summary._explain_no_motif(page_without_motifs(1_030))
     assert text == (
-        "None. A motif must be clearly more frequent among the 1,030 sequences that contribute most to it than "
-        "elsewhere, and at most a quarter of the others may carry it. No pattern is like this."
+        "None. A motif must be clearly more frequent among the 1,030 sequences that contribute most to "
+        "it than among others, and at most a quarter of the others may carry it. No pattern fulfils both conditions."
     )
     assert summary._explain_no_motif(page_without_motifs(0)) == "None: no sequence contributes to it."
 
@@ -191,16 +193,16 @@ def motif_with(p_donors: float, q_donors: float) -> Any:
     donors = pd.DataFrame(
         {"class": ["well", "ill"], "n_donors": [8, 9], "n_donors_with": [8, 9], "mean_rate": [0.01, 0.02]}
     )
-    return SimpleNamespace(p_donors=p_donors, q_donors=q_donors, donors=donors, carriers=donors)
+    return SimpleNamespace(p_donors=p_donors, q_donors=q_donors, donors=donors, is_of_number=False)
 
 
 def test_the_verdict_needs_the_test() -> None:
     """A rate that is twice as high is no evidence by itself."""
     direction = Direction("ill", "ill", 0, 1, "status=ill")
     assert motif_parts._describe_donor_test(motif_with(0.2, 0.3), direction) == (
-        " In repertoires that the network has not seen, so many of a donor's sequences carry it: 1.000% on average in "
-        "well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it cannot be "
-        "shown to be associated with the class, although the network uses it."
+        " In repertoires that the network has not seen, this share of a donor's sequences carries it: 1.000% on "
+        "average in well (8 donors), 2.000% on average in ill (9 donors) (p = 0.20, false discovery rate 0.30). So it "
+        "cannot be shown to be associated with the class, although the network uses it."
     )
     told = motif_parts._describe_donor_test(motif_with(1e-5, 0.05), direction)
     assert told.endswith("(p < 0.001, false discovery rate 0.050). So it is associated with the class.")

@@ -16,7 +16,7 @@ from deeprc.interpretation.report.page import (
     make_p_cell,
     render,
 )
-from deeprc.interpretation.report.pictures import draw_curves_picture
+from deeprc.interpretation.report.page_figures import make_curves_figures
 from deeprc.interpretation.report.sequences import shade_residues
 
 
@@ -72,6 +72,6 @@ def test_only_predictions_without_curves_have_no_picture() -> None:
     pytest.importorskip("matplotlib")
     alike = pd.DataFrame({"method": "no curve", "fold": 0, "repertoire_id": ["a", "b"], "label": [1, 1]})
     alike = alike.assign(score=[0.0, 1.0], probability=0.5)
-    assert draw_curves_picture(alike, [MethodInfo("no curve", "A")]) == []
+    assert make_curves_figures(alike, [MethodInfo("no curve", "A")]) == []
     with pytest.raises(InputError, match="of methods that are not in the list: no curve"):
-        draw_curves_picture(alike, [MethodInfo("b", "B")])
+        make_curves_figures(alike, [MethodInfo("b", "B")])

@@ -54,7 +54,7 @@ def test_the_shares_of_two_outputs() -> None:
     assert [column.label for column in table.columns] == ["Through", "Reads", "Share for a", "Share for b:x"]
     assert [[cell.text for cell in row[2:]] for row in table.rows] == [["25%", "\N{MINUS SIGN}10%"], ["75%", "110%"]]
     assert make_variation_sentence(one, "test").startswith(
-        "Of the variance of the output between the test repertoires comes 75% through clones, 25% through attention."
+        "Variance of the output between the test repertoires: 75% comes through clones, 25% through attention."
     )
     assert len(make_variation_table([], ["attention", "clones"]).columns) == 2
 
@@ -80,7 +80,7 @@ def test_clones_of_each_model(trained: Run) -> None:
     first = replace(with_readings(trained.model, Clones("KY", [-0.5, 1.0, -1.0])), tasks=tasks)
     (table,) = make_clone_tables(Ensemble(tasks, (first, replace(trained.model, tasks=tasks))))
     assert [column.label for column in table.columns] == [
-        *("Clone", "V gene", "J gene", "Speaks for", "Match", "Carriers: of the class", "Carriers: others", "p", "q")
+        *("Clone", "V gene", "J gene", "Evidence for", "Match", "Carriers: of the class", "Carriers: others", "p", "q")
     ]
     assert [row[3].text for row in table.rows] == ["status: healthy", "grade: high", "grade: not low"]
     assert [cell.text for cell in table.rows[0][4:]] == ["exact", "5", "0", "1e-04", "0.010"]
@@ -124,12 +124,12 @@ def test_a_page_without_readings_says_nothing_of_them(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 def test_retrieved_clones_are_not_shaded(reading: Run, motif_cohort: RepertoireDataset) -> None:
-    from deeprc.interpretation.report.directions import make_direction_pages
+    from deeprc.interpretation.report.directions import make_direction_sections
     from deeprc.interpretation.report.findings import find_sharing_repertoires
 
     found = survey_cohort(reading.model, motif_cohort, top=120, splits=reading.split_of(motif_cohort))
     shared = find_sharing_repertoires(motif_cohort, found.top, [], None)
-    page = make_direction_pages(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
+    page = make_direction_sections(reading, motif_cohort, found, {"status=case": {}}, shared, None)[0]
     assert page.table is not None
     sources = [row[2].text for row in page.table.rows]
     shaded = ["title=" in row[0].text for row in page.table.rows]
@@ -150,4 +150,4 @@ def test_attention_through_which_nothing_comes_is_not_called_broad(
         varied = Variation("status=case", "status=case", {"attention": share, "clones": 1 - share})
         texts = [each.text for each in collect_cautions(reading, replace(found, variation=[varied]), heads=heads)]
         assert any(text.startswith("Attention is very broad") for text in texts) == is_told
-        assert any(text.startswith("Only 4% of what the output varies by comes") for text in texts) != is_told
+        assert any(text.startswith("Only 4% of the variance of the output comes") for text in texts) != is_told

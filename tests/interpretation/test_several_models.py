@@ -143,7 +143,7 @@ def test_the_report_of_several_runs(runs: list[Path], motif_cohort: RepertoireDa
         assert f"Kernels of {run} for case" in page
     assert f"deeprc report {runs[0]} {runs[1]} {container} -o {file} --top 30" in page
     assert "WWHW" in page
-    assert "so many of 2 models have it in a kernel" in page
+    assert "number of models (of 2) with a kernel that has it" in page
 
 
 @needs_figures

@@ -29,7 +29,7 @@ class Reader:
         self, network: DeepRC, cohort: RepertoireDataset, known: KnownAverages, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.collator = Collator(cohort, "log1p")
-        self.inference = Inference(network, self.collator, known=known, chunk=1)
+        self.inference = Inference(network, self.collator, known_averages=known, chunk=1)
         self.alone = Inference(network, Collator(cohort, "log1p"), chunk=1)
         self.read: list[int] = []
         take = self.collator.take
@@ -129,7 +129,7 @@ def test_repertoires_of_other_containers_and_chosen_rows_are_others(
 @pytest.mark.slow
 def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:5], "log1p"), chunk=1).outputs()
-    inference = Inference(network, Collator(cohort[:5], "log1p"), known=KnownAverages(), chunk=1)
+    inference = Inference(network, Collator(cohort[:5], "log1p"), known_averages=KnownAverages(), chunk=1)
     stream = inference.iterate_outputs()
     found = [next(stream)]
     assert torch.equal(inference.outputs([3, 1]), expected[[3, 1]])
@@ -140,7 +140,7 @@ def test_streams_that_are_read_in_turns_do_not_mix_repertoires(cohort: Repertoir
 
 def test_a_group_of_which_some_are_known(cohort: RepertoireDataset, network: DeepRC) -> None:
     expected = Inference(network, Collator(cohort[:6], "log1p")).outputs()
-    inference = Inference(network, Collator(cohort[:6], "log1p"), known=KnownAverages())
+    inference = Inference(network, Collator(cohort[:6], "log1p"), known_averages=KnownAverages())
     assert len(list(inference.groups())) == 1  # all are read together
     assert torch.equal(inference.outputs([4, 1]), expected[[4, 1]])
     assert torch.equal(inference.outputs(), expected)
@@ -151,4 +151,4 @@ def test_batches_that_are_made_in_another_way_have_other_averages(cohort: Repert
     for abundance, top_fraction in (("log1p", 1.0), ("none", 1.0), ("log1p", 0.1)):
         collator = Collator(cohort[:4], abundance)  # type: ignore[arg-type]
         expected = Inference(network, collator, top_fraction).outputs()
-        assert torch.equal(Inference(network, collator, top_fraction, known=known).outputs(), expected)
+        assert torch.equal(Inference(network, collator, top_fraction, known_averages=known).outputs(), expected)

@@ -19,8 +19,8 @@ from deeprc.datasets.clones import find_shared_clones
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.simulation import CloneSignal, Cohort, GermlineBackground, SimulatedDataset, Sizes, write_container
 from deeprc.errors import InputError
-from deeprc.readings import clones_centres, clones_fit, clones_searches
-from deeprc.readings.clones import CloneReading
+from deeprc.readings import clones_candidates, clones_fit, clones_searches
+from deeprc.readings.clones import EXACT, NO_MATCH, ONE_SUBSTITUTION, CloneReading
 from deeprc.readings.clones_evidence import compute_evidence
 from deeprc.readings.clones_fit import fit_clones
 from deeprc.readings.cohort import FittedReading
@@ -59,7 +59,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
     "fields", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2]
 )
 def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: int) -> None:
-    monkeypatch.setattr(clones_centres, "_LOOSE", (1e-300,))
+    monkeypatch.setattr(clones_candidates, "_LEVELS", (1e-300,))
     monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
     dataset = write_repertoires(tmp_path / "c.h5", draw_repertoires(0, Y, rates=(0.2, 0.45)), fields)
     new = write_repertoires(tmp_path / "new.h5", draw_repertoires(1, Y, rates=(0.2, 0.45)), fields)
@@ -74,7 +74,7 @@ def test_exact_retrieval_is_that_of_public_clones(tmp_path: Path, monkeypatch: p
         expected = public.decision_function(each) - public.prior_
         np.testing.assert_allclose(scores_of(reading, each)[:, 0], expected, rtol=1e-12, atol=1e-12)
     assert len(table) > 3
-    assert fitted.gains[0] > 0.1
+    assert fitted.loss_decreases[0] > 0.1
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,9 @@ def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
     dataset, y = hand_made(tmp_path)
     fitted, reading = fit(dataset, y)
     table = reading.table(["status"])
-    ball = table[(table["match"] == "one substitution")]
-    assert len(ball) == 1
-    row = ball.iloc[0]
+    substituted = table[(table["match"] == "one substitution")]
+    assert len(substituted) == 1
+    row = substituted.iloc[0]
     assert (row["junction_aa"], row["v_call"]) == ("CASSIRSFEQYF", "V1")
     assert (row["carriers_positive"], row["carriers_negative"]) == (18, 0)
     assert row["p_value"] == pytest.approx(3 * by_hand(18, 18))
@@ -145,7 +145,7 @@ def test_carriers_and_evidence_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(reading.contributions(dataset[1])[:, 0], expected, rtol=1e-8)
     before = np.log(2)  # as many of both classes in each fold
     after = np.logaddexp(0, np.where(y == 1, -1, 1) * fitted.scores[:, 0]).mean()
-    assert fitted.gains[0] == pytest.approx(before - after)
+    assert fitted.loss_decreases[0] == pytest.approx(before - after)
 
 
 def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
@@ -157,20 +157,20 @@ def fix_folds(monkeypatch: pytest.MonkeyPatch, fold_of: dict[str, int]) -> None:
     monkeypatch.setattr(clones_searches, "assign_inner_folds", folds)
 
 
-@pytest.mark.parametrize("near", [False, True])
+@pytest.mark.parametrize("substitution", [False, True])
 def test_cross_fitted_scores_are_those_of_a_refit_without_the_fold(
-    exact: RepertoireDataset, varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, near: bool
+    exact: RepertoireDataset, varied: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, substitution: bool
 ) -> None:
-    dataset = varied if near else exact
+    dataset = varied if substitution else exact
     monkeypatch.setattr(clones_fit, "THRESHOLDS", (0.01,))
     monkeypatch.setattr(clones_fit, "_select_results", lambda results: results[:1])
     monkeypatch.setattr(
-        clones_fit, "_find_best_alternative", lambda _: int(near)
-    )  # exact and near are the two alternatives
+        clones_fit, "_find_best_alternative", lambda _: int(substitution)
+    )  # the two alternatives: exact, with one substitution
     folds = assign_inner_folds(dataset, Y == 1, 5)
     fix_folds(monkeypatch, dict(zip((each.digest() for each in dataset), folds.tolist(), strict=True)))
     fitted, reading = fit(dataset, Y)
-    assert ("one substitution" in set(reading.table(["status"])["match"])) == near
+    assert ("one substitution" in set(reading.table(["status"])["match"])) == substitution
     for fold in range(5):
         kept = folds != fold
         _, without = fit(dataset[kept], Y[kept])
@@ -182,27 +182,27 @@ def test_no_sequence_counts_twice(of_varied: tuple[FittedReading, CloneReading])
     _, reading = of_varied
     table = reading.table(["status"])
     junctions = [tuple(row) for row in table[["junction_aa", "v_call", "j_call"]].itertuples(index=False)]
-    is_ball = (table["match"] == "one substitution").to_numpy()
+    allows_substitution = (table["match"] == "one substitution").to_numpy()
     for i, first in enumerate(junctions):
         for k, second in enumerate(junctions):
             if i != k and first[1:] == second[1:]:
                 distance = sum(a != b for a, b in zip(first[0], second[0], strict=True))
-                assert distance > 1 or not (is_ball[i] or is_ball[k])
+                assert distance > 1 or not (allows_substitution[i] or allows_substitution[k])
 
 
-def test_overlapping_centres() -> None:
-    """Centres 0 - 1 - 2 in a row; items are J exact ones, then J balls."""
-    offsets, near = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
+def test_neighbours_do_not_count_twice() -> None:
+    """Candidate 1 is a neighbour of 0 and 2; items are J exact matches, then J with one substitution."""
+    offsets, neighbours = np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1])
     for order, expected in (
         ([4], [-1, 1, -1]),
-        ([4, 0, 2, 1], [-1, 1, -1]),  # both are within the ball
-        ([0, 4, 1, 2], [0, 0, 0]),  # the ball would count the first centre twice
+        ([4, 0, 2, 1], [-1, 1, -1]),  # both are neighbours of 1
+        ([0, 4, 1, 2], [0, 0, 0]),  # with one substitution, 1 would count the first candidate twice
         ([3, 5, 4, 1], [1, -1, 1]),
         ([0, 3, 1], [0, 0, -1]),
     ):
-        modes = np.full(3, -1)
-        clones_centres._retrieve(np.array(order), offsets, near, modes)
-        assert modes.tolist() == expected
+        matches = np.full(3, NO_MATCH)
+        clones_candidates._assign_matches(np.array(order), offsets, neighbours, matches)
+        assert matches.tolist() == expected
 
 
 @pytest.mark.slow
@@ -254,13 +254,14 @@ def test_repertoires_of_one_donor_are_one_carrier(varied: RepertoireDataset, tmp
     for cohort in (make_cohort(varied, Y), doubled):
         searches = clones_searches.list_searches(cohort)
         fields = ["v_call", "j_call"]
-        centres = clones_centres.find_centres(
+        candidates = clones_candidates.find_candidates(
             cohort.dataset, find_shared_clones(cohort.dataset, fields), searches, fields
         )
-        _, chosen = clones_centres.count_centres(centres, searches[0], centres.levels[0], [0.1])
-        frame = centres.clones.to_frame().assign(**chosen._asdict())
-        found.append(frame[frame["modes"] >= 0].reset_index(drop=True))
-    assert set(found[0]["modes"]) == {0, 1}
+        by_fold = clones_candidates.CandidatesByFold.of(candidates, searches[0], candidates.levels[0])
+        chosen = clones_candidates.choose_final_matches(by_fold)
+        frame = candidates.clones.to_frame().assign(**chosen._asdict())
+        found.append(frame[frame["matches"] != NO_MATCH].reset_index(drop=True))
+    assert set(found[0]["matches"]) == {EXACT, ONE_SUBSTITUTION}
     pd.testing.assert_frame_equal(found[0], found[1])
 
 
@@ -283,7 +284,7 @@ def test_several_classes(varied: RepertoireDataset, of_varied: tuple[FittedReadi
     binary, _ = of_varied
     assert fitted.scores.shape == (B, 4)
     np.testing.assert_allclose(fitted.scores[:, [2, 3]], np.repeat(binary.scores, 2, axis=1), rtol=1e-9, atol=1e-12)
-    assert fitted.gains[2] > 0.1
+    assert fitted.loss_decreases[2] > 0.1
     names = ["disease:a", "disease:b", "disease:c", "status"]
     assert {"disease:c", "status"} <= set(reading.table(names)["output"])
     contributions = reading.contributions(varied[3])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
+from deeprc.arrays import Floats
 from deeprc.baselines.gene_usage import centred_log_ratios, count_named_genes
 from deeprc.baselines.inner_folds import assign_grouped_folds
 from deeprc.datasets.alphabet import AMINO_ACIDS
@@ -27,8 +28,6 @@ from deeprc.readings.composition_features import CompositionFeatures
 from deeprc.readings.composition_fit import fit_composition
 from deeprc.tasks import Task
 from tests.conftest import write_cohort
-
-Floats = NDArray[np.float64]
 
 N = 48
 STATUS = Task("status", "status", "binary", ("negative", "positive"))
@@ -68,15 +67,15 @@ def features_by_numpy(dataset: RepertoireDataset) -> tuple[list[Floats], Floats]
 
 def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float) -> Floats:
     """Return rows with the inner products of a mixture, centred at the mean of the repertoires that are present."""
-    trust = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
+    size_weights = dataset.n_sequences / (dataset.n_sequences + NOISE_SEQUENCES)
     kmers, genes = features_by_numpy(dataset)
     parts = []
     for weight, block in [*((share / 4, block) for block in kmers), (1 - share, genes)]:
-        every = trust[:, None] * (block - np.average(block, axis=0, weights=trust))
+        every = size_weights[:, None] * (block - np.average(block, axis=0, weights=size_weights))
         spread = every.std(axis=0)
         factor = (1 if block is not genes else 1 / spread) * (spread > 0)
         size = np.sqrt(((every * factor) ** 2).sum() / len(block))
-        centred = trust[:, None] * (block - np.average(block[present], axis=0, weights=trust[present]))
+        centred = size_weights[:, None] * (block - np.average(block[present], axis=0, weights=size_weights[present]))
         parts.append(np.sqrt(weight) * centred * factor / size)
     return np.hstack(parts)
 
@@ -84,7 +83,7 @@ def design(dataset: RepertoireDataset, present: NDArray[np.bool_], share: float)
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_the_inner_products_are_those_of_the_features(tilted: RepertoireDataset, share: float) -> None:
     rows = design(tilted, np.ones(N, bool), share)
-    (products,) = CompositionFeatures(tilted).mixtures([share]).values()
+    (products,) = CompositionFeatures(tilted).mix_inner_products([share]).values()
     np.testing.assert_allclose(products, rows @ rows.T, atol=2e-5)
     assert np.trace(products) == pytest.approx(N)
 
@@ -128,7 +127,7 @@ def test_a_tilt_is_found_and_its_letter_has_the_weight(tilted: RepertoireDataset
     fitted = fit_status(tilted)
     assert isinstance(fitted.reading, CompositionReading)
     assert roc_auc_score(status(), fitted.scores[:, 0]) > 0.9
-    assert 0.2 < fitted.gains[0] < np.log(2)
+    assert 0.2 < fitted.loss_decreases[0] < np.log(2)
     residual = np.log1p(np.exp(np.where(status() == 1, -1, 1) * fitted.scores[:, 0])).mean()
     assert residual < np.log(2) - 0.2  # the scores need no other slope
     weights = fitted.reading.kmer_weights[0].double().numpy().reshape(20, 20, 20, 20)
@@ -179,12 +178,12 @@ def test_several_targets_with_missing_labels(tilted: RepertoireDataset) -> None:
     assert fitted is not None
     assert fitted.scores.shape == (N, 5)
     assert np.isfinite(fitted.scores).all()
-    assert fitted.gains[[0, 1, 3, 4]].min() > 0.05
+    assert fitted.loss_decreases[[0, 1, 3, 4]].min() > 0.05
     known = ~np.isnan(labels[:, 2])
     standard = (age - AGE.mean) / AGE.scale
     assert np.corrcoef(fitted.scores[known, 4], standard[known])[0, 1] > 0.8
     error = standard[known] - fitted.scores[known, 4]
-    assert fitted.gains[4] == pytest.approx(0.5 * (standard[known].var() - error.var()), rel=1e-3)
+    assert fitted.loss_decreases[4] == pytest.approx(0.5 * (standard[known].var() - error.var()), rel=1e-3)
     alone = fit_composition(replace(cohort, labels=labels[:, :1], tasks=(STATUS,)))
     assert alone is not None
     np.testing.assert_array_equal(alone.scores[:, 0], fitted.scores[:, 0])

@@ -14,7 +14,7 @@ from torch import Tensor
 import deeprc
 from deeprc.config import TrainingConfig, load_config
 from deeprc.datasets.alphabet import encode_many
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.known_repertoires import identify_repertoire
@@ -279,7 +279,7 @@ def test_a_changed_container_is_not_resumed(
     other.write_bytes(cohort.container.path.read_bytes())
     with h5py.File(other, "r+") as file:
         file["residues"][100] = (file["residues"][100] + 1) % 20
-    seal_container(other)
+    update_checksum(other)
     with pytest.raises(InputError, match=r"its repertoires or labels are not those that .*run began with"):
         resume_run(tmp_path / "run", cohort=other)
     with pytest.raises(InputError, match=r"no repertoire 'rep\.\d+', which .*splits\.json names"):
@@ -353,4 +353,4 @@ def test_a_run_says_how_its_training_began_and_ended(
     last, best = int(history["update"]), int(history["best_update"])
     end = f"stopped early at {last} of 30 updates" if last < 30 else "trained for all 30 updates"
     assert f"{end}, best at {best}" in caplog.text
-    assert "Short motifs to start from are sought where at least 40 training repertoires have a label" in caplog.text
+    assert "training repertoires, and the search needs at least 40." in caplog.text

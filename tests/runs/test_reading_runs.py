@@ -37,10 +37,10 @@ def train(cohort: RepertoireDataset) -> Callable[..., Run]:
     """Train runs whose readings are toys."""
 
     def fit_readings(_: NetworkConfig, known: TrainingCohort) -> list[FittedReading]:
-        scores, gains = cross_fitted(known.dataset), np.array([0.2])
+        scores, loss_decreases = cross_fitted(known.dataset), np.array([0.2])
         return [
-            FittedReading(Composition("W", [3.0]), scores, gains),
-            FittedReading(Clones("WWHW", [0.5]), -2 * scores, gains),
+            FittedReading(Composition("W", [3.0]), scores, loss_decreases),
+            FittedReading(Clones("WWHW", [0.5]), -2 * scores, loss_decreases),
         ]
 
     def run(folder: Path, **options: object) -> Run:

@@ -14,7 +14,7 @@ import torch
 
 from deeprc.cli import main
 from deeprc.config import load_config
-from deeprc.datasets.container_file import seal_container
+from deeprc.datasets.container_file import update_checksum
 from deeprc.datasets.container_writer import ContainerWriter
 from deeprc.datasets.dataset import RepertoireDataset, open_dataset
 from deeprc.datasets.sequences import Sequences
@@ -125,7 +125,7 @@ def test_another_container_with_the_same_ids_is_refused(
     shutil.copy(cohort.container.path, tmp_path / "other.h5")
     with h5py.File(tmp_path / "other.h5", "r+") as file:
         file["residues"][0] = (file["residues"][0] + 1) % 20
-    seal_container(tmp_path / "other.h5")
+    update_checksum(tmp_path / "other.h5")
     (tmp_path / "other.h5").replace(path)
     with pytest.raises(InputError, match=r"^rep.0 to rep.1: .*the worker finds another container there: expected the"):
         compute_outputs(ensemble, opened, HERE, device="cpu")

@@ -25,15 +25,17 @@ from deeprc.readings.cohort import TrainingCohort
 from deeprc.readings.fit import fit_readings
 from deeprc.tasks import Task
 from deeprc.training import kmer_correlations, kmer_occurrences
-from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.gap_weights import _count_letters
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
+from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from deeprc.training.kmer_summaries import summarise_spacings
+from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 
 STATUS = Task("status", "status", "binary", ("healthy", "case"))
 SITE = Task("site", "site", "multiclass", ("a", "b", "c"))
-SPACINGS = [offsets for k in (2, 3, 4) for offsets in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 4)]
 Found = dict[str, Any]
 
 
@@ -54,12 +56,12 @@ def find_motifs(dataset: RepertoireDataset) -> list[Any]:
 
 def find_common_motifs(dataset: RepertoireDataset) -> list[Any]:
     """Return the motifs if all are too common to be compared, and if each pass counts one spacing."""
-    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room
-    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room = 10, lambda _: 1
+    before = kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_max_bytes
+    kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_max_bytes = 10, lambda _: 1
     try:
         return find_motifs(dataset)
     finally:
-        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_room = before
+        kmer_occurrences._MAX_OCCURRENCES, kmer_correlations._choose_max_bytes = before
 
 
 def count(dataset: RepertoireDataset) -> Found:
@@ -67,9 +69,9 @@ def count(dataset: RepertoireDataset) -> Found:
     weights, labels = np.ones(len(dataset)), np.arange(4.0 * len(dataset)).reshape(len(dataset), 2, 2) ** 2
     left_out = np.arange(dataset.n_sequences.sum()) % 7 == 0
     kept = summarise_spacings(dataset, SPACINGS, labels, weights, excluded=left_out, with_moments=True)
-    summaries = sorted(kept, key=lambda each: each.spacing)
-    spacing, code = np.array([3, 3, 1, 4]), np.array([17, 4000, 44, 160])
-    occurrences = find_occurrences(dataset, SPACINGS, spacing, code)
+    summaries = sorted(kept, key=lambda each: each.spacing_index)
+    kmers = KmerSet(SPACINGS, np.array([3, 3, 1, 4]), np.array([17, 4000, 44, 160]))
+    occurrences = find_occurrences(dataset, kmers)
     order = np.lexsort((occurrences.kmer, occurrences.sequence))
     return {
         "moments": digest(*(array for each in summaries for array in (each.mean, each.variance))),

@@ -14,13 +14,13 @@ def shifted(network: DeepRC) -> np.ndarray:
     return network.pooling.queries.detach().numpy().copy()
 
 
-@pytest.mark.parametrize("memory", [0.5, 0.99])
-def test_the_average_by_hand(memory: float) -> None:
+@pytest.mark.parametrize("decay", [0.5, 0.99])
+def test_the_average_by_hand(decay: float) -> None:
     network = DeepRC(n_kernels=4, standardise=True)
-    average = AveragedNetwork(network, memory)
+    average = AveragedNetwork(network, decay)
     expected = network.pooling.queries.detach().numpy().copy()
     for t in range(30):
-        kept = min(memory, (1 + t) / (10 + t))
+        kept = min(decay, (1 + t) / (10 + t))
         expected = kept * expected + (1 - kept) * shifted(network)
         average.update()
     np.testing.assert_allclose(average.network.pooling.queries.numpy(), expected, rtol=1e-5)
@@ -37,7 +37,7 @@ def test_moments_are_averaged_and_counts_copied() -> None:
     assert int(averaged.updates) == int(standardisation.updates) == standardisation.memory
 
 
-def test_without_memory_there_is_one_network() -> None:
+def test_without_decay_there_is_one_network() -> None:
     network = DeepRC(n_kernels=4)
     average = AveragedNetwork(network, 0.0)
     average.update()

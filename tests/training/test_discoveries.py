@@ -5,7 +5,7 @@ import pytest
 
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
 from deeprc.training.permutations import permute_labels
-from tests.training.test_enrichment import Floats
+from tests.training.test_motif_search import Floats
 
 ALTERNATING = np.arange(60) % 2.0
 

@@ -10,18 +10,14 @@ from numpy.typing import NDArray
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training.confirmation import confirm_motifs
-from deeprc.training.enrichment import (
-    MOTIF_LEVEL,
-    EnrichedMotif,
-    MotifLimits,
-    enumerate_kmer_offsets,
-    find_enriched_motifs,
-)
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
 from tests.conftest import motif, random_sequences, write_cohort
 
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
-SPACINGS = [kmer_offsets for k in (2, 3) for kmer_offsets in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [spacing for k in (2, 3) for spacing in enumerate_spacings(k, 4)]
 N_DONORS, N_SAMPLES = 40, 5
 DONORS = np.repeat(np.arange(N_DONORS), N_SAMPLES)
 

@@ -43,6 +43,8 @@ def test_what_cannot_be_used_is_named(cohort: RepertoireDataset) -> None:
         DeepRCClassifier().fit(np.zeros((30, 2)), y)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="validation_fraction: expected a share between 0 and 1, found 2"):
         DeepRCClassifier(validation_fraction=2).fit(cohort, y)
+    with pytest.raises(ValueError, match=r"validation_fraction: expected at most 0\.5 with groups, found 0\.6"):
+        DeepRCClassifier(validation_fraction=0.6).fit(cohort, y, groups=np.arange(30) // 2)
     with pytest.raises(ValueError, match="did you mean 'n_updates'"):
         DeepRCClassifier(overrides={"n_update": 3}).fit(cohort, y)
 
@@ -87,7 +89,7 @@ def test_log_counts_of_ones_hide_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     changes = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
     model = DeepRCClassifier(overrides=changes).fit(cohort, cohort.metadata["y"])
     assert model.model_.config.network.abundance == "none"
-    assert "abundance=none in the place of log" in caplog.text
+    assert "abundance=none is used instead of abundance=log." in caplog.text
 
 
 @pytest.mark.slow

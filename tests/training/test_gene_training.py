@@ -22,7 +22,7 @@ from deeprc.errors import InputError
 from deeprc.nn.genes import GeneNames
 from deeprc.nn.inference import Inference
 from deeprc.tasks import Task
-from deeprc.training.enrichment import EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, random_sequences
@@ -115,7 +115,7 @@ def test_what_is_held_out_cannot_influence_the_genes(cohort: RepertoireDataset, 
         folds = Fold(train, label(train)), Fold(held_out, label(held_out))
         trainer = Trainer(config(), TASKS, *folds, seed=0, device=CPU)
         assert trainer.network.gene_names == GeneNames(GENES, ())
-        update = trainer.updates()
+        update = trainer.make_update_function()
         for number in range(3):
             update(number)
         weights.append(trainer.network.state_dict())

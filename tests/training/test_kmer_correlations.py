@@ -9,10 +9,10 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.datasets.kmers import count_kmers
 from deeprc.progress import Step
 from deeprc.training import kmer_correlations, kmer_frequencies
-from deeprc.training.enrichment import enumerate_kmer_offsets
 from deeprc.training.kmer_correlations import correlate, standardise
 from deeprc.training.kmer_frequencies import SparseFrequencies, find_longer_spacings, iterate_frequencies
 from deeprc.training.kmer_occurrences import find_occurrences, find_sequences_with_kmer
+from deeprc.training.kmer_sets import KmerSet, enumerate_spacings
 from tests.conftest import StepRecorder
 
 SPACINGS = [(0, 1), (0, 2), (0, 1, 3)]
@@ -27,17 +27,17 @@ def _dense(counted: np.ndarray | SparseFrequencies, shape: tuple[int, ...]) -> n
     return dense
 
 
-@pytest.mark.parametrize("kmer_offsets", [(0, 1), (0, 2)])
-def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, kmer_offsets: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("spacing", [(0, 1), (0, 2)])
+def test_correlations_are_those_of_the_frequencies(cohort: RepertoireDataset, spacing: tuple[int, ...]) -> None:
     """Whole numbers as weights stand for so many repertoires each."""
     rng = np.random.default_rng(0)
     target = rng.normal(size=(len(cohort), 2))
-    frequencies = np.stack([count_kmers(r.residues, r.lengths, kmer_offsets) / len(r) for r in cohort])
+    frequencies = np.stack([count_kmers(r.residues, r.lengths, spacing) / len(r) for r in cohort])
     for weights in (np.ones(len(cohort)), rng.integers(1, 4, len(cohort)).astype(np.float64)):
         times = np.repeat(np.arange(len(cohort)), weights.astype(int))
         with np.errstate(invalid="ignore"):
-            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(kmer_offsets), -2:]
-        ((index, found, mean, variance),) = correlate(cohort, [kmer_offsets], target, weights / 2)
+            expected = np.corrcoef(frequencies[times].T, target[times].T)[: 20 ** len(spacing), -2:]
+        ((index, found, mean, variance),) = correlate(cohort, [spacing], target, weights / 2)
         assert index == 0
         np.testing.assert_allclose(mean, frequencies[times].mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(variance, frequencies[times].var(axis=0), atol=1e-9)
@@ -69,7 +69,7 @@ def test_passes_and_blocks_change_nothing(
     memory: int,
     sparse: int,
 ) -> None:
-    monkeypatch.setattr(kmer_correlations, "_choose_room", lambda _: memory)
+    monkeypatch.setattr(kmer_correlations, "_choose_max_bytes", lambda _: memory)
     for name, value in {"_MAX_REPERTOIRES": block, "_MAX_SEQUENCES": sequences, "_SPARSE": sparse}.items():
         monkeypatch.setattr(kmer_frequencies, name, value)
     expected = [np.stack([count_kmers(r.residues, r.lengths, p) / len(r) for r in cohort]) for p in SPACINGS]
@@ -91,10 +91,10 @@ def test_passes_and_blocks_change_nothing(
 @pytest.mark.parametrize("block", [128, 3])
 def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", block)
-    spacings = [(0, 1), (0, 2)]
-    spacing, texts = np.array([1, 0, 0]), ["W.W", "WH", "HW"]
+    texts = ["W.W", "WH", "HW"]
     code = np.array([AMINO_ACIDS.index(text[0]) * 20 + AMINO_ACIDS.index(text[-1]) for text in texts])
-    found = find_occurrences(cohort, spacings, spacing, code)
+    kmers = KmerSet([(0, 1), (0, 2)], np.array([1, 0, 0]), code)
+    found = find_occurrences(cohort, kmers)
     seen = sorted(zip(found.repertoire.tolist(), found.sequence.tolist(), found.kmer.tolist(), strict=True))
     expected, number = [], 0
     for b, repertoire in enumerate(cohort):
@@ -111,7 +111,7 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
     first_and_last = (room[0] + room[2], [True, False, True])  # the second alone does not fit
     assert room[1] > room[2] > 0
     for room_left, which in ((sum(room), [True] * 3), first_and_last, (0, [False] * 3)):
-        some = find_occurrences(cohort, spacings, spacing, code, max_occurrences=room_left)
+        some = find_occurrences(cohort, kmers, max_occurrences=room_left)
         assert some.was_searched.tolist() == which
         seen = sorted(zip(some.repertoire.tolist(), some.sequence.tolist(), some.kmer.tolist(), strict=True))
         assert seen == sorted(each for each in expected if which[each[2]])
@@ -120,7 +120,7 @@ def test_occurrences_by_text(cohort: RepertoireDataset, monkeypatch: pytest.Monk
 def test_counts_of_a_k_mer_with_a_gap_follow_from_those_of_longer_ones() -> None:
     spacings = [(0, 1), (0, 3), (0, 1, 3), (0, 1, 2), (0, 1, 2, 3), (0, 2)]
     found = find_longer_spacings(spacings)
-    named = [None if each is None else (spacings[each.spacing], each.position) for each in found]
+    named = [None if each is None else (spacings[each.spacing_index], each.inserted) for each in found]
     #  a gap of (0, 3) is filled at 1 or 2, that of (0, 1, 3) at 2
     assert named == [None, ((0, 1, 3), 1), ((0, 1, 2, 3), 2), None, None, ((0, 1, 2), 1)]
 
@@ -133,14 +133,14 @@ def test_frequencies_do_not_depend_on_the_other_spacings(
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
     monkeypatch.setattr(kmer_frequencies, "_SPARSE", sparse)
     left_out = np.random.default_rng(0).random(int(cohort.n_sequences.sum())) < 0.3 if leave_out else None
-    spacings = [offsets for k in (2, 3, 4) for offsets in enumerate_kmer_offsets(k, 6)]
+    spacings = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 6)]
     together: dict[tuple[int, int], NDArray[np.float32]] = {}
     for rows, index, counted in iterate_frequencies(cohort, spacings, STEP, left_out):
         shape = (rows.stop - rows.start, 20 ** len(spacings[index]))
         together[rows.start, index] = _dense(counted, shape).copy()
-    for index, kmer_offsets in enumerate(spacings):
-        for rows, _, counted in iterate_frequencies(cohort, [kmer_offsets], STEP, left_out):
-            alone = _dense(counted, (rows.stop - rows.start, 20 ** len(kmer_offsets)))
+    for index, spacing in enumerate(spacings):
+        for rows, _, counted in iterate_frequencies(cohort, [spacing], STEP, left_out):
+            alone = _dense(counted, (rows.stop - rows.start, 20 ** len(spacing)))
             np.testing.assert_array_equal(together.pop((rows.start, index)), alone)
     assert not together
 
@@ -176,11 +176,11 @@ def test_steps_end_when_all_sequences_were_read(
     cohort: RepertoireDataset, monkeypatch: pytest.MonkeyPatch, recorder: StepRecorder
 ) -> None:
     monkeypatch.setattr(kmer_frequencies, "_MAX_REPERTOIRES", 3)
-    monkeypatch.setattr(kmer_correlations, "_choose_room", lambda _: 1)
+    monkeypatch.setattr(kmer_correlations, "_choose_max_bytes", lambda _: 1)
     n = int(cohort.n_sequences.sum())
     for _ in correlate(cohort, SPACINGS, np.ones((len(cohort), 1)), np.ones(len(cohort))):
         pass
-    find_occurrences(cohort, SPACINGS, np.array([1]), np.array([5]))
+    find_occurrences(cohort, KmerSet(SPACINGS, np.array([1]), np.array([5])))
     find_sequences_with_kmer(cohort, (0, 2), 5)
     assert [(step.name, step.done, step.total) for step in recorder.steps] == [
         (f"search for motifs: correlations, passes over {len(cohort)} repertoires: 3", 3 * n, 3 * n),
@@ -198,7 +198,7 @@ def test_occurrences_of_several_spacings_that_begin_alike(cohort: RepertoireData
     spacings = sorted(set(offsets))
     letters = [[AMINO_ACIDS.index(letter) for letter in text.replace(".", "")] for text in texts]
     code = np.array([sum(a * 20 ** (len(each) - 1 - i) for i, a in enumerate(each)) for each in letters])
-    found = find_occurrences(cohort, spacings, np.array([spacings.index(each) for each in offsets]), code)
+    found = find_occurrences(cohort, KmerSet(spacings, np.array([spacings.index(each) for each in offsets]), code))
     sequences = [text for repertoire in cohort for text in repertoire.sequences.decode()]
     expected = [
         (s, k)

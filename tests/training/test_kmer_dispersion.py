@@ -8,13 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.training.enrichment import enumerate_kmer_offsets
-from deeprc.training.kmer_candidates import Candidates
 from deeprc.training.kmer_correlations import correlate, weigh_by_size
-from deeprc.training.kmer_dispersion import Dispersion, OverdispersedKmers, Sampling
+from deeprc.training.kmer_dispersion import Dispersion, FrequencyPrecision, OverdispersedKmers
+from deeprc.training.kmer_sets import enumerate_spacings
 from tests.conftest import random_sequences, write_cohort
 
-SPACINGS = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 4)]
+SPACINGS = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 4)]
 
 
 def find_overdispersed(cohort: RepertoireDataset, donors: NDArray[np.int64] | None = None) -> OverdispersedKmers:
@@ -23,27 +22,27 @@ def find_overdispersed(cohort: RepertoireDataset, donors: NDArray[np.int64] | No
     weights = weigh_by_size(sizes, sizes, donors)
     dispersion = Dispersion(SPACINGS, weights, sizes, donors)
     for statistics in correlate(cohort, SPACINGS, np.zeros((len(cohort), 1)), weights):
-        dispersion.note(statistics.spacing, statistics.mean, statistics.variance)
+        dispersion.add_moments(statistics.spacing_index, statistics.mean, statistics.variance)
     return dispersion.find_overdispersed(cohort)
 
 
 def names(kmers: OverdispersedKmers) -> list[str]:
-    n = len(kmers)
-    candidates = Candidates(kmers.spacing, kmers.code, np.zeros(n), np.zeros(n, np.bool_))
-    letters = [candidates.letters(i, SPACINGS) for i in range(n)]
+    letters = [kmers.kmers.get_letters(i) for i in range(len(kmers))]
     return ["".join("." if a < 0 else "ACDEFGHIKLMNPQRSTVWY"[a] for a in each) for each in letters]
 
 
-def test_sampling_by_hand() -> None:
-    sampling = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.arange(3))
-    assert sampling == pytest.approx((160.0, 16 / 6))  # 4 / (0.01 + 0.01 + 0.005), and 4^2 / (1 + 1 + 4)
-    of_two = Sampling.of(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.array([0, 0, 1]))
+def test_precision_by_hand() -> None:
+    precision = FrequencyPrecision.from_repertoires(np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.arange(3))
+    assert precision == pytest.approx((160.0, 16 / 6))  # 4 / (0.01 + 0.01 + 0.005), and 4^2 / (1 + 1 + 4)
+    of_two = FrequencyPrecision.from_repertoires(
+        np.array([1.0, 1.0, 2.0]), np.array([100, 100, 400]), np.array([0, 0, 1])
+    )
     assert of_two == pytest.approx((160.0, 2.0))  # 4^2 / (2^2 + 2^2)
-    sampling = Sampling(100.0, 50.0)
+    precision = FrequencyPrecision(100.0, 50.0)
     mean, variance = np.array([0.04, 0.04, 0.0]), np.array([0.0004, 0.002, 0.0])  # counts: 4, with variances 4 and 20
-    np.testing.assert_allclose(sampling.relative_excess(mean, variance), [0, 1, 0])  # (20 - 4) / 4^2
-    np.testing.assert_allclose(sampling.excess(mean, variance, np.zeros(3)), [0, 4 / np.sqrt(2.25 / 50), 0])
-    np.testing.assert_allclose(sampling.excess(mean, variance, np.ones(3))[1], 0)
+    np.testing.assert_allclose(precision.compute_relative_excess(mean, variance), [0, 1, 0])  # (20 - 4) / 4^2
+    np.testing.assert_allclose(precision.compute_excess(mean, variance, np.zeros(3)), [0, 4 / np.sqrt(2.25 / 50), 0])
+    np.testing.assert_allclose(precision.compute_excess(mean, variance, np.ones(3))[1], 0)
 
 
 def test_counting_alone_has_no_excess() -> None:
@@ -51,8 +50,8 @@ def test_counting_alone_has_no_excess() -> None:
     sizes = np.full(200, 1000)
     for mean in (0.3, 3.0, 30.0):
         frequencies = rng.poisson(mean, (200, 2000)) / 1000
-        sampling = Sampling.of(np.ones(200), sizes, np.arange(200))
-        excess = sampling.excess(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
+        precision = FrequencyPrecision.from_repertoires(np.ones(200), sizes, np.arange(200))
+        excess = precision.compute_excess(frequencies.mean(axis=0), frequencies.var(axis=0), np.zeros(2000))
         assert excess.mean() == pytest.approx(0, abs=0.2)
         assert excess.std() == pytest.approx((1 + 1 / (2 * mean)) ** -0.5, abs=0.1)  # its mean is not known
 

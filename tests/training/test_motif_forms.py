@@ -14,14 +14,16 @@ from deeprc.datasets.dataset import open_dataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences, motif_forms
 from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS
-from deeprc.training.enrichment import EnrichedMotif, MotifLimits, enumerate_kmer_offsets, find_enriched_motifs
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.kmer_sets import enumerate_spacings
 from deeprc.training.motif_forms import find_forms, list_forms
+from deeprc.training.motif_search import MotifLimits, find_enriched_motifs
 from deeprc.training.search_targets import SearchTarget, iterate_targets
 from tests.conftest import motif, random_sequences, write_cohort
 
 TASKS = [Task("status", "status", "binary", ("healthy", "case"))]
-SPACINGS = [each for k in (2, 3, 4) for each in enumerate_kmer_offsets(k, 5)]
+SPACINGS = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 5)]
 N = 120
 
 

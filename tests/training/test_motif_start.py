@@ -20,9 +20,10 @@ from deeprc.tasks import Task, TaskKind
 from deeprc.training import confirmation, motif_start
 from deeprc.training import trainer as trainer_module
 from deeprc.training.building import build_network
-from deeprc.training.enrichment import MOTIF_LEVEL, EnrichedMotif
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
-from deeprc.training.motif_start import describe_start, start_network
+from deeprc.training.motif_search import MOTIF_LEVEL
+from deeprc.training.motif_start import describe_start, find_start_motifs, start_network
 from deeprc.training.trainer import Trainer
 from tests.conftest import Killed, killing, motif, random_sequences, write_cohort
 
@@ -278,7 +279,7 @@ def test_a_start_with_weights_of_residues_that_was_interrupted_is_made_again(
         if moment == "started":
             make(cohort, config(), path).start()
         else:
-            patch.setattr(Trainer, "_forget_gap_weights", lambda self: 1 / 0)
+            patch.setattr(Trainer, "_restart_without_gap_weights", lambda self: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 make(cohort, config(), path).fit()
     resumed = make(cohort, config(), path)
@@ -439,7 +440,7 @@ def test_updates_of_whole_repertoires_resume_to_the_same_numbers(
     cohort, path = cohort_factory(40), tmp_path / "checkpoint" / "last.safetensors"
     settings = config(n_sequences=None, top_number=20, unattended="constant", patience=None)
     whole = make(cohort, settings)
-    sizes = whole._batches.dataset.n_sequences[whole.draws.positions(0)]
+    sizes = whole._train_collator.dataset.n_sequences[whole.draws.choose_repertoires(0)]
     assert whole.sample(0).offsets.diff().tolist() == sizes.tolist()
     whole.fit()
 
@@ -461,26 +462,56 @@ def test_the_start_is_said_in_plain_words(tmp_path: Path, monkeypatch: pytest.Mo
     labels = np.array([[0.0, np.nan], [1.0, 3.0], [1.0, np.nan]])
     dataset = four(tmp_path, ["SFEN"])[np.zeros(3, np.int64)]
     fold, of_two = Fold(dataset, labels), Fold(dataset, labels, np.array([4, 2, 4]))
-    found = motif("WWHW", p_value=0.001)
-    assert describe_start([found], fold, 8) == (
+    tasks, found = [*TASKS, Task("age", "age", "regression")], motif("WWHW", p_value=0.001)
+    assert describe_start([found], fold, tasks, config()) == (
         "1 of 8 kernels starts from a short motif associated with the label in the training repertoires, the others at "
         f"random. In brackets, the correlation with the label and the corrected p-value: "
         f"WWHW ({found.correlation:+.2f}, p = 0.001)"
     )
-    assert describe_start([found, motif("CYC")], fold, 8).startswith(
+    assert describe_start([found, motif("CYC")], fold, tasks, config()).startswith(
         "2 of 8 kernels start from short motifs associated"
     )
-    monkeypatch.setattr(motif_start, "_MIN_DONORS", 3)
-    assert describe_start([], fold, 8) == (
-        "No short motif is associated with the label in the training repertoires beyond chance, so the kernels start "
-        "at random."
-    )
     monkeypatch.setattr(motif_start, "_MIN_DONORS", 4)
-    assert describe_start([], fold, 8) == (
-        "Short motifs to start from are sought where at least 4 training repertoires have a label; here 3 have one, so "
-        "the kernels start at random."
+    assert describe_start([], fold, tasks, config()) == (
+        "No short motif was searched, so the kernels start at random: target 'status' has labels of 3 training "
+        "repertoires, and the search needs at least 4; target 'age' has labels of 1 training repertoires, and the "
+        "search needs at least 4."
     )
-    assert describe_start([], of_two, 8).startswith(
-        "Short motifs to start from are sought where at least 4 donors of training repertoires have a label; here 2 "
-        "have one"
+    assert "target 'status' has labels of 2 donors of training repertoires, and the search needs at least 4;" in (
+        describe_start([], of_two, tasks, config())
     )
+
+
+@pytest.mark.parametrize(
+    ("n_positive", "reason"),
+    [
+        (15, None),
+        (5, "the search needs 10 training repertoires in a class of target 'status', and 10 in the others"),
+    ],
+)
+def test_what_was_not_searched_is_not_said_to_lack_motifs(tmp_path: Path, n_positive: int, reason: str | None) -> None:
+    dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
+    fold = Fold(dataset, (np.arange(45) < n_positive)[:, None].astype(np.float64))
+    text = describe_start([], fold, TASKS, config())
+    if reason is None:
+        assert text == (
+            "No short motif is associated with the label in the training repertoires beyond chance, so the kernels "
+            "start at random."
+        )
+    else:
+        assert text == f"No short motif was searched, so the kernels start at random: {reason}."
+
+
+def test_settings_without_a_search_are_named(tmp_path: Path) -> None:
+    dataset = four(tmp_path, ["SFEN"])[np.zeros(45, np.int64)]
+    fold = Fold(dataset, (np.arange(45) % 2)[:, None].astype(np.float64))
+    number = Fold(dataset, np.ones((45, 1)))
+    narrow = Config(NetworkConfig(n_kernels=8, kernel_size=1), TrainingConfig(seeded_start=0.5))
+    for settings, cohort, tasks, reason in (
+        (config(seeded_start=0.1), fold, TASKS, "seeded_start=0.1 of 8 kernels is less than one kernel"),
+        (narrow, fold, TASKS, "a motif has at least two residues, but kernel_size=1"),
+        (config(), number, [Task("age", "age", "regression")], "all labels of target 'age' are equal"),
+    ):
+        assert find_start_motifs(settings, tasks, cohort, seed=0) == []
+        text = describe_start([], cohort, tasks, settings)
+        assert text == f"No short motif was searched, so the kernels start at random: {reason}."

@@ -107,7 +107,7 @@ def test_a_training_with_readings_has_both(alone: dict[str, dict[str, Tensor]]) 
 
 def test_some_share_has_no_label_of_a_target(cohort: RepertoireDataset) -> None:
     trainer = make(cohort, OPTIONS["missing labels"])
-    known = [~np.isnan(trainer.train.labels[trainer.draws.positions(update), 1]) for update in range(20)]
+    known = [~np.isnan(trainer.train.labels[trainer.draws.choose_repertoires(update), 1]) for update in range(20)]
     first, second = (np.array([part[rows].any() for part in known]) for rows in (slice(0, 2), slice(2, 4)))
     assert (first & ~second).any()
     assert (second & ~first).any()

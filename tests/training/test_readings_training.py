@@ -86,7 +86,7 @@ def test_readings_learn_from_both_folds_and_give_both_cross_fitted_scores(
     assert learned.groups is not None
     assert learned.groups.tolist() == [int(name.split(".")[1]) // 2 for name in learned.dataset.repertoire_ids]
     expected = dict(zip(learned.dataset.repertoire_ids, cross_fitted(learned)[:, 0], strict=True))
-    for fold, collator in ((trainer.train, trainer._batches), (trainer.validation, trainer._evaluator.collator)):
+    for fold, collator in ((trainer.train, trainer._train_collator), (trainer.validation, trainer._evaluator.collator)):
         assert collator.readings is not None
         found = collator.readings.at(torch.arange(len(fold.labels)))[:, 0, 0]
         names = fold.dataset.repertoire_ids
@@ -132,7 +132,7 @@ def test_the_start_is_the_reading_alone_with_a_gain_that_is_pulled_to_one(
     network = trainer.network
     output = network.output_network[-1]
     assert not output.weight.any()
-    score = trainer._batches.readings.at(torch.arange(24))[:, 0].double().numpy()  # type: ignore[union-attr]
+    score = trainer._train_collator.readings.at(torch.arange(24))[:, 0].double().numpy()  # type: ignore[union-attr]
     spread = score.std()
 
     def loss(gain: float, bias: float) -> float:

@@ -107,8 +107,11 @@ def test_captured_step_equals_the_trainers_updates(cohort: RepertoireDataset) ->
     state = trainer.fit()
     again.start()
     again.network.train()
-    captured = CapturedStep(again.step, again._batches, again.train.labels, TRAINING.batch_size)
-    losses = [float(captured(again.draws.positions(number), again.draws.keys(number))) for number in range(6)]
+    captured = CapturedStep(again.step, again._train_collator, again.train.labels, TRAINING.batch_size)
+    losses = [
+        float(captured(again.draws.choose_repertoires(number), again.draws.draw_sampling_keys(number)))
+        for number in range(6)
+    ]
     assert np.mean(losses) == pytest.approx(state.history[0]["train_loss"], rel=1e-6)
     for name, tensor in again.step.average.network.state_dict().items():
         assert torch.equal(tensor, trainer.network.state_dict()[name]), name

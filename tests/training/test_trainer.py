@@ -81,12 +81,12 @@ def test_reading_ahead_changes_no_number_and_names_what_is_drawn_next(
     history = without_seconds(alone.fit())
     monkeypatch.setattr(read_ahead, "_MIN_BYTES", 0)
     ahead = make(cohort, small())
-    expect, expected = ahead._batches.expect, []
-    monkeypatch.setattr(ahead._batches, "expect", lambda rows: (expected.append([*rows]), expect(rows)))
+    expect, expected = ahead._train_collator.expect, []
+    monkeypatch.setattr(ahead._train_collator, "expect", lambda rows: (expected.append([*rows]), expect(rows)))
     assert without_seconds(ahead.fit()) == history
     for name, tensor in ahead.network.state_dict().items():
         assert torch.equal(tensor, alone.network.state_dict()[name])
-    assert expected == [ahead.draws.positions(update + 2).tolist() for update in range(20)]
+    assert expected == [ahead.draws.choose_repertoires(update + 2).tolist() for update in range(20)]
 
 
 @pytest.mark.slow
@@ -138,6 +138,14 @@ def test_a_checkpoint_of_an_earlier_version_has_its_time_in_the_history() -> Non
             parse_state({"history": rows, "seconds": wrong}, 1, "state")
 
 
+def test_a_checkpoint_of_an_earlier_version_calls_start_motifs_seeds() -> None:
+    found = {"letters": [1, -1, 2], "output": 0, "correlation": 0.5, "p_value": 0.001}
+    for name in ("seeds", "start_motifs"):
+        assert parse_state({"update": 5, name: [found]}, 1, "state") == TrainingState(update=5, start_motifs=[found])
+        with pytest.raises(InputError, match="state: start_motifs: expected letters and an output that exist"):
+            parse_state({name: [{**found, "output": 1}]}, 1, "state")
+
+
 def test_early_stopping_stops_and_the_best_weights_stay(cohort: RepertoireDataset) -> None:
     config = small(n_updates=1000, evaluate_every=1, patience=3, learning_rate=0.3)
     trainer = make(cohort, config)
@@ -159,7 +167,7 @@ def test_every_labelled_repertoire_is_seen_once_per_epoch(cohort: RepertoireData
     trainer = Trainer(small(), TASKS, train, validation, seed=0, device=CPU)
     ids = trainer.train.dataset.repertoire_ids
     assert set(ids) == {f"rep.{i}" for i in range(20)} - {"rep.2", "rep.5"}
-    seen = np.concatenate([trainer.draws.positions(i) for i in range(9)])  # 36 places: 2 epochs of 18
+    seen = np.concatenate([trainer.draws.choose_repertoires(i) for i in range(9)])  # 36 places: 2 epochs of 18
     assert sorted(seen[:18]) == list(range(18))
     assert sorted(seen[18:]) == list(range(18))
     assert seen[:18].tolist() != seen[18:].tolist()

@@ -30,6 +30,7 @@ from deeprc.training.history import find_kept_weights
 from deeprc.training.output_fit import fit_output
 from deeprc.training.trainer import Trainer
 from deeprc.training.validation import Evaluator
+from deeprc.training.weight_choice import copy_state
 from tests.conftest import Killed, motif, write_cohort
 
 CPU = torch.device("cpu")
@@ -186,9 +187,19 @@ def test_no_whole_repertoire_is_read_twice_with_the_same_weights(
     assert len(set(read)) == len(read)
     kept = trainer.network.digest_pooling_weights()
     assert sorted(row for weights, row in read if weights == kept) == list(range(60))
-    again = replace(model, known=None)
+    again = replace(model, known_averages=None)
     assert torch.equal(outputs, again.outputs(cohort))
     assert again.tasks == calibrate_model(again, trainer.validation).tasks
+
+
+def test_a_second_fit_changes_nothing(cohort_factory: Callable[..., RepertoireDataset]) -> None:
+    trainer = make(cohort_factory(40, 200))
+    rows = [dict(row) for row in trainer.fit().history]
+    seconds, weights = trainer.state.seconds, copy_state(trainer.network)
+    assert str(trainer.fit().history) == str(rows)  # as text, because NaN is not NaN
+    assert trainer.state.seconds == seconds
+    for name, tensor in trainer.network.state_dict().items():
+        assert torch.equal(tensor, weights[name]), name
 
 
 def test_an_output_of_several_layers_is_not_fitted_again(cohort_factory: Callable[..., RepertoireDataset]) -> None:
@@ -216,7 +227,7 @@ def test_a_resumed_run_makes_the_same_choice(
     """The start weighs residues at a gap, so it is not the network with which updates begin."""
     cohort = cohort_factory(40, 200)
     weighed = replace(motif("W.HW"), gap_weights=((1.0, *[0.1] * 19),))
-    monkeypatch.setattr("deeprc.training.trainer.find_confirmed_motifs", lambda *_, **__: [weighed])
+    monkeypatch.setattr("deeprc.training.network_start.find_confirmed_motifs", lambda *_, **__: [weighed])
     whole = make(cohort)
     whole.fit()
     checkpoint = tmp_path / "checkpoint" / "last.safetensors"
@@ -231,7 +242,7 @@ def test_a_resumed_run_makes_the_same_choice(
     cut = make(cohort, checkpoint)
     with monkeypatch.context() as patch:
         if killed_at == "the last choice":
-            patch.setattr("deeprc.training.choice._Choice.compare", kill)
+            patch.setattr("deeprc.training.weight_choice._CandidateLosses.measure", kill)
         with pytest.raises(Killed):
             cut.fit(kill_at_six if killed_at == "an update" else None)
     resumed = make(cohort, checkpoint)

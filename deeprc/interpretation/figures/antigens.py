@@ -17,18 +17,18 @@ __all__ = ["draw_antigen_figure"]
 
 
 @require_matplotlib
-def draw_antigen_figure(organisms: pd.DataFrame, place: int) -> Figure:
+def draw_antigen_figure(organisms: pd.DataFrame, colour_index: int) -> Figure:
     """Draw a bar for each organism, and a line at the number expected by chance.
 
     Parameters
     ----------
     organisms
         Table with antigen_organism, n_exact, n_within_one and expected_within_one; see `Annotation.organisms`.
-    place
+    colour_index
         Index of the class to which the sequences contribute, see `index_classes`.
     """
     figure, axis = make_panel(3.4, 0.24 * len(organisms) + 0.2, left=1.5)
-    y, colour = -np.arange(len(organisms)), class_colour(place)
+    y, colour = -np.arange(len(organisms)), class_colour(colour_index)
     every = axis.barh(y, organisms["n_within_one"], height=0.7, color=colour, alpha=0.45, linewidth=0)
     exact = axis.barh(y, organisms["n_exact"], height=0.7, color=colour, linewidth=0)
     expected = organisms["expected_within_one"].to_numpy(np.float64)

@@ -39,7 +39,7 @@ _SHARES_OF_N = ((1.0, "all"), (1 / 2, "1/2"), (1 / 8, "1/8"), (1 / 32, "1/32")) 
 
 @require_matplotlib
 def draw_metastable_figure(
-    heads: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
+    heads: pd.DataFrame, classes: Mapping[str, str], colour_of_class: Mapping[str, int] | None = None
 ) -> Figure:
     """Draw the number of sequences over which each head averages: a box and points per head and class, on a log axis.
 
@@ -52,7 +52,7 @@ def draw_metastable_figure(
         weights sum to 0.90).
     classes
         Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
-    places
+    colour_of_class
         Index of each class, see `class_styles`.
 
     Raises
@@ -61,7 +61,7 @@ def draw_metastable_figure(
         If no repertoire with sequences has a class.
     """
     parts = group_by_class(heads[heads["n_sequences"] > 0], classes)
-    styles = class_styles(list(parts), places)
+    styles = class_styles(list(parts), colour_of_class)
     numbers = sorted({int(head) for part in parts.values() for head in part["head"]})
     width = min(6.4, max(2.5, 0.55 * len(numbers) * len(parts)))
     figure, axis = make_panel(width, 2.6)
@@ -142,7 +142,7 @@ def compute_attention_bands(curves: pd.DataFrame, *, n_points: int = 120) -> pd.
 
 @require_matplotlib
 def draw_attention_figure(
-    curves: pd.DataFrame, classes: Mapping[str, str], places: Mapping[str, int] | None = None
+    curves: pd.DataFrame, classes: Mapping[str, str], colour_of_class: Mapping[str, int] | None = None
 ) -> Figure:
     """Draw the cumulated attention against the share of sequences: median and quartiles over repertoires, by class.
 
@@ -152,7 +152,7 @@ def draw_attention_figure(
         Table of the attention, see `compute_attention_bands`.
     classes
         Class of each repertoire, by its id, a dictionary or a Series; repertoires without a class are left out.
-    places
+    colour_of_class
         Index of each class, see `class_styles`.
 
     Raises
@@ -161,7 +161,7 @@ def draw_attention_figure(
         If no repertoire has a class.
     """
     parts = group_by_class(curves, classes)
-    styles = class_styles(list(parts), places)
+    styles = class_styles(list(parts), colour_of_class)
     figure, axis = make_panel(3.1, 2.5)
     axis.set_xscale("log")
     low, entries = float(curves["share"].min()), {}
@@ -175,12 +175,12 @@ def draw_attention_figure(
         entries[f"{escape_legend_text(name)} ({part['repertoire_id'].nunique()} repertoires)"] = line
     equal = np.geomspace(low, 1, 100)
     (chance,) = axis.plot(equal, equal, color=MUTED, linewidth=0.9, dashes=(1, 2), zorder=1)
-    entries["if all were attended alike"] = chance
+    entries["equal attention"] = chance
     axis.set(xlim=(low, 1), ylim=(0, 1.01))
     powers = range(int(np.ceil(np.log10(low) - 1e-9)), 1)
     set_percent_ticks(axis, "x", [10.0**power for power in powers])
     set_percent_ticks(axis, "y", [0, 0.25, 0.5, 0.75, 1])
-    axis.set(xlabel="sequences, most attended first", ylabel="attention that they hold")
+    axis.set(xlabel="sequences, most attended first", ylabel="share of the attention")
     draw_grid(axis, "both")
     draw_legend_below(axis, entries)
     return figure

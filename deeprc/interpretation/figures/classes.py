@@ -32,12 +32,12 @@ def index_classes(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
 
     A number has the classes "lower" and "higher".
     """
-    places: dict[str, dict[str, int]] = {}
+    colours: dict[str, dict[str, int]] = {}
     for task in tasks:
-        first = sum(map(len, places.values()))
+        first = sum(map(len, colours.values()))
         names = ("lower", "higher") if task.kind == "regression" else task.class_names
-        places[task.name] = {name: first + i for i, name in enumerate(names)}
-    return places
+        colours[task.name] = {name: first + i for i, name in enumerate(names)}
+    return colours
 
 
 def index_drawn_classes(tasks: Sequence[Task], task: Task, labels: NDArray[np.float64]) -> dict[str, int]:
@@ -50,8 +50,8 @@ def index_drawn_classes(tasks: Sequence[Task], task: Task, labels: NDArray[np.fl
     labels
         Labels of the repertoires, (B,).
     """
-    place = list(index_classes(tasks)[task.name].values())
-    return {name: place[number] for name, number in _assign_drawn_classes(task, labels) if name != _EVERY}
+    colours = list(index_classes(tasks)[task.name].values())
+    return {name: colours[number] for name, number in _assign_drawn_classes(task, labels) if name != _EVERY}
 
 
 def choose_drawn_classes(task: Task, ids: Sequence[str], labels: NDArray[np.float64]) -> dict[str, str]:

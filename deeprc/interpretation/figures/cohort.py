@@ -63,14 +63,14 @@ class CohortNumbers:
 
 
 @require_matplotlib
-def draw_cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figure:
+def draw_cohort_figure(found: CohortNumbers, colour_of_class: Mapping[str, int]) -> Figure:
     """Draw sizes, lengths, genes and maps of the repertoires of a cohort, with a colour and marker for each class.
 
     Parameters
     ----------
     found
         Numbers of the repertoires.
-    places
+    colour_of_class
         Index of each class, in the order in which they are drawn; see `class_styles`.
     """
     from matplotlib.figure import Figure
@@ -80,8 +80,8 @@ def draw_cohort_figure(found: CohortNumbers, places: Mapping[str, int]) -> Figur
     figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.13, wspace=0.32, hspace=0.38)
     for axis in panels.flat:
         fix_ticks(axis)
-    of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in places}
-    styles = class_styles(list(of_class), places)
+    of_class = {name: np.flatnonzero([each == name for each in found.classes]) for name in colour_of_class}
+    styles = class_styles(list(of_class), colour_of_class)
     _draw_sizes(panels[0, 0], found.sizes, of_class, styles)
     _draw_lengths(panels[1, 0], found.lengths[found.sizes > 0], _select_chosen_rows(of_class, found.sizes > 0), styles)
     for axis, (field, letter) in zip(panels[:, 1], (("v_call", "V"), ("j_call", "J")), strict=True):

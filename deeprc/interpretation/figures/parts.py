@@ -127,19 +127,19 @@ def group_by_class(table: pd.DataFrame, classes: Mapping[str, str]) -> dict[str,
     return parts
 
 
-def class_colour(place: int) -> str:
+def class_colour(colour_index: int) -> str:
     """Return the colour of a class from its index, see `index_classes`."""
-    return CLASS_COLOURS[place % len(CLASS_COLOURS)]
+    return CLASS_COLOURS[colour_index % len(CLASS_COLOURS)]
 
 
-def class_styles(names: Sequence[str], places: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
+def class_styles(names: Sequence[str], colour_of_class: Mapping[str, int] | None = None) -> dict[str, dict[str, Any]]:
     """Return colour, dashes and marker of each class, which can be distinguished without colour, too.
 
-    `places` has the index of each class among all classes of the run, see `index_classes`; a name that it lacks is no
-    class and is drawn with `INK`. Without `places`, the index is the position in `names`.
+    `colour_of_class` has the index of each class among all classes of the run, see `index_classes`. A name that it
+    lacks is no class and is drawn with `INK`. Without `colour_of_class`, the index is the position in `names`.
     """
     markers = [marker for marker in MARKERS if marker]
-    known = dict(zip(names, range(len(names)), strict=True)) if places is None else places
+    known = dict(zip(names, range(len(names)), strict=True)) if colour_of_class is None else colour_of_class
     return {
         name: {
             "color": class_colour(known[name]) if name in known else INK,

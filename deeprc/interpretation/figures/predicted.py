@@ -73,7 +73,7 @@ def draw_roc_figure(
         Name of the target whose rows are drawn, `column=class` for one of several classes; required only if there are
         several.
     donors
-        Index of the donor of each repertoire, by its id; None if each repertoire has another donor.
+        Index of the donor of each repertoire, by its id; None if every repertoire is from a different donor.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def _draw_histogram(
     axis = figure.add_axes((place.x0, place.y0 - 1.1 / up, place.width, 0.95 / up))
     fix_ticks(axis)
     edges = np.linspace(0, 1, 21)
-    colours = [MUTED if place is None else class_colour(place) for _, place in classes]
+    colours = [MUTED if colour_index is None else class_colour(colour_index) for _, colour_index in classes]
     for value, sign, colour, hatch in ((1, 1, colours[1], None), (0, -1, colours[0], "////")):
         counts, _ = np.histogram(probability[label == value], edges)
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}

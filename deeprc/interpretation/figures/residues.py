@@ -163,7 +163,7 @@ def _draw_logo(axis: Axes, heights: NDArray[np.float64]) -> None:
 
 
 @require_matplotlib
-def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", place: int | None = None) -> Figure:
+def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", colour_index: int | None = None) -> Figure:
     """Draw the mean contribution of each kernel to an output over sequences, as bars, highest first.
 
     Parameters
@@ -173,7 +173,7 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", place
         are drawn.
     output
         Name of the output, for the axis.
-    place
+    colour_index
         Index of the class to which they contribute, see `index_classes`, for its colour; None is black or grey.
 
     Raises
@@ -189,7 +189,7 @@ def draw_kernels_figure(kernels: ArrayLike, *, output: str = "the output", place
     kept = kept[np.argsort(-mean[kept], kind="stable")]
     figure, axis = make_panel(max(2.4, 0.16 * len(kept)), 2.0)
     above = mean[kept] >= 0
-    colours = (INK if place is None else class_colour(place), MUTED)
+    colours = (INK if colour_index is None else class_colour(colour_index), MUTED)
     for own, colour, hatch in ((above, colours[0], None), (~above, colours[1], "////")):
         fill: dict[str, Any] = {"facecolor": "none", "hatch": hatch} if hatch else {"facecolor": colour}
         axis.bar(np.flatnonzero(own), mean[kept][own], 0.72, edgecolor=colour, linewidth=0.8, **fill)

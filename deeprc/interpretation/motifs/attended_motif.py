@@ -119,6 +119,11 @@ class AttendedMotif:
         return ", ".join(map(str, self.sources))
 
     @property
+    def is_of_number(self) -> bool:
+        """Whether the target is a number, so that carriers are not divided into classes."""
+        return self.carriers["class"].tolist() == ["all"]
+
+    @property
     def n_models(self) -> int:
         """Number of models in whose kernels it was found."""
         return len({source.member for source in self.sources if source.kernel})

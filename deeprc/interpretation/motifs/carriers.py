@@ -110,7 +110,7 @@ def compare_held_out_donors(
     model: Model,
     dataset: RepertoireDataset,
     counts: NDArray[np.int64],
-    held_out: NDArray[np.bool_],
+    is_held_out: NDArray[np.bool_],
     *,
     output: int,
     sign: int,
@@ -122,14 +122,14 @@ def compare_held_out_donors(
     ----------
     model, dataset, counts, output, group_by
         Model, cohort, counts, output and column of the donor, see `tabulate_carriers`.
-    held_out
+    is_held_out
         Whether the model has not learned from each repertoire, (B,). If it has learned from another repertoire of the
         same donor, the repertoire does not count.
     sign
         1 if the patterns are those of sequences that raise the output, -1 if of those that lower it.
     """
     task, labels = _find_target(model, dataset, output)
-    donors, is_new = find_new_donors(dataset, held_out, ~np.isnan(labels), group_by)
+    donors, is_new = find_new_donors(dataset, is_held_out, ~np.isnan(labels), group_by)
     classes = {name: own & is_new for name, own in _find_class_members(task, labels).items()}
     found = []
     for of_pattern in counts.T:
@@ -152,19 +152,19 @@ def compare_held_out_donors(
 
 
 def find_new_donors(
-    dataset: RepertoireDataset, held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
+    dataset: RepertoireDataset, is_held_out: NDArray[np.bool_], is_known: NDArray[np.bool_], group_by: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the donor of each repertoire, and whether the model has not learned from this donor, (B,) each.
 
     Parameters
     ----------
-    held_out, is_known
+    is_held_out, is_known
         Whether the model has not learned from each repertoire, and whether it has a label, (B,) each.
     group_by
         Metadata column of the donor, see `tabulate_carriers`.
     """
     donors = index_donors(dataset.metadata, choose_subject_column(dataset.metadata, group_by))
-    return donors, held_out & ~np.isin(donors, donors[~held_out & is_known])
+    return donors, is_held_out & ~np.isin(donors, donors[~is_held_out & is_known])
 
 
 def split_by_direction(

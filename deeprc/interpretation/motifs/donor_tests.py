@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu, rankdata, spearmanr, wilcoxon
 
+from deeprc.arrays import Floats
+
 __all__ = ["compute_class_p_value", "compute_donor_rates", "compute_number_p_value"]
 
 _MAX_EXACT = 60  # largest number of donors for which p-values are exact
 _ROUNDING = 1e-9
-
-Floats = NDArray[np.float64]
 
 
 def compute_donor_rates(

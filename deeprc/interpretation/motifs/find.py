@@ -101,7 +101,7 @@ def find_motifs(
     seed: int = 0,
     group_by: str | None = None,
     sign: int = 1,
-    held_out: NDArray[np.bool_] | None = None,
+    is_held_out: NDArray[np.bool_] | None = None,
 ) -> list[AttendedMotif]:
     """Return the motifs of the sequences that contribute to one direction of an output.
 
@@ -126,7 +126,7 @@ def find_motifs(
         Metadata column that names the donor of a repertoire; None searches for one.
     sign
         1 if the sequences raise the output, -1 if they lower it.
-    held_out
+    is_held_out
         Whether the model has not learned from each repertoire, (B,); motifs are tested in these. None makes no test.
 
     Returns
@@ -148,7 +148,7 @@ def find_motifs(
         seed=seed,
         group_by=group_by,
         signs=[sign],
-        held_out=held_out,
+        is_held_out=is_held_out,
     )[0]
 
 
@@ -162,7 +162,7 @@ def find_all_motifs(
     seed: int = 0,
     group_by: str | None = None,
     signs: Sequence[int] = (),
-    held_out: NDArray[np.bool_] | None = None,
+    is_held_out: NDArray[np.bool_] | None = None,
 ) -> list[list[AttendedMotif]]:
     """Return the motifs of several sets of sequences, see `find_motifs`; all carriers are counted in one pass.
 
@@ -183,9 +183,9 @@ def find_all_motifs(
         first += len(found)
         carriers = tabulate_carriers(model, dataset, of_found, output=own.output, group_by=group_by)
         donors = [_NOT_TESTED] * len(found)
-        if held_out is not None:
+        if is_held_out is not None:
             donors = compare_held_out_donors(
-                model, dataset, of_found, held_out, output=own.output, sign=sign, group_by=group_by
+                model, dataset, of_found, is_held_out, output=own.output, sign=sign, group_by=group_by
             )
         columns = zip(found, carriers, donors, strict=True)
         motifs.append([_make_motif(prepared[0], *each) for each in columns] if prepared else [])

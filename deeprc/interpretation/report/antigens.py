@@ -1,4 +1,4 @@
-"""Known antigens of the sequences that contribute to a direction, as columns of their table, a picture and a table."""
+"""Known antigens of the sequences that contribute to a direction, as columns of their table, a figure and a table."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
-from deeprc.interpretation.report.pictures import render_figure
+from deeprc.interpretation.report.page_figures import render_figure
 from deeprc.interpretation.survey import Survey
 from deeprc.specificity import annotate_sequences
 
-__all__ = ["AntigenPage", "annotate_survey", "make_antigen_pages"]
+__all__ = ["AntigenSection", "annotate_survey", "make_antigen_sections"]
 
 _MAX_ORGANISMS = 15
 
 
 @dataclass(frozen=True)
-class AntigenPage:
-    """The part of the page about known antigens of the sequences of a direction.
+class AntigenSection:
+    """The section of the page about known antigens of the sequences of a direction.
 
     Attributes
     ----------
-    direction, place
+    direction, colour_index
         The direction, and the index of its class, see `index_classes`.
-    said
+    summary
         Sentence that says how many sequences match.
     figures, table
-        Picture and table of the organisms with matches; empty and None if there are no matches.
+        Figure and table of the organisms with matches; empty and None if there are no matches.
     """
 
     direction: Direction
-    place: int
-    said: str
+    colour_index: int
+    summary: str
     figures: Sequence[Figure]
     table: Table | None
 
@@ -66,25 +66,27 @@ def annotate_survey(
     return replace(survey, top=top), organisms
 
 
-def make_antigen_pages(
-    survey: Survey, organisms: Mapping[str, pd.DataFrame], places: Mapping[str, Mapping[str, int]]
-) -> list[AntigenPage]:
-    """Return the part of the page for each direction; empty if no database was given."""
-    pages = []
+def make_antigen_sections(
+    survey: Survey, organisms: Mapping[str, pd.DataFrame], colours_by_target: Mapping[str, Mapping[str, int]]
+) -> list[AntigenSection]:
+    """Return the section of the page for each direction; empty if no database was given."""
+    sections = []
     for index, direction in enumerate(survey.directions, start=1):
         if direction.name in organisms:
             own = organisms[direction.name]
-            place = places[direction.target][direction.label]
+            colour_index = colours_by_target[direction.target][direction.label]
             shown = own.head(_MAX_ORGANISMS)
             top = survey.top[direction.name].table
             n = int((top["specificity_match"] != "").sum())
-            said = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
-            figures = [_make_figure(shown, direction, place)] if len(shown) else []
-            pages.append(AntigenPage(direction, place, said, figures, _make_table(shown, direction, index)))
-    return pages
+            summary = f"{n:,} of {len(top):,} sequences match an entry with at most one substitution."
+            figures = [_make_figure(shown, direction, colour_index)] if len(shown) else []
+            sections.append(
+                AntigenSection(direction, colour_index, summary, figures, _make_table(shown, direction, index))
+            )
+    return sections
 
 
-def _make_figure(organisms: pd.DataFrame, direction: Direction, place: int) -> Figure:
+def _make_figure(organisms: pd.DataFrame, direction: Direction, colour_index: int) -> Figure:
     from deeprc.interpretation.figures.antigens import draw_antigen_figure
 
     first = organisms.iloc[0]
@@ -93,10 +95,12 @@ def _make_figure(organisms: pd.DataFrame, direction: Direction, place: int) -> F
         f"{first['n_within_one']:,}, by chance {first['expected_within_one']:.1f}."
     )
     caption = (
-        "Different sequences that match an entry with at most one substitution, by the organism of the antigen; the "
-        "line is what clones of the cohort that as many repertoires carry match by chance."
+        "Number of different sequences that match an entry with at most one substitution, by the organism of the "
+        "antigen. The line is the number by chance: that of clones of the cohort that equally many repertoires carry."
     )
-    return render_figure(draw_antigen_figure(organisms, place), f"Known antigens for {direction.name}", says, caption)
+    return render_figure(
+        draw_antigen_figure(organisms, colour_index), f"Known antigens for {direction.name}", says, caption
+    )
 
 
 def _make_table(organisms: pd.DataFrame, direction: Direction, index: int) -> Table | None:

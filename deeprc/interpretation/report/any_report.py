@@ -88,14 +88,17 @@ def write_any_report(
             dataset = set_labels(dataset, target or "y", labels)
     else:
         folders = [Path(path) for path in ([source] if isinstance(source, str | os.PathLike) else source)]
-        whole = _find_whole(folders, cohort)
-        if whole is not None:
+        writer = _choose_folder_writer(folders, cohort)
+        if writer is not None:
             for name, given in (("database", databases), ("scheduler", scheduler)):
                 if given:
                     raise InputError(f"{folders[0]}: `{name}` is only for the report of a run; leave it out")
-            whole(folders[0], output)
+            writer(folders[0], output)
             return Report(Path(output))
-        assert cohort is not None
+        if cohort is None:
+            _check_are_runs(folders)
+            command = "deeprc report RUN CONTAINER -o FILE"
+            raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: {command}")
         own_device = device if scheduler is None else "cpu"
         predictor, dataset = load_ensemble(folders, device=own_device), _open_cohort(cohort)
     workers = None if scheduler is None else Workers(scheduler=scheduler)
@@ -107,18 +110,18 @@ def _open_cohort(cohort: Folder | RepertoireDataset) -> RepertoireDataset:
     return cohort if isinstance(cohort, RepertoireDataset) else open_dataset(cohort)
 
 
-def _find_whole(
+def _choose_folder_writer(
     folders: Sequence[Path], cohort: Folder | RepertoireDataset | None
 ) -> Callable[[Folder, Folder], None] | None:
-    """Return the function that writes the report of a benchmark or a cross-validation; None if the folders are runs.
+    """Return the function that writes the report of a benchmark or a cross-validation; None if no folder holds one.
 
     Raises
     ------
     InputError
-        If a folder is none of these, or if a cohort is missing or not needed.
+        If a folder holds one, but there are other folders or a cohort.
     """
+    writers = {"benchmark": write_benchmark_report, "cross-validation": write_cv_report}
     for folder in folders:
-        writers = {"benchmark": write_benchmark_report, "cross-validation": write_cv_report}
         held = "benchmark" if holds_benchmark(folder) else "cross-validation" if holds_cross_validation(folder) else ""
         if not held:
             continue
@@ -128,14 +131,16 @@ def _find_whole(
             given = cohort.container.path if isinstance(cohort, RepertoireDataset) else cohort
             raise InputError(f"{folder}: holds a {held}, whose report takes no CONTAINER; found {str(given)!r}")
         return writers[held]
-    if cohort is None:
-        for folder in folders:
-            if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
-                raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its picture is power.png")
-            if not folder.is_file() and not (folder / "config.yaml").is_file():
-                raise InputError(
-                    f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
-                    "benchmark (no benchmark.yaml)"
-                )
-        raise InputError(f"{folders[0]}: is a run, whose report needs a CONTAINER: deeprc report RUN CONTAINER -o FILE")
     return None
+
+
+def _check_are_runs(folders: Sequence[Path]) -> None:
+    """Raise InputError if a folder is no run."""
+    for folder in folders:
+        if any((folder / name).is_file() for name in ("power.tsv", POWER.header)):
+            raise InputError(f"{folder}: holds a {POWER.words}, which has no report; its figure is power.png")
+        if not folder.is_file() and not (folder / "config.yaml").is_file():
+            raise InputError(
+                f"{folder}: is neither a run (no config.yaml), nor a cross-validation (no cv.yaml), nor a "
+                "benchmark (no benchmark.yaml)"
+            )

@@ -35,8 +35,7 @@ from deeprc.evaluation.scoring import choose_scoring
 from deeprc.evaluation.scoring_base import Scoring
 from deeprc.evaluation.stored_tables import read_choices, read_comparison, read_method_predictions, read_results
 from deeprc.evaluation.trust import format_p_value
-from deeprc.interpretation.report import pictures
-from deeprc.interpretation.report.origin import adjust_words
+from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
     DASH,
     Cell,
@@ -49,6 +48,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
     write_page,
 )
+from deeprc.interpretation.report.page_figures import make_curves_figures, make_reliability_figures
 
 __all__ = ["write_benchmark_report"]
 
@@ -79,38 +79,38 @@ def write_benchmark_report(folder: str | os.PathLike[str], output: str | os.Path
         If the folder has no finished benchmark, if a file of it is damaged, or if `output` cannot be written.
     """
     check_report_output(Path(output))
-    found = _read(Path(folder))
+    files = _read_files(Path(folder))
     write_page(
         Path(output),
         "benchmark.html.j2",
-        title=f"Benchmark: {_format_title(found)}",
-        lead=_format_lead(found),
+        title=f"Benchmark: {_format_title(files)}",
+        lead=_format_lead(files),
         date=format_today(),
         contents=_CONTENTS,
-        kind=found.scoring.kind,
-        measure=VALIDATED[found.scoring.kind],
-        cautions=[replace(each, section="") for each in found.cautions if each.section != "controls"],
-        legend=" ".join(table_legend(found.comparison, found.methods, found.scoring)),
-        verdict=[each.text for each in found.cautions if each.section == "controls"],
-        incomplete=describe_incomplete_methods(found.comparison, found.methods, {}),
+        kind=files.scoring.kind,
+        measure=VALIDATED[files.scoring.kind],
+        cautions=[replace(each, section="") for each in files.cautions if each.section != "controls"],
+        legend=" ".join(table_legend(files.comparison, files.methods, files.scoring)),
+        verdict=[each.text for each in files.cautions if each.section == "controls"],
+        incomplete=describe_incomplete_methods(files.comparison, files.methods, {}),
         chosen=[
             (each.method, ": ".join(filter(None, (each.validation, each.settings))))
-            for each in summarise_chosen_settings(found.choices, found.methods, found.scoring)
+            for each in summarise_chosen_settings(files.choices, files.methods, files.scoring)
         ],
-        table=_make_comparison_table(found),
-        costs=_make_cost_table(found),
-        curves=pictures.draw_curves_picture(found.predictions, found.methods, found.scoring),
-        probabilities=_make_probability_table(found),
-        reliability=pictures.draw_reliability_picture(found.predictions, found.methods, found.scoring),
-        command=_format_command(found.header, str(folder)),
+        table=_make_comparison_table(files),
+        costs=_make_cost_table(files),
+        curves=make_curves_figures(files.predictions, files.methods, files.scoring),
+        probabilities=_make_probability_table(files),
+        reliability=make_reliability_figures(files.predictions, files.methods, files.scoring),
+        command=_format_command(files.header, str(folder)),
         header=read_text(Path(folder) / "benchmark.yaml", limit=MAX_YAML_BYTES),
-        facts=_list_facts(found.header),
+        facts=_list_facts(files.header),
     )
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The content of the folder."""
+class _BenchmarkFiles:
+    """The files of a benchmark's folder."""
 
     header: Mapping[str, Any]
     methods: Sequence[MethodInfo]
@@ -122,7 +122,7 @@ class _Found:
     cautions: Sequence[Caution]
 
 
-def _read(folder: Path) -> _Found:
+def _read_files(folder: Path) -> _BenchmarkFiles:
     if not holds_benchmark(folder):
         raise InputError(f"{folder}: holds no benchmark (no benchmark.yaml); expected one made by `deeprc benchmark`")
     header = read_header(folder)
@@ -138,38 +138,38 @@ def _read(folder: Path) -> _Found:
         MethodInfo(name, str(header["methods"].get(name, {}).get("label", name)), kind)
         for name, kind in zip(comparison["method"], comparison["kind"], strict=True)
     ]
-    return _Found(header, methods, comparison, results, predictions, choices, scoring, read_cautions(folder))
+    return _BenchmarkFiles(header, methods, comparison, results, predictions, choices, scoring, read_cautions(folder))
 
 
-def _format_title(found: _Found) -> str:
-    return f"{found.header['target']} of {Path(str(found.header.get('cohort', ''))).name or 'a cohort'}"
+def _format_title(files: _BenchmarkFiles) -> str:
+    return f"{files.header['target']} of {Path(str(files.header.get('cohort', ''))).name or 'a cohort'}"
 
 
-def _format_lead(found: _Found) -> str:
-    header = found.header
+def _format_lead(files: _BenchmarkFiles) -> str:
+    header = files.header
     n, n_positive = header.get("n_repertoires", 0), header.get("n_positive")
     classes = header.get("classes") or ["positive"]
     positive = header.get("positive_class") or classes[-1]  # earlier versions wrote only the classes
     share = "" if n_positive is None else f" {n_positive:,} of them {positive},"
     return (
-        f"{len(found.methods)} methods predicted {header['target']} for the same {n:,} repertoires,{share} in "
+        f"{len(files.methods)} methods predicted {header['target']} for the same {n:,} repertoires,{share} in "
         f"{header['n_folds']} folds: each repertoire was tested once, by models that had not seen it."
     )
 
 
-def _make_comparison_table(found: _Found) -> Table:
+def _make_comparison_table(files: _BenchmarkFiles) -> Table:
     performance = set(
-        found.comparison.loc[(found.comparison["kind"] == "method") & found.comparison["complete"], "method"]
+        files.comparison.loc[(files.comparison["kind"] == "method") & files.comparison["complete"], "method"]
     )
-    estimates = estimate_metrics(found.results, found.comparison, performance, found.scoring)
-    refits = estimate_refit(found.choices, found.scoring)
+    estimates = estimate_metrics(files.results, files.comparison, performance, files.scoring)
+    refits = estimate_refit(files.choices, files.scoring)
     rows = []
-    label = {each.name: each.label for each in found.methods}
-    for _, row in found.comparison.iterrows():
+    label = {each.name: each.label for each in files.methods}
+    for _, row in files.comparison.iterrows():
         if row["n_folds"] == 0:
             continue
         name = str(row["method"])
-        main, *others = (_estimate(estimates[metric].get(name)) for metric in found.scoring.headings)
+        main, *others = (_make_estimate_cell(estimates[metric].get(name)) for metric in files.scoring.headings)
         whole = "" if row["complete"] else f" ({row['n_folds']} of {row['n_wanted']} folds)"
         rows.append(
             [
@@ -177,30 +177,30 @@ def _make_comparison_table(found: _Found) -> Table:
                 make_text_cell(_KINDS.get(str(row["kind"]), str(row["kind"]))),
                 main,
                 make_interval_cell((row["ci_low"], row["ci_high"])),
-                _p_value(row["p_value"], is_best=bool(row["best"])),
-                _p_value(row["p_holm"], is_best=bool(row["best"])),
-                _estimate(refits.get(name)),
+                _make_p_value_cell(row["p_value"], is_best=bool(row["best"])),
+                _make_p_value_cell(row["p_holm"], is_best=bool(row["best"])),
+                _make_estimate_cell(refits.get(name)),
                 *others,
             ]
         )
-    heading, *headings = found.scoring.headings.values()
+    heading, *headings = files.scoring.headings.values()
     whole_note = "mean ± standard deviation over the test folds"
-    if found.scoring.kind == "regression":
+    if files.scoring.kind == "regression":
         whole_note = "of all test repertoires together ± standard deviation over the test folds"
     columns = [
         Column("Method", False),
         Column("Kind", False, "a control reads no receptor sequence; the ground truth knows what was simulated"),
         Column(heading, note=whole_note),
         Column("95% interval", note=f"of the {heading}"),
-        Column("p", note="of the difference to the best method, on the same repertoires"),
+        Column("p", note="test of the difference from the best method, on the same repertoires (paired)"),
         Column("p (Holm)", note="the same, corrected for the number of methods"),
-        Column(REFIT_HEADING, note=REFIT_LEGEND.format(measure=found.scoring.heading)),
+        Column(REFIT_HEADING, note=REFIT_LEGEND.format(measure=files.scoring.heading)),
         *(Column(heading, note="mean ± standard deviation over the test folds") for heading in headings),
     ]
     return Table("methods", "All methods; press a heading to sort by it", columns, rows, sortable=True)
 
 
-def _estimate(found: MetricEstimate | None) -> Cell:
+def _make_estimate_cell(found: MetricEstimate | None) -> Cell:
     """Return a cell of a metric with its deviation over folds; it is bold if it is the best after rounding."""
     if found is None:
         return make_number_cell(None)
@@ -210,18 +210,18 @@ def _estimate(found: MetricEstimate | None) -> Cell:
     return Cell(bold if found.is_best else shown + spread, found.value)
 
 
-def _p_value(value: float, *, is_best: bool) -> Cell:
+def _make_p_value_cell(value: float, *, is_best: bool) -> Cell:
     if is_best:
         return Cell("best", None)
     return make_number_cell(None) if np.isnan(value) else Cell(format_p_value(value), value)
 
 
-def _make_probability_table(found: _Found) -> Table | None:
+def _make_probability_table(files: _BenchmarkFiles) -> Table | None:
     """Return the table of the quality of each method's probabilities; None if no classes are predicted."""
-    judged = compare_probabilities(found.predictions, found.methods, found.scoring)
+    judged = compare_probabilities(files.predictions, files.methods, files.scoring)
     if judged.empty:
         return None
-    label = {each.name: each.label for each in found.methods}
+    label = {each.name: each.label for each in files.methods}
     columns = [
         Column("Method", False),
         Column("Kind", False),
@@ -229,7 +229,10 @@ def _make_probability_table(found: _Found) -> Table | None:
         Column("Brier score of the base rate", note="the Brier score if only the frequency of each class is known"),
         Column("Log loss", note="in nats"),
         Column("Log loss of the base rate", note="the log loss if only the frequency of each class is known"),
-        Column("Calibration error", note="root mean square difference of probabilities to the share that came true"),
+        Column(
+            "Calibration error",
+            note="root mean square difference between predicted probabilities and observed frequencies",
+        ),
     ]
     rows = [
         [
@@ -244,10 +247,10 @@ def _make_probability_table(found: _Found) -> Table | None:
     )
 
 
-def _make_cost_table(found: _Found) -> Table:
-    cells = found.results[found.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
+def _make_cost_table(files: _BenchmarkFiles) -> Table:
+    cells = files.results[files.results["metric"].isin(["search_seconds", "final_seconds", "peak_memory_mb"])]
     rows = []
-    for each in found.methods:
+    for each in files.methods:
         own = cells[cells["method"] == each.name]
         if own.empty:
             continue
@@ -261,12 +264,12 @@ def _make_cost_table(found: _Found) -> Table:
         )
     columns = [
         Column("Method", False),
-        Column("Search, s", note="of all settings that were tried, in all folds"),
+        Column("Search, s", note="seconds for all settings that were tried, in all folds"),
         Column("Final fits, s"),
-        Column("Together, s"),
-        Column("Memory, MB", note="the most that a fit added to its process"),
+        Column("Sum, s"),
+        Column("Memory, MB", note="largest amount of memory that a fit added to its process"),
     ]
-    return Table("times", "Time of all fits, one after another, and memory", columns, rows, sortable=True)
+    return Table("times", "Time of all fits (sum over all processes), and memory", columns, rows, sortable=True)
 
 
 def _format_command(header: Mapping[str, Any], folder: str) -> str:
@@ -279,7 +282,7 @@ def _format_command(header: Mapping[str, Any], folder: str) -> str:
         words += ["--folds", str(header["n_folds"]) if left_out is None else f"{LEAVE_ONE_OUT}{left_out}"]
     if header["group_by"] is not None:
         words += ["--group-by", str(header["group_by"])]
-    words += adjust_words(header.get("adjust_for") or ())
+    words += format_adjust_options(header.get("adjust_for") or ())
     output = f"{folder}-again" if header.get("folds_file") else folder  # the folder with the folds exists already
     words += ["--seed", str(header["seed"]), "--output", output]
     return shlex.join(words)

@@ -17,7 +17,7 @@ from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 from deeprc.runs.run import Run
 from deeprc.tasks import Task
-from deeprc.training.enrichment import MOTIF_LEVEL
+from deeprc.training.motif_search import MOTIF_LEVEL
 
 __all__ = ["collect_cautions"]
 
@@ -66,8 +66,9 @@ def _warn_of_doubtful_seeds(seeds: pd.DataFrame) -> Iterator[Caution]:
     if names:
         text = (
             f"Training started from {len(names):,} {_pluralise(len(names), 'motif')} that did not stand out clearly in "
-            f"the training repertoires, but held in the validation repertoires: {', '.join(names)}. The figures of the "
-            "latter are better than they would be for new repertoires."
+            "the training repertoires, but were confirmed in the validation repertoires: "
+            f"{', '.join(names)}. So the metrics of the validation repertoires are better than they would be for "
+            "new repertoires."
         )
         yield Caution("note", text, "performance")
 
@@ -80,14 +81,14 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
     if all(run.bundle is not None for run in runs):
         text = (
             "A packed model does not know its training repertoires: all are judged as “new”. If it was trained with "
-            "this cohort, the figures are too good."
+            "this cohort, the metrics are too good."
         )
         yield Caution("warning", text, "performance")
         return
     if n_packed := sum(run.bundle is not None for run in runs):
         text = (
             f"{n_packed} of {len(runs)} models are packed and do not know their training repertoires. If they were "
-            "trained with “new” repertoires of this cohort, the figures are too good."
+            "trained with “new” repertoires of this cohort, the metrics are too good."
         )
         yield Caution("warning", text, "performance")
     known = {i for run in runs for split in SPLITS for i in run.splits[split]}
@@ -97,7 +98,8 @@ def _warn_of_new_repertoires(runs: Sequence[Run], performance: Performance) -> I
     else:
         text = f"{n:,} of {len(new):,} repertoires took no part in training, validation or test: they are “new”."
     if changed:
-        text += f" {changed:,} of them {'has' if changed == 1 else 'have'} the id of one that did, but other sequences."
+        has = "has" if changed == 1 else "have"
+        text += f" {changed:,} of them {has} the id of one that took part, but other sequences."
     yield Caution("warning" if changed else "note", text, "setup")
 
 
@@ -107,9 +109,8 @@ def _note_silent_attention(assessment: Assessment) -> list[Caution]:
     if not shares or max(shares) >= _SILENT:
         return []
     text = (
-        f"Only {max(0.0, *shares):.0%} of what the output varies by comes through the attention. Where the network "
-        "looks, and what its kernels respond to, then says little about the target: look at what comes through the "
-        "other readings."
+        f"Only {max(0.0, *shares):.0%} of the variance of the output comes through the attention. So attended "
+        "sequences and kernels say little about the target: look at what comes through the other readings."
     )
     return [Caution("note", text, "readings")]
 
@@ -136,7 +137,7 @@ def _warn_of_broad_attention(heads: pd.DataFrame, performance: Performance, task
         is_very = least > _VERY_BROAD
         text = (
             f"Attention is {'very ' * is_very}broad: {text} of their sequences to collect 90% of it. A single sequence "
-            "says little: look at what many share, the motifs."
+            "says little: look at the motifs, which many sequences share."
         )
         yield Caution("warning" if is_very else "note", text, "attention")
 
@@ -173,7 +174,7 @@ def _warn_of_unfinished_training(run: Run, history: pd.DataFrame) -> Iterator[Ca
     if len(history) > 1 and kept_last and history["validation_loss"].idxmin() == history.index[-1]:
         text = (
             f"Training ended at its limit of {n_updates:,} updates while the validation loss was still falling: with "
-            "more (n_updates) the network may become better."
+            "more updates (n_updates), the network may become better."
         )
         yield Caution("note", text, "history")
 

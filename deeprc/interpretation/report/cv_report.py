@@ -19,7 +19,7 @@ from deeprc.evaluation.strata import StratifiedAuc
 from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.report.cv_results import CrossValidation, TargetMetrics, list_classes, read_cross_validation
 from deeprc.interpretation.report.number_tables import MEASURE_NOTES, MEASURES, make_within_table
-from deeprc.interpretation.report.origin import adjust_words
+from deeprc.interpretation.report.origin import format_adjust_options
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
@@ -32,7 +32,7 @@ from deeprc.interpretation.report.page import (
     make_text_cell,
     write_page,
 )
-from deeprc.interpretation.report.pictures import render_figure
+from deeprc.interpretation.report.page_figures import render_figure
 from deeprc.runs.controls import LABELS
 from deeprc.runs.cross_metrics import NOT_MEASURED
 from deeprc.runs.cross_plan import RUNS, CrossValidationHeader, name_runs
@@ -82,12 +82,12 @@ def write_cv_report(folder: str | os.PathLike[str], output: str | os.PathLike[st
         cautions=found.cautions,
         answers=[_describe_performance(name, found.metrics[name]) for name in names],
         n_repeats=max((each.n_repeats for each in found.metrics.values()), default=0),
-        metrics=[_make_metrics_table(found, name, place) for place, name in enumerate(names)],
+        metrics=[_make_metrics_table(found, name, table_index) for table_index, name in enumerate(names)],
         controls=[each for each in (_make_within_table(found), *_make_control_tables(found)) if each is not None],
-        folds=[_make_folds_table(found, name, place) for place, name in enumerate(names)],
+        folds=[_make_folds_table(found, name, table_index) for table_index, name in enumerate(names)],
         motifs=None if found.motifs is None else _make_motifs_table(found.motifs),
         has_motifs=found.motifs is not None and len(found.motifs) > 0,
-        pictures=[(name, _make_figures(found, name)) for name in names],
+        figures_by_target=[(name, _make_figures(found, name)) for name in names],
         command=_format_command(found.header, Path(folder)),
         knows_settings=(Path(folder) / RUNS).exists(),
         has_classes=any(each.mae is None for each in found.metrics.values()),
@@ -100,10 +100,10 @@ def _format_lead(found: CrossValidation) -> str:
     together = "one run" if header.members == 1 else f"{header.members} runs together"
     repeats = max((each.n_repeats for each in found.metrics.values()), default=1)
     times = "" if repeats == 1 else f" This was done {repeats} times, with other folds and seeds."
-    what = f"Each of {header.folds} folds was once the test fold"
+    what = f"Each of {header.folds} folds was the test fold once"
     if header.left_out is not None:
-        what = f"Each of the {header.folds} values of {header.left_out!r} was once left out for testing"
-    return f"{what}, which {together} predicted that had not seen it.{times}"
+        what = f"Each of the {header.folds} values of {header.left_out!r} was left out for testing once"
+    return f"{what}, and was then predicted by {together} that had not seen it.{times}"
 
 
 def _describe_performance(name: str, found: TargetMetrics) -> str:
@@ -117,7 +117,7 @@ def _describe_performance(name: str, found: TargetMetrics) -> str:
     return f"{name}: {what} {make_number_cell(value).text}{interval}, on {found.n:,} repertoires{positive}."
 
 
-def _make_metrics_table(found: CrossValidation, name: str, place: int) -> Table:
+def _make_metrics_table(found: CrossValidation, name: str, table_index: int) -> Table:
     own = found.metrics[name]
     columns, cells = [Column("Target", False)], [make_text_cell(name)]
     if found.has_numbers(name):
@@ -128,12 +128,12 @@ def _make_metrics_table(found: CrossValidation, name: str, place: int) -> Table:
         columns += [
             Column("AUC", note="mean over the test folds of all repeats"),
             Column("95% interval", note="with the variance of donors, common training repertoires and repeats"),
-            Column("sd over folds"),
+            Column("Standard deviation over folds"),
             *(Column(heading, note=MEASURE_NOTES[measure]) for measure, heading in MEASURES.items()),
         ]
         cells += [make_number_cell(own.auc), make_interval_cell(own.auc_ci), make_number_cell(own.auc_sd)]
         cells += [make_number_cell(getattr(own, measure)) for measure in MEASURES]
-    return Table(f"metrics-{place}", f"How well {name} is predicted", columns, [cells])
+    return Table(f"metrics-{table_index}", f"How well {name} is predicted", columns, [cells])
 
 
 def _make_within_table(found: CrossValidation) -> Table | None:
@@ -147,10 +147,13 @@ def _make_within_table(found: CrossValidation) -> Table | None:
 
 def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
     """Yield a table of the controls of each target that has controls."""
-    for place, (name, metrics) in enumerate(found.metrics.items()):
+    for table_index, (name, metrics) in enumerate(found.metrics.items()):
         heading = "r²" if found.has_numbers(name) else "AUC"
         columns = [Column("Control", False), Column(heading), Column("95% interval")]
-        columns += [Column("Difference", note=f"of its {heading} to that of the network"), Column("p", note="paired")]
+        columns += [
+            Column("Difference", note=f"{heading} of the control minus that of the network"),
+            Column("p", note="paired test"),
+        ]
         rows = []
         for each in metrics.controls:
             value, limits = (each.r2, each.r2_ci) if found.has_numbers(name) else (each.auc, each.auc_ci)
@@ -166,11 +169,11 @@ def _make_control_tables(found: CrossValidation) -> Iterator[Table]:
             rows.append([make_text_cell(LABELS.get(each.control, each.control)), *cells])
         if rows:
             yield Table(
-                f"controls-{place}", f"Controls of {name}, on the test folds of the first repeat", columns, rows
+                f"controls-{table_index}", f"Controls of {name}, on the test folds of the first repeat", columns, rows
             )
 
 
-def _make_folds_table(found: CrossValidation, name: str, place: int) -> Table:
+def _make_folds_table(found: CrossValidation, name: str, table_index: int) -> Table:
     table = found.folds[found.folds["target"] == name]
     counts = {"repeat": "Repeat", "fold": "Fold", "n": "Repertoires", "n_positive": "Positive"}
     wanted = _NUMBERS if found.has_numbers(name) else {"auc": "AUC", **MEASURES}
@@ -180,18 +183,20 @@ def _make_folds_table(found: CrossValidation, name: str, place: int) -> Table:
         for row in table.to_dict("records")
     ]
     columns = [Column(heading) for heading in shown.values()]
-    return Table(f"folds-{place}", f"Each test fold of {name}", columns, rows, sortable=True)
+    return Table(f"folds-{table_index}", f"Each test fold of {name}", columns, rows, sortable=True)
 
 
 def _make_motifs_table(found: pd.DataFrame) -> Table:
     columns = [
         Column("Motif", False),
         Column("Output", False),
-        Column("Runs", note="that found it, of all"),
-        Column("Test folds", note="with such a run, of all folds of all repeats"),
-        Column("Repeats"),
-        Column("Correlation", note="of its frequency with the label, in training; the median over the runs"),
-        Column("Largest p", note="in a run that found it"),
+        Column("Runs", note="number of runs that found it, of all runs"),
+        Column("Test folds", note="number of folds with such a run, of all folds of all repeats"),
+        Column("Repeats", note="number of repeats with such a run, of all repeats"),
+        Column(
+            "Correlation", note="between its frequency and the label, in the training repertoires; median over the runs"
+        ),
+        Column("Largest p", note="over the runs that found it"),
         Column("Other forms", False),
     ]
     rows = [
@@ -223,20 +228,20 @@ def _make_figures(found: CrossValidation, name: str) -> list[Figure]:
     scoring, table = _convert_to_comparison(found, name)
     first = table[table["repeat"] == 0]
     if scoring.kind == "regression":
-        says = "Predicted (upwards) against true values, of the first repeat: a point is a repertoire."
+        says = "Predicted values (vertical axis) against true values, of the first repeat: each point is a repertoire."
         return [render_figure(draw_curves_figure(first, [_METHOD], scoring), f"Predictions of {name}", says, says)]
     figures = []
     try:
-        drawn = draw_curves_figure(table, [_METHOD], scoring)
+        figure = draw_curves_figure(table, [_METHOD], scoring)
     except NoCurveError:
         pass
     else:
         says = "ROC curve (left), and precision against recall (right), averaged over all test folds."
-        figures.append(render_figure(drawn, f"Curves of {name}", says, says))
+        figures.append(render_figure(figure, f"Curves of {name}", says, says))
     says = (
-        "The share of repertoires whose class came true (upwards) against its predicted probability, in bins of the "
-        "repertoires of the first repeat; bars are 95% intervals. On the dashed line, probabilities can be taken at "
-        "their word."
+        "Horizontal axis: predicted probability of a class, in bins of the repertoires of the first repeat. Vertical "
+        "axis: share of these repertoires that have the class; bars are 95% intervals. On the dashed line, "
+        "probabilities agree with observed frequencies."
     )
     figures.append(
         render_figure(draw_reliability_figure(first, [_METHOD], scoring), f"Reliability of {name}", says, says)
@@ -264,9 +269,9 @@ def _convert_to_comparison(found: CrossValidation, name: str) -> tuple[Scoring, 
 
 def _pivot_classes(table: pd.DataFrame, name: str, classes: Sequence[str]) -> pd.DataFrame:
     """Return predictions of several classes with one row per repertoire, and the name of its class as label."""
-    place, parts = ["repertoire_id", "repeat", "fold"], []
+    key_columns, parts = ["repertoire_id", "repeat", "fold"], []
     for each in classes:
-        own = table[table["target"] == f"{name}={each}"].set_index(place)
+        own = table[table["target"] == f"{name}={each}"].set_index(key_columns)
         part = {f"score={each}": own["log_odds"], f"probability={each}": own["probability"], f"is {each}": own["label"]}
         parts.append(pd.DataFrame(part))
     wide = pd.concat(parts, axis=1).reset_index()
@@ -287,5 +292,5 @@ def _format_command(header: CrossValidationHeader, folder: Path) -> str:
     words += ["--folds", folds, "--repeats", str(header.repeats), "--members", str(header.members)]
     if header.group_by is not None:
         words += ["--group-by", header.group_by]
-    words += adjust_words(header.adjust_for)
+    words += format_adjust_options(header.adjust_for)
     return shlex.join([*words, "--seed", str(header.seed), "--output", str(folder)])

@@ -1,4 +1,4 @@
-"""The parts of a report about each direction of an output: sequences, motifs and kernels that contribute to it."""
+"""The sections of a report about each direction of an output: sequences, motifs and kernels that contribute to it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeprc.datasets.dataset import RepertoireDataset
-from deeprc.drawing import CLASS_COLOURS
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.figures.classes import index_classes
-from deeprc.interpretation.report import pictures
-from deeprc.interpretation.report.findings import SharedBy
+from deeprc.interpretation.report import page_figures
+from deeprc.interpretation.report.direction_context import DirectionContext
+from deeprc.interpretation.report.findings import SequenceCarriers
 from deeprc.interpretation.report.motif_genes import find_common_genes
 from deeprc.interpretation.report.motif_parts import describe_first_motif, make_motif_table
 from deeprc.interpretation.report.page import Figure, Table
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deeprc.interpretation.motifs import AttendedMotif
     from deeprc.training.model import Model
 
-__all__ = ["DirectionPage", "make_direction_pages"]
+__all__ = ["DirectionSection", "make_direction_sections"]
 
 _MOTIFS = 10  # largest number in the table; the first of them also as logos
 _LOGOS = 6
@@ -40,8 +40,8 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DirectionPage:
-    """The part of the page about a direction.
+class DirectionSection:
+    """The section of the page about a direction.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class DirectionPage:
         Sentence about the first motif; "" if there is none.
     kernels
         Figures of the contributions of the kernels.
-    place
-        Index of the direction's class among all classes, see `index_classes`, modulo the number of colours.
+    colour_index
+        Index of the colour of the direction's class, see `DirectionContext`.
     """
 
     direction: Direction
@@ -70,22 +70,16 @@ class DirectionPage:
     motifs: Table | None
     first: str
     kernels: Sequence[Figure]
-    place: int
+    colour_index: int
 
 
 @dataclass(frozen=True)
-class _Found:
+class _DirectionResults:
     """The results for a direction, before they are put into tables and figures.
 
     Attributes
     ----------
-    direction
-        Direction of an output.
-    index
-        Index of its part of the page, from 1.
-    heading
-        Heading of the column with the labels of repertoires.
-    top, shared
+    top, carriers
         Sequences that contribute most to it, and the carriers of each.
     residues
         Attributions of the residues of the first of these; None if there are no sequences.
@@ -95,66 +89,65 @@ class _Found:
         Attributions and motifs of `by_residues`; None and [] if there are none.
     """
 
-    direction: Direction
-    index: int
-    heading: str
     top: TopSequences
-    shared: Sequence[SharedBy]
+    carriers: Sequence[SequenceCarriers]
     residues: NDArray[np.float64] | None
     by_residues: TopSequences
     attributions: Attributions | None
     motifs: Sequence[AttendedMotif]
 
 
-def make_direction_pages(
+def make_direction_sections(
     predictor: Predictor,
     dataset: RepertoireDataset,
     survey: Survey,
-    classes: Mapping[str, Mapping[str, str]],
-    shared: Mapping[str, Sequence[SharedBy]],
-    held_out: NDArray[np.bool_] | None,
-) -> list[DirectionPage]:
-    """Return the part of the page for each direction of a survey.
+    labels: Mapping[str, Mapping[str, str]],
+    carriers: Mapping[str, Sequence[SequenceCarriers]],
+    is_held_out: NDArray[np.bool_] | None,
+) -> list[DirectionSection]:
+    """Return the section of the page about each direction of a survey.
 
     Parameters
     ----------
     predictor, dataset, survey
         The run or ensemble, the cohort, and its survey.
-    classes
+    labels
         Label of each repertoire as text, by target and id; "" if not known.
-    shared
+    carriers
         Carriers of each top sequence, by direction.
-    held_out
+    is_held_out
         Whether the network has not learned from each repertoire, (B,), for the tests of motifs; None if there are no
         such repertoires.
     """
     from deeprc.interpretation.figures import compute_logo_top
 
-    every = _explain_directions(predictor, dataset, survey, shared, held_out)
-    drawn = [motif for found in every for motif in found.motifs[:_LOGOS]]
-    logo_height = compute_logo_top(drawn) if drawn else 0.0
-    places = index_classes(predictor.model.tasks)
-    members = _list_members(predictor.model)
-    return [
-        _make_direction_page(
-            found,
-            survey.genes,
-            classes[found.direction.target],
-            places[found.direction.target],
+    results = _explain_directions(predictor, dataset, survey, carriers, is_held_out)
+    with_logo = [motif for each in results for motif in each.motifs[:_LOGOS]]
+    logo_height = compute_logo_top(with_logo) if with_logo else 0.0
+    tasks = predictor.model.tasks
+    colours_by_target, members = index_classes(tasks), _list_members(predictor.model)
+    sections = []
+    for index, (direction, of_direction) in enumerate(zip(survey.directions, results, strict=True), start=1):
+        context = DirectionContext(
+            direction,
+            index,
+            _make_label_heading(tasks, direction),
+            labels[direction.target],
+            colours_by_target[direction.target],
             members,
             logo_height,
         )
-        for found in every
-    ]
+        sections.append(_make_direction_section(context, of_direction, survey.genes))
+    return sections
 
 
 def _explain_directions(
     predictor: Predictor,
     dataset: RepertoireDataset,
     survey: Survey,
-    shared: Mapping[str, Sequence[SharedBy]],
-    held_out: NDArray[np.bool_] | None,
-) -> list[_Found]:
+    carriers: Mapping[str, Sequence[SequenceCarriers]],
+    is_held_out: NDArray[np.bool_] | None,
+) -> list[_DirectionResults]:
     """Return the results for each direction: attributions and motifs of the sequences that contribute to it."""
     from deeprc.interpretation.attributions import attribute
     from deeprc.interpretation.motifs import find_all_motifs
@@ -170,62 +163,49 @@ def _explain_directions(
             residues[direction.name] = attributions[direction.name].residues[:SHOWN]
         elif len(top):
             residues[direction.name] = explain(top.index.take(np.arange(min(SHOWN, len(top))))).residues
-    found = find_all_motifs(
+    motifs_of_each = find_all_motifs(
         model,
         dataset,
         list(attributions.values()),
         max_motifs=_MOTIFS,
         group_by=predictor.group_by,
         signs=[direction.sign for direction in survey.directions if direction.name in attributions],
-        held_out=held_out,
+        is_held_out=is_held_out,
     )
-    motifs = dict(zip(attributions, found, strict=True))
+    motifs = dict(zip(attributions, motifs_of_each, strict=True))
     return [
-        _Found(
-            direction,
-            index,
-            _heading(model.tasks, direction),
-            survey.top[direction.name],
-            shared[direction.name],
-            residues.get(direction.name),
-            survey.by_residues[direction.name],
-            attributions.get(direction.name),
-            motifs.get(direction.name, []),
+        _DirectionResults(
+            survey.top[name],
+            carriers[name],
+            residues.get(name),
+            survey.by_residues[name],
+            attributions.get(name),
+            motifs.get(name, []),
         )
-        for index, direction in enumerate(survey.directions, start=1)
+        for name in (direction.name for direction in survey.directions)
     ]
 
 
-def _make_direction_page(
-    found: _Found,
-    genes_of_all: pd.DataFrame,
-    classes: Mapping[str, str],
-    places: Mapping[str, int],
-    members: Sequence[tuple[str, int]],
-    logo_height: float,
-) -> DirectionPage:
-    direction, motifs, top = found.direction, found.motifs, found.top.table
-    place = places[direction.label] % len(CLASS_COLOURS)
+def _make_direction_section(
+    context: DirectionContext, results: _DirectionResults, genes_of_all: pd.DataFrame
+) -> DirectionSection:
+    direction, motifs, top = context.direction, results.motifs, results.top.table
     table = None
     if len(top):
-        own = [classes.get(str(name), "") for name in top["repertoire_id"]]
-        residues = None if found.residues is None else direction.sign * found.residues
-        table = make_sequence_table(
-            direction, found.index, top, residues, own, found.shared, places=places, heading=found.heading
-        )
-    genes = [find_common_genes(motif, found.by_residues.table, genes_of_all) for motif in motifs]
-    logos = enumerate(motifs[:_LOGOS], start=1)
-    return DirectionPage(
+        residues = None if results.residues is None else direction.sign * results.residues
+        table = make_sequence_table(context, top, residues, results.carriers)
+    genes = [find_common_genes(motif, results.by_residues.table, genes_of_all) for motif in motifs]
+    logos = [page_figures.make_logo_figure(motif, i, context) for i, motif in enumerate(motifs[:_LOGOS], start=1)]
+    kernels = page_figures.make_kernel_figures(results.attributions.kernels, context) if results.attributions else []
+    return DirectionSection(
         direction,
-        len(found.by_residues),
+        len(results.by_residues),
         table,
-        [pictures.make_logo_figure(motif, i, direction.name, top=logo_height) for i, motif in logos],
-        make_motif_table(motifs, genes, direction, found.index, places, len(members)) if motifs else None,
+        logos,
+        make_motif_table(context, motifs, genes) if motifs else None,
         describe_first_motif(motifs[0], genes[0], direction) if motifs else "",
-        pictures.draw_kernel_pictures(found.attributions.kernels, members, direction, place)
-        if found.attributions
-        else [],
-        place,
+        kernels,
+        context.colour_index,
     )
 
 
@@ -236,7 +216,7 @@ def _list_members(model: Model) -> list[tuple[str, int]]:
     return list(zip(names, sizes, strict=True))
 
 
-def _heading(tasks: Sequence[Task], direction: Direction) -> str:
+def _make_label_heading(tasks: Sequence[Task], direction: Direction) -> str:
     """Return the heading of the labels of repertoires: "Class", or the name of the predicted number."""
     task = next(task for task in tasks if task.name == direction.target)
     return task.column if task.kind == "regression" else "Class"

@@ -28,14 +28,14 @@ from deeprc.runs.performance import Performance
 from deeprc.runs.predictor import Predictor
 
 __all__ = [
-    "Group",
-    "SharedBy",
+    "SequenceCarriers",
+    "SimilarGroup",
     "find_sharing_repertoires",
-    "group_table",
     "is_relabelled",
     "list_flagged_groups",
     "load_or_run_checks",
     "make_check_cautions",
+    "make_group_table",
     "make_shortcut_table",
 ]
 
@@ -45,7 +45,7 @@ _ROWS = 50  # largest number of repertoires of a group in the table
 
 
 @dataclass(frozen=True)
-class Group:
+class SimilarGroup:
     """A group of repertoires with the same or suspiciously similar sequences.
 
     Attributes
@@ -64,8 +64,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class SharedBy:
-    """The carriers of one of the top sequences (junction and genes).
+class SequenceCarriers:
+    """Numbers of repertoires and donors that carry a sequence (junction and genes).
 
     Attributes
     ----------
@@ -73,14 +73,14 @@ class SharedBy:
         Number of repertoires of the cohort with the sequence, and number of donors from whom they are; None if donors
         are not known. A repertoire of unknown origin counts as one donor.
     group
-        Group that has more than half of these repertoires, and at least two; None if there is no such group.
+        SimilarGroup that has more than half of these repertoires, and at least two; None if there is no such group.
     n_in_group
         Number of these repertoires in the group.
     """
 
     n_repertoires: int
     n_donors: int | None
-    group: Group | None
+    group: SimilarGroup | None
     n_in_group: int = 0
 
 
@@ -111,42 +111,42 @@ def is_relabelled(predictor: Predictor, dataset: RepertoireDataset) -> bool:
     return any(kept is not None and not kept.is_current(dataset) for kept in every)
 
 
-def list_flagged_groups(checks: RunChecks) -> list[Group]:
+def list_flagged_groups(checks: RunChecks) -> list[SimilarGroup]:
     """Return all groups of repertoires that a check found, those with the same content first."""
     groups = [(each.code, members) for each in checks.findings for members in each.groups]
     groups.sort(key=lambda group: group[0] != "same-content")
-    return [Group(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
+    return [SimilarGroup(f"group {i}", code, members) for i, (code, members) in enumerate(groups, start=1)]
 
 
-def make_check_cautions(checks: RunChecks, shared: Mapping[str, Sequence[SharedBy]]) -> Iterator[Caution]:
+def make_check_cautions(checks: RunChecks, carriers: Mapping[str, Sequence[SequenceCarriers]]) -> Iterator[Caution]:
     """Yield the warnings of a check, and a warning if top sequences are shared within a group that it found.
 
     Parameters
     ----------
     checks
         Findings of the check.
-    shared
+    carriers
         Carriers of each top sequence, best first, by the name of the direction.
     """
-    for direction, every in shared.items():
+    for direction, every in carriers.items():
         first = every[:_LOOKED_AT]
         marked = [each for each in first if each.group is not None]
         if marked:
             groups = list(dict.fromkeys(each.group for each in marked if each.group is not None))
             named = "; ".join(f"{group.name} ({join_names(group.members, _SHOWN)})" for group in groups[:_SHOWN])
             more = f" and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
-            said = (
+            text = (
                 f"{len(marked)} of the first {len(first)} sequences that contribute to {direction} are shared "
-                f"mainly within {named}{more}, repertoires that have far more in common than chance: they may be there "
-                "by contamination, copies or a common origin, and not because of the target."
+                f"mainly within {named}{more}, repertoires that have more sequences in common than chance explains. "
+                "They may be there by contamination, copies or a common origin, and not because of the target."
             )
-            yield Caution("warning", said, "sequences")
+            yield Caution("warning", text, "sequences")
     for finding in checks.warnings:
         yield Caution("warning", format_finding(finding), "cohort-check")
 
 
-def group_table(
-    groups: Sequence[Group], dataset: RepertoireDataset, performance: Performance, column: str | None
+def make_group_table(
+    groups: Sequence[SimilarGroup], dataset: RepertoireDataset, performance: Performance, column: str | None
 ) -> Table | None:
     """Return a table of the first repertoires of each group, with donor and part of the split; None without groups."""
     if not groups:
@@ -154,9 +154,14 @@ def group_table(
     row_of = {str(name): row for row, name in enumerate(dataset.repertoire_ids)}
     donor = [] if column is None else dataset.metadata[column].tolist()
     split = dict(zip(map(str, performance.ids), performance.splits, strict=True))
-    columns = [Column("Repertoire", False), Column("Group", False), Column("Of repertoires"), Column("What", False)]
+    columns = [
+        Column("Repertoire", False),
+        Column("Group", False),
+        Column("Size", note="number of repertoires of the group"),
+        Column("Finding", False),
+    ]
     columns += [Column(str(column), False)] if column is not None else []
-    columns.append(Column("Split", False, "the part of the split in which it was: train, validation, test or new"))
+    columns.append(Column("Split", False, "part of the split that has this repertoire: train, validation, test or new"))
     what = {"same-content": "the same content", "similar-content": "similar content"}
     rows = []
     for group in groups:
@@ -173,23 +178,23 @@ def group_table(
                 value = donor[row_of[name]]
                 cells.append(make_text_cell(None if pd.isna(value) else value))
             rows.append([*cells, make_text_cell(split[name])])
-    caption = "Repertoires that have far more in common than chance"
+    caption = "Groups of repertoires that have more sequences in common than chance explains"
     if any(len(group.members) > _ROWS for group in groups):
-        caption += f" (of each group, the first {_ROWS})"
+        caption += f" (the first {_ROWS} of each group)"
     return Table("groups", caption, columns, rows, sortable=True, searchable="Search repertoires, groups")
 
 
-_BEYOND_CHANCE = "at 1% over all tests of the check; the interval is that of this test alone"
+_BEYOND_CHANCE = "significant at 1%, corrected for all tests of the check; the interval is not corrected"
 
 
 def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
-    columns = [Column("What is known", False), Column("Tells", False), Column("Measure", False), Column("Value")]
+    columns = [Column("Property", False), Column("Predicts", False), Column("Measure", False), Column("Value")]
     columns += [
         Column("95% interval", False),
-        Column("More than chance", False, _BEYOND_CHANCE),
+        Column("Better than chance", False, _BEYOND_CHANCE),
     ]
     measures = {"auc": "AUC", "cramers_v": "Cramér's V"}
     rows = []
@@ -202,16 +207,16 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
             make_number_cell(each.value, ".2f"),
         ]
         rows.append([*cells, make_text_cell(interval), make_text_cell("yes" if each.verdict else "no")])
-    caption = "How well the label is told without reading a receptor, over all labelled repertoires"
+    caption = "How well the label is predicted without receptor sequences, over all labelled repertoires"
     return Table("shortcuts", caption, columns, rows, sortable=True)
 
 
 def find_sharing_repertoires(
     dataset: RepertoireDataset,
     top: Mapping[str, TopSequences],
-    groups: Sequence[Group],
+    groups: Sequence[SimilarGroup],
     column: str | None,
-) -> dict[str, list[SharedBy]]:
+) -> dict[str, list[SequenceCarriers]]:
     """Return the carriers of each top sequence among all repertoires of the dataset, by direction.
 
     Parameters
@@ -232,13 +237,13 @@ def find_sharing_repertoires(
     ids = [str(name) for name in dataset.repertoire_ids]
     members = [frozenset(group.members) for group in groups]
 
-    def describe(rows: Sequence[int]) -> SharedBy:
-        of_each = [sum(ids[row] in group for row in rows) for group in members]
-        best = int(np.argmax(of_each)) if of_each else -1
+    def describe(rows: Sequence[int]) -> SequenceCarriers:
+        n_by_group = [sum(ids[row] in group for row in rows) for group in members]
+        best = int(np.argmax(n_by_group)) if n_by_group else -1
         n_donors = None if column is None else len({donors[row] for row in rows})
-        if best >= 0 and of_each[best] > max(1, len(rows) / 2):
-            return SharedBy(len(rows), n_donors, groups[best], of_each[best])
-        return SharedBy(len(rows), n_donors, None)
+        if best >= 0 and n_by_group[best] > max(1, len(rows) / 2):
+            return SequenceCarriers(len(rows), n_donors, groups[best], n_by_group[best])
+        return SequenceCarriers(len(rows), n_donors, None)
 
     described = [describe(rows) for rows in carriers]
     return {
@@ -248,7 +253,7 @@ def find_sharing_repertoires(
 
 def _hash_sequences(dataset: RepertoireDataset, index: SequenceIndex) -> NDArray[np.uint64]:
     """Return the hash of each sequence with its genes, (n,), as `hash_repertoire` computes it."""
-    return hash_with_gene_names(dataset.container.take(index.to_container_rows(dataset)))
+    return hash_with_gene_names(dataset.sequence_container.take(index.to_container_rows(dataset)))
 
 
 def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> list[list[int]]:
@@ -257,12 +262,12 @@ def _find_carriers(dataset: RepertoireDataset, wanted: NDArray[np.uint64]) -> li
 
     def look(repertoire: Repertoire) -> NDArray[np.int64]:
         own = hash_repertoire(repertoire)
-        place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
-        return np.unique(place[wanted[place] == own])
+        index = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
+        return np.unique(index[wanted[index] == own])
 
     if len(wanted):
-        looked = track(dataset.map_repertoires(look), "who carries the top sequences", len(dataset))
-        for row, places in enumerate(looked):
-            for place in places.tolist():
-                found[place].append(row)
+        looked = track(dataset.map_repertoires(look), "repertoires that have the top sequences", len(dataset))
+        for row, indices in enumerate(looked):
+            for index in indices.tolist():
+                found[index].append(row)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from deeprc.evaluation.trust import format_p_value, p_in_words
 from deeprc.interpretation.directions import Direction
+from deeprc.interpretation.report.direction_context import DirectionContext
 from deeprc.interpretation.report.motif_genes import CommonGene, make_gene_cell, make_gene_sentence
 from deeprc.interpretation.report.page import (
     Cell,
@@ -44,14 +45,13 @@ def describe_first_motif(motif: AttendedMotif, genes: Sequence[CommonGene], dire
 
 def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     """Return a text that says whether the motif is associated with the class, or the number, in new donors."""
-    is_number = motif.carriers["class"].tolist() == ["all"]
-    what = f"associated with {direction.target}" if is_number else "associated with the class"
+    what = f"associated with {direction.target}" if motif.is_of_number else "associated with the class"
     if np.isnan(motif.p_donors):
         return f" It is not known whether it is {what}: no donors that the network has not seen can be compared."
     rates = [row for row in motif.donors.to_dict("records") if row["n_donors"]]
     each = ", ".join(
         f"{row['mean_rate']:.3%} on average"
-        + f" in {row['class']}" * (not is_number)
+        + f" in {row['class']}" * (not motif.is_of_number)
         + f" ({_format_donors(row['n_donors'])})"
         for row in rates
     )
@@ -59,8 +59,8 @@ def _describe_donor_test(motif: AttendedMotif, direction: Direction) -> str:
     verdict = f"it is {what}" if motif.q_donors <= _LEVEL else f"it cannot be shown to be {what}"
     but = "" if motif.q_donors <= _LEVEL else ", although the network uses it"
     return (
-        f" In repertoires that the network has not seen, so many of a donor's sequences carry it: {each} ({test}). "
-        f"So {verdict}{but}."
+        f" In repertoires that the network has not seen, this share of a donor's sequences carries it: {each} "
+        f"({test}). So {verdict}{but}."
     )
 
 
@@ -73,82 +73,93 @@ def _format_percent(part: int, whole: int) -> str:
 
 
 def make_motif_table(
-    motifs: Sequence[AttendedMotif],
-    genes: Sequence[Sequence[CommonGene]],
-    direction: Direction,
-    index: int,
-    places: Mapping[str, int],
-    n_models: int,
+    context: DirectionContext, motifs: Sequence[AttendedMotif], genes: Sequence[Sequence[CommonGene]]
 ) -> Table:
     """Return the table of a direction's motifs.
 
     Parameters
     ----------
+    context
+        The direction, and the models.
     motifs, genes
         The motifs, at least one, and the most common genes of each.
-    direction, index
-        The direction, and its number on the page, from 1.
-    places
-        Place of each class among the colours of classes.
-    n_models
-        Number of models of an ensemble, or 1.
     """
-    first = motifs[0]
+    first, direction, n_models = motifs[0], context.direction, len(context.members)
     is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
-    columns = [Column("Pattern", False), *(_test_columns(first, direction, places) if is_tested else [])]
-    note = "all that carry it, and in brackets their mean share of a repertoire's sequences, as in the next columns"
+    columns = [Column("Pattern", False), *(_make_test_columns(first, context) if is_tested else [])]
+    note = (
+        "number of sequences that carry it; in brackets, here and in the next columns, their mean share of a repertoire"
+    )
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
-        mark = make_swatch(places[name]) if name in places else ""
-        sizes = f"so many of {n:,} carry it, also of those the network was trained with"
+        mark = _make_mark(name, context)
+        sizes = f"number of repertoires (of {n:,}) that carry it, training repertoires included"
         if "n_cohort_donors" in row:
-            sizes += f", and in brackets the donors they come from, of {int(row['n_cohort_donors']):,}"
+            sizes += f"; in brackets the number of their donors (of {int(row['n_cohort_donors']):,})"
         columns.append(Column(mark + f"{name}: repertoires", note=sizes))
         columns.append(Column(mark + f"{name}: sequences", note=note))
         note = ""
     if any(genes):
-        note = "so many of the sequences that contribute to it and carry it have the gene, and so many of all sequences"
+        note = "its share among contributing sequences with the motif; in brackets its share among all sequences"
         columns.append(Column("Most common genes", False, note))
     columns += [
         Column(
             "Chosen",
-            note=f"so many of the {first.n_attended:,} different sequences that contribute to {direction.name}",
+            note=f"number that carry it, of {first.n_attended:,} sequences that contribute to {direction.name}",
         ),
-        Column("Others", note=f"so many of {first.n_background:,} sequences of like length from all repertoires"),
+        Column(
+            "Others",
+            note=f"number that carry it, of {first.n_background:,} sequences of similar length from all repertoires",
+        ),
         Column(
             "Enrichment",
-            note="odds ratio of both: what the sequences that the network chose share, with or without a signal",
+            note="odds ratio of “Chosen” and “Others”; high for all motifs of chosen sequences, even without a signal",
         ),
-        *([Column("Models", note=f"so many of {n_models} models have it in a kernel")] if n_models > 1 else []),
-        Column("Found in", False, "windows are pieces of the sequences, kernels learned detectors"),
+        *(
+            [Column("Models", note=f"number of models (of {n_models}) with a kernel that has it")]
+            if n_models > 1
+            else []
+        ),
+        Column(
+            "Found in", False, "windows: short pieces of the sequences; kernels: detectors that the network learned"
+        ),
     ]
     caption = f"Motifs of the sequences that contribute to {direction.name}; press a heading to sort by it"
     rows = [
-        _motif_row(motif, [make_gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1)
+        _make_motif_row(
+            motif, [make_gene_cell(own)] if any(genes) else [], is_tested=is_tested, has_several=n_models > 1
+        )
         for motif, own in zip(motifs, genes, strict=True)
     ]
-    return Table(f"motifs-{index}", caption, columns, rows, sortable=True)
+    return Table(f"motifs-{context.index}", caption, columns, rows, sortable=True)
 
 
-def _test_columns(motif: AttendedMotif, direction: Direction, places: Mapping[str, int]) -> list[Column]:
+def _make_test_columns(motif: AttendedMotif, context: DirectionContext) -> list[Column]:
     """Return the columns of the test in donors that the network has not learned from."""
     columns = []
     for row in motif.donors.to_dict("records"):
         name, n = row["class"], int(row["n_donors"])
-        mark = make_swatch(places[name]) if name in places else ""
+        mark = _make_mark(name, context)
         note = (
-            f"mean share of a donor's sequences; in brackets the carriers, of {_format_donors(n)} not seen in training"
+            "mean share of a donor's sequences; in brackets the number of donors with the motif, of "
+            f"{_format_donors(n)} not seen in training"
         )
         columns.append(Column(mark + f"{name}: rate", note=note))
-    of_whom = direction.label if len(columns) > 1 else f"{direction.label} numbers"
+    label = context.direction.label
+    of_whom = label if len(columns) > 1 else f"{label} numbers"
     return [
         *columns,
-        Column("p", note=f"that it is more frequent in donors of {of_whom}, by ranks of their rates"),
+        Column("p", note=f"test whether it is more frequent in donors of {of_whom}, by the ranks of their rates"),
         Column("q", note="false discovery rate over all motifs of this page (Benjamini and Hochberg)"),
     ]
 
 
-def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, has_several: bool) -> list[Cell]:
+def _make_mark(name: str, context: DirectionContext) -> str:
+    """Return the colour of a class to put before its name; "" if the name is no class."""
+    return make_swatch(context.colour_of_class[name]) if name in context.colour_of_class else ""
+
+
+def _make_motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, has_several: bool) -> list[Cell]:
     cells = [Cell(Markup("<code>{}</code>").format(motif.pattern), motif.pattern)]
     if is_tested:
         for row in motif.donors.to_dict("records"):
@@ -169,7 +180,7 @@ def _motif_row(motif: AttendedMotif, genes: Sequence[Cell], *, is_tested: bool, 
         *genes,
         _make_share_cell(motif.n_attended_with, motif.n_attended),
         _make_share_cell(motif.n_background_with, motif.n_background),
-        _odds(motif.enrichment),
+        _make_odds_cell(motif.enrichment),
         *([make_number_cell(motif.n_models, ",")] if has_several else []),
         make_text_cell(_format_sources(motif.sources)),
     ]
@@ -194,7 +205,7 @@ def _make_two_part_cell(first: str, second: str, value: float) -> Cell:
     return Cell(Markup('<span class="line">{}</span> <span class="line">{}</span>').format(first, second), value)
 
 
-def _odds(ratio: float) -> Cell:
+def _make_odds_cell(ratio: float) -> Cell:
     if not np.isfinite(ratio):
         return Cell("∞", 1e300)
     return make_number_cell(ratio, ",.0f" if ratio >= 100 else ".3g")

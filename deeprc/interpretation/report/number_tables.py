@@ -37,9 +37,9 @@ __all__ = [
 _ORDER = ("test", NEW, "validation", "train")
 _SHARES = {"f1": "F1", "balanced_accuracy": "Balanced accuracy", "accuracy": "Accuracy"}
 _NOTES = {
-    "f1": "harmonic mean of precision and recall (of the positive class, or in the mean over classes)",
-    "balanced_accuracy": "share of a class that is recognised, in the mean over the classes",
-    "accuracy": "share of repertoires whose class is recognised",
+    "f1": "harmonic mean of precision and recall (of the positive class, or the mean over several classes)",
+    "balanced_accuracy": "share of the repertoires of a class that are called correctly, mean over the classes",
+    "accuracy": "share of repertoires that are called correctly",
 }
 
 _PROBABILITIES = {
@@ -49,13 +49,13 @@ _PROBABILITIES = {
     "loss": "Loss",
     "loss_base_rate": "Loss of the base rate",
 }
-_BASE_RATE = "of predictions that know nothing but how frequent each class is among these repertoires"
+_BASE_RATE = "value if each prediction is the frequency of the class among these repertoires"
 _PROBABILITY_NOTES = {
     "brier": "mean squared error of the probabilities; lower is better",
     "brier_base_rate": _BASE_RATE,
     "calibration_error": (
-        "root mean square difference of probabilities to the share that came true, in bins of repertoires, without "
-        "what chance adds (0: no more than chance)"
+        "root mean square difference between predicted probabilities and observed frequencies, in bins of repertoires; "
+        "the part that is expected by chance is subtracted (0: no more than chance)"
     ),
     "loss": "cross entropy in nats; lower is better",
     "loss_base_rate": _BASE_RATE,
@@ -67,10 +67,10 @@ MEASURE_NOTES = _NOTES | _PROBABILITY_NOTES
 """Explanations of these measures."""
 
 
-def make_metrics_table(performance: Performance, task: Task, place: int) -> Table:
+def make_metrics_table(performance: Performance, task: Task, table_index: int) -> Table:
     """Return the table of the metrics of a target, with a row for each part of the split, the held-out one first."""
     if task.kind == "regression":
-        return _make_regression_table(performance, task, place)
+        return _make_regression_table(performance, task, table_index)
     contrasts = [each for each in performance.contrasts if each.target == task.name]
     columns = [Column("Split", False), Column("Repertoires")]
     for each in contrasts:
@@ -88,11 +88,11 @@ def make_metrics_table(performance: Performance, task: Task, place: int) -> Tabl
         rows.append([*cells, *(make_number_cell(found.get(name)) for name in MEASURES)])
     called = ""
     if task.kind == "binary":
-        called = f"; {task.positive} is called from a probability of {task.calibration.min_probability:.3f}"
-    return Table(f"metrics-{place}", f"How well {task.name} is predicted{called}", columns, rows)
+        called = f"; {task.positive} is called if its probability is at least {task.calibration.min_probability:.3f}"
+    return Table(f"metrics-{table_index}", f"How well {task.name} is predicted{called}", columns, rows)
 
 
-def _make_regression_table(performance: Performance, task: Task, place: int) -> Table:
+def _make_regression_table(performance: Performance, task: Task, table_index: int) -> Table:
     columns = [
         Column("Split", False),
         Column("Repertoires"),
@@ -113,7 +113,7 @@ def _make_regression_table(performance: Performance, task: Task, place: int) -> 
         ]
         for split, found in _list_splits(performance, task)
     ]
-    return Table(f"metrics-{place}", f"How well {task.name} is predicted", columns, rows)
+    return Table(f"metrics-{table_index}", f"How well {task.name} is predicted", columns, rows)
 
 
 def _make_interval_cells(found: Mapping[str, Any], name: str, form: str) -> list[Cell]:
@@ -124,7 +124,10 @@ def make_within_table(within: Mapping[str, Sequence[StratifiedAuc]]) -> Table | 
     """Return the table of the AUC of each target within the values of metadata columns; None if there is none."""
     columns = [Column("Column of the sheet", False)] + [Column("Target", False)] * (len(within) > 1)
     columns += [Column("AUC", note="over all pairs of repertoires with the same value"), Column("95% interval")]
-    columns += [Column("Repertoires", note="with a value that both classes have"), Column("Values")]
+    columns += [
+        Column("Repertoires", note="number of repertoires with a value that occurs in both classes"),
+        Column("Values", note="number of these values"),
+    ]
     rows = [
         [
             make_text_cell(each.column),
@@ -150,20 +153,20 @@ def _list_splits(performance: Performance, task: Task) -> list[tuple[str, Mappin
     return [(split, metrics) for split, metrics in found if metrics.get("n")]
 
 
-def make_control_table(controls: Controls, place: int) -> Table:
+def make_control_table(controls: Controls, table_index: int) -> Table:
     """Return the table of the AUC, or r2, of the network and the controls, and whether they differ."""
     contrast, scoring = controls.contrast, controls.scoring
     by = (
         "by the jackknife of log(1 - r²)"
         if scoring.kind == "regression"
-        else "from the class sizes (Newcombe's method 5), and wider if donors have several repertoires"
+        else "from the class sizes (Newcombe's method 5); wider if donors have several repertoires"
     )
     columns = [
         Column("Model", False),
         Column(scoring.heading),
         Column("95% interval", note=by),
-        Column("Difference", note=f"of its {scoring.heading} to that of the network"),
-        Column("p", note="how often a difference so large comes by chance, on these repertoires (paired, two-sided)"),
+        Column("Difference", note=f"{scoring.heading} of the control minus that of the network"),
+        Column("p", note="how often chance alone gives a difference at least as large (paired, two-sided test)"),
         Column("Test", False),
     ]
     rows = []
@@ -182,14 +185,14 @@ def make_control_table(controls: Controls, place: int) -> Table:
             ]
         )
     if isinstance(contrast, Numbers):
-        told = f"Predicting {contrast.target}"
+        caption = f"Predicting {contrast.target}"
     elif isinstance(contrast, AllClasses):
-        told = f"Telling apart all classes of {contrast.target}"
+        caption = f"Distinguishing all classes of {contrast.target}"
     elif contrast.about:
-        told = f"Telling apart {contrast.about}"
+        caption = f"Distinguishing {contrast.about}"
     else:
-        told = f"Telling {contrast.positive} from {contrast.negative}"
-    return Table(f"controls-{place}", f"{told}, on the same repertoires", columns, rows)
+        caption = f"Distinguishing {contrast.positive} from {contrast.negative}"
+    return Table(f"controls-{table_index}", f"{caption}, on the same repertoires", columns, rows)
 
 
 def make_witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Table:
@@ -201,17 +204,17 @@ def make_witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Ta
         Column(
             "Ranked by",
             False,
-            "attention: how much the network looks; contribution: what a sequence adds in its repertoire; response: "
-            "what the output would be from it alone",
+            "attention: how strongly the network looks at a sequence; contribution: what it adds to the output of its "
+            "repertoire; response: the output if all attention were on it",
         ),
-        Column("For", False, "the class, or direction, to which the first sequences contribute most"),
+        Column("For", False, "class, or direction, to which the first sequences of the ranking contribute"),
         Column("Sequences"),
-        Column("Carriers", note="sequences into which the simulation put the signal"),
-        Column("AUC", note="of telling carriers from all others"),
+        Column("Witnesses", note="sequences into which the simulation put the signal"),
+        Column("AUC", note="for witnesses against all others"),
         Column("Average precision"),
-        Column("Of the first 100", note="share of carriers among them"),
-        Column("Of the first 1,000", note="share of carriers among them"),
-        Column("Recall at 1,000", note="share of all carriers that are among the first 1,000"),
+        Column("Of the first 100", note="share of witnesses among them"),
+        Column("Of the first 1,000", note="share of witnesses among them"),
+        Column("Recall at 1,000", note="share of all witnesses that are among the first 1,000"),
     ]
     rows = [
         [
@@ -225,8 +228,8 @@ def make_witness_table(rankings: Sequence[tuple[Direction, pd.DataFrame]]) -> Ta
             make_percent_cell(row["precision_at_1000"]),
             make_percent_cell(row["recall_at_1000"]),
         ]
-        for place, (direction, ranking) in enumerate(rankings)
+        for index, (direction, ranking) in enumerate(rankings)
         for row in ranking.to_dict("records")
-        if place == 0 or row["score"] != "attention"
+        if index == 0 or row["score"] != "attention"
     ]
     return Table("witness-ranking", "How well the implanted sequences are found", columns, rows)

@@ -13,6 +13,7 @@ import pandas as pd
 import yaml
 
 from deeprc.config import Config
+from deeprc.datasets.clones import list_gene_fields
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.documents import MAX_YAML_BYTES, read_json, read_text, validate
 from deeprc.errors import InputError
@@ -27,18 +28,18 @@ from deeprc.shift.sketches import SKETCHES_FILE
 from deeprc.tasks import Task
 
 __all__ = [
-    "adjust_words",
+    "describe_origin",
+    "format_adjust_options",
+    "format_train_command",
     "list_cohort_facts",
     "make_settings_table",
+    "make_split_table",
     "make_versions_table",
     "read_environment",
-    "reproduce",
-    "split_table",
-    "train_command",
 ]
 
 
-def reproduce(
+def describe_origin(
     predictor: Predictor,
     dataset: RepertoireDataset,
     output: Path,
@@ -54,13 +55,14 @@ def reproduce(
     return {
         "settings": [
             table
-            for place, member in enumerate(members, start=1)
-            if (table := make_settings_table(member.config, place, member.name if several else ""))
+            for table_index, member in enumerate(members, start=1)
+            if (table := make_settings_table(member.config, table_index, member.name if several else ""))
         ],
         "train_commands": [
-            train_command(run.settings, str(_choose_folder(run)), has_sketches=_has_sketches(run)) for run in runs
+            format_train_command(run.settings, str(_choose_folder(run)), has_sketches=_has_sketches(run))
+            for run in runs
         ],
-        "report_command": _report_command(runs, dataset, output, top) + _format_database_options(databases, host)
+        "report_command": _format_report_command(runs, dataset, output, top) + _format_database_options(databases, host)
         if runs
         else "",
         "fingerprints": list(dict.fromkeys(run.settings.fingerprint for run in runs)),
@@ -73,13 +75,13 @@ def reproduce(
     }
 
 
-def adjust_words(columns: Sequence[str]) -> list[str]:
+def format_adjust_options(columns: Sequence[str]) -> list[str]:
     """Return the words of a command for the columns to adjust for; a name with a comma is in quotes."""
     names = [f'"{column.replace(chr(34), chr(34) * 2)}"' if "," in column else column for column in columns]
     return [word for name in names for word in ("--adjust-for", name)]
 
 
-def _report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Path, top: int) -> str:
+def _format_report_command(runs: Sequence[Run], dataset: RepertoireDataset, output: Path, top: int) -> str:
     folders = [str(run.source) for run in runs]
     words = ["deeprc", "report", *folders, str(dataset.container.path), "-o", str(output), "--top", str(top)]
     return shlex.join(words)
@@ -102,7 +104,7 @@ def _has_sketches(run: Run) -> bool:
     return run.bundle is not None or (run.path / SKETCHES_FILE).exists()
 
 
-def train_command(settings: RunSettings, output: str, *, has_sketches: bool = True) -> str:
+def format_train_command(settings: RunSettings, output: str, *, has_sketches: bool = True) -> str:
     """Return the command that trains a run with these settings again, quoted for a POSIX shell."""
     words = ["deeprc", "train", settings.cohort]
     words += [f"{name}={format_setting(value)}" for name, value in settings.config.changes().items()]
@@ -115,19 +117,19 @@ def train_command(settings: RunSettings, output: str, *, has_sketches: bool = Tr
         words += ["--test", settings.test]
     if settings.group_by is not None:
         words += ["--group-by", settings.group_by]
-    words += adjust_words(settings.adjust_for) + ["--no-sketches"] * (not has_sketches)
+    words += format_adjust_options(settings.adjust_for) + ["--no-sketches"] * (not has_sketches)
     words += ["--seed", str(settings.seed), "--device", settings.device, "--output", output]
     return shlex.join(words)
 
 
-def make_settings_table(config: Config, place: int = 1, name: str = "") -> Table | None:
+def make_settings_table(config: Config, table_index: int = 1, name: str = "") -> Table | None:
     """Return the table of the settings that differ from the default preset; None if none differs.
 
     Parameters
     ----------
     config
         Configuration of a model.
-    place
+    table_index
         Index of the table among those of all models, from 1.
     name
         Name of the model, if there are several.
@@ -143,14 +145,14 @@ def make_settings_table(config: Config, place: int = 1, name: str = "") -> Table
     ]
     columns = [Column("Setting", False), Column("This run", False), Column("Default", False)]
     caption = "Settings that differ from the default" + f": {name}" * bool(name)
-    table_id = "settings" if place == 1 else f"settings-{place}"
+    table_id = "settings" if table_index == 1 else f"settings-{table_index}"
     return Table(table_id, caption, columns, rows) if rows else None
 
 
 def list_cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
     """Return facts about the container, as pairs of a term and a text."""
     container, n = dataset.container, dataset.n_sequences
-    genes = [name[0].upper() for name in container.gene_names]
+    genes = [name[0].upper() for name in list_gene_fields(dataset)]
     facts = [
         ("File", str(container.path)),
         ("Made", f"by {container.created_by} from {container.source}"),
@@ -159,7 +161,7 @@ def list_cohort_facts(dataset: RepertoireDataset) -> list[tuple[str, str]]:
         ("Genes", f"{' and '.join(genes)} genes of the sequences are known" if genes else "not known"),
     ]
     if container.simulation is not None:
-        facts.append(("Simulated", "yes: the signal is under “Everything the container holds”"))
+        facts.append(("Simulated", "yes; the signal is described under “Everything the container holds”"))
     return facts
 
 
@@ -169,13 +171,16 @@ def _describe_spread(n: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     return f"; per repertoire {int(n.min()):,} to {int(n.max()):,}, median {float(np.median(n)):,.0f}"
 
 
-def split_table(
+def make_split_table(
     performance: Performance,
     tasks: Sequence[Task],
     n_sequences: np.ndarray[Any, np.dtype[np.int64]],
-    places: Mapping[str, Mapping[str, int]],
+    colours_by_target: Mapping[str, Mapping[str, int]],
 ) -> Table:
-    """Return the table of repertoires by class, and of sequences, by split; for `places` see `index_classes`."""
+    """Return the table of repertoires by class, and of sequences, by split.
+
+    `colours_by_target` has the index of each class, see `index_classes`.
+    """
     columns = [Column("Split", False), Column("Repertoires"), Column("Sequences")]
     several = len(tasks) > 1
     counted = []
@@ -185,7 +190,9 @@ def split_table(
             columns.append(Column(f"{prefix}with a value"))
             counted.append(~np.isnan(performance.labels[:, i]))
             continue
-        columns += [Column(make_swatch(places[task.name][name]) + (prefix + name)) for name in task.class_names]
+        columns += [
+            Column(make_swatch(colours_by_target[task.name][name]) + (prefix + name)) for name in task.class_names
+        ]
         counted += [performance.labels[:, i] == c for c in range(len(task.class_names))]
         columns.append(Column(f"{prefix}no label"))
         counted.append(np.isnan(performance.labels[:, i]))

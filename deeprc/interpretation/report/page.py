@@ -28,8 +28,8 @@ __all__ = [
     "Figure",
     "Table",
     "check_report_output",
-    "download",
     "format_today",
+    "make_download_link",
     "make_interval_cell",
     "make_number_cell",
     "make_p_cell",
@@ -89,7 +89,7 @@ class Table:
     sorted_by
         Index of the column by which the rows are already sorted, highest first.
     download
-        Link to the whole table, see `download`.
+        Link to the whole table, see `make_download_link`.
     """
 
     name: str
@@ -104,15 +104,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture: an `<svg>` element, which contains its description, and its caption."""
+    """A figure: an `<svg>` element, which contains its description, and its caption."""
 
     svg: str
     caption: str
 
 
-def make_swatch(place: int) -> Markup:
+def make_swatch(colour_index: int) -> Markup:
     """Return a small square in the colour of a class, for its index see `index_classes`, to put before its name."""
-    return Markup('<span class="swatch class-{}" aria-hidden="true"></span>').format(place % len(CLASS_COLOURS))
+    return Markup('<span class="swatch class-{}" aria-hidden="true"></span>').format(colour_index % len(CLASS_COLOURS))
 
 
 def make_text_cell(value: object) -> Cell:
@@ -153,7 +153,7 @@ def format_today() -> str:
     return f"{now.day} {now:%B %Y}"
 
 
-def download(table: str, name: str, label: str) -> tuple[str, str, str]:
+def make_download_link(table: str, name: str, label: str) -> tuple[str, str, str]:
     """Return a link to a table that is part of the page, as tab-separated text: address, file name and label."""
     encoded = base64.b64encode(table.encode("utf-8")).decode("ascii")
     return f"data:text/tab-separated-values;charset=utf-8;base64,{encoded}", name, label
@@ -207,7 +207,9 @@ def render(template: str, **content: Any) -> str:
 
 def _class_styles() -> str:
     """Return the style sheet with the colour of each class, for swatches and shaded residues."""
-    return "".join(f".class-{place} {{ --class: {colour}; }}\n" for place, colour in enumerate(CLASS_COLOURS))
+    return "".join(
+        f".class-{colour_index} {{ --class: {colour}; }}\n" for colour_index, colour in enumerate(CLASS_COLOURS)
+    )
 
 
 def _read_source(name: str) -> str:

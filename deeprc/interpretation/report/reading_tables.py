@@ -13,7 +13,7 @@ from deeprc.interpretation.report.page import (
     Cell,
     Column,
     Table,
-    download,
+    make_download_link,
     make_number_cell,
     make_p_cell,
     make_percent_cell,
@@ -29,7 +29,7 @@ from deeprc.training.model import Model
 
 __all__ = [
     "find_main_source",
-    "is_memory_alone",
+    "is_mainly_stored_clones",
     "make_clone_tables",
     "make_variation_sentence",
     "make_variation_table",
@@ -66,14 +66,17 @@ def make_variation_table(variation: Sequence[Variation], sources: Sequence[str])
         ]
         for source in sources
     ]
-    return Table("variation", "What the outputs of held-out repertoires vary by", columns, rows)
+    return Table("variation", "Shares of the variance of the outputs between held-out repertoires", columns, rows)
 
 
 def make_variation_sentence(varied: Variation, split: str) -> str:
     """Return a sentence with the share of an output's variance that comes through each part, largest first."""
     ordered = sorted(varied.shares.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{_round_percent(share):.0%} through {source}" for source, share in ordered)
-    return f"Of the variance of the output between the {split} repertoires comes {shares}."
+    shares = ", ".join(
+        f"{_round_percent(share):.0%} {'comes ' * (i == 0)}through {source}"
+        for i, (source, share) in enumerate(ordered)
+    )
+    return f"Variance of the output between the {split} repertoires: {shares}."
 
 
 def _round_percent(share: float) -> float:
@@ -81,7 +84,7 @@ def _round_percent(share: float) -> float:
     return round(share, 2) + 0.0
 
 
-def is_memory_alone(variation: Sequence[Variation]) -> bool:
+def is_mainly_stored_clones(variation: Sequence[Variation]) -> bool:
     """Return whether nearly all variance of each output comes through stored clones."""
     return bool(variation) and all(each.shares.get(CloneReading.name, 0.0) > _NEARLY_ALL for each in variation)
 
@@ -96,7 +99,7 @@ def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float
     sign
         Sign of the direction to which the sequence contributes.
     """
-    parts = {str(name).removeprefix("through_"): sign * value for name, value in row.items() if "through_" in str(name)}
+    parts = {source: sign * row[f"through_{source}"] for source in _READS if f"through_{source}" in row}
     source = max(parts, key=lambda name: parts[name])
     return source, parts[source] / sum(part for part in parts.values() if part > 0)
 
@@ -105,46 +108,46 @@ def make_clone_tables(model: Model) -> list[Table]:
     """Return a table of the clones that each model stores; a model without stored clones has no table."""
     several = len(model.members) > 1
     tables = []
-    for place, member in enumerate(model.members, start=1):
-        remembered = make_clones_table(member)
-        if len(remembered):
-            ordered = remembered.sort_values("p_value", kind="stable")
-            tables.append(_make_clone_table(ordered, member.tasks, place, f" of {member.name}" * several))
+    for table_index, member in enumerate(model.members, start=1):
+        stored = make_clones_table(member)
+        if len(stored):
+            ordered = stored.sort_values("p_value", kind="stable")
+            tables.append(_make_clone_table(ordered, member.tasks, table_index, f" of {member.name}" * several))
     return tables
 
 
-def _make_clone_table(remembered: pd.DataFrame, tasks: Sequence[Task], place: int, whose: str) -> Table:
+def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: int, whose: str) -> Table:
     directions = _name_directions(tasks)
     positive, negative = _name_classes(tasks)
     genes = {"v_call": "V gene", "j_call": "J gene"}
     carriers = {"carriers_positive": f"Carriers: {positive}", "carriers_negative": f"Carriers: {negative}"}
     carriers["carriers"] = "Carriers"
-    genes, carriers = ({name: each[name] for name in each if name in remembered} for each in (genes, carriers))
+    genes, carriers = ({name: each[name] for name in each if name in stored} for each in (genes, carriers))
     columns = [
         Column("Clone", False),
         *(Column(heading, False) for heading in genes.values()),
-        Column("Speaks for", False),
-        Column("Match", False, "whether sequences with one substitution count, too"),
+        Column("Evidence for", False),
+        Column("Match", False, "whether sequences with one substitution also count"),
         *(Column(heading) for heading in carriers.values()),
-        Column("p", note="probability that chance alone divides the carriers so unevenly"),
-        Column("q", note="expected share of false clones among those with so small a p"),
+        Column("p", note="probability that chance alone distributes the carriers so unevenly over the classes"),
+        Column("q", note="expected share of false clones among all clones with this p or a smaller one"),
     ]
-    shown = remembered[:_SHOWN]
-    rows = [_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
-    which = "All" if len(shown) == len(remembered) else f"The first {len(shown):,} of"
+    shown = stored[:_SHOWN]
+    rows = [_make_clone_row(row, directions, [*genes], [*carriers]) for row in shown.to_dict("records")]
+    which = "All" if len(shown) == len(stored) else f"The first {len(shown):,} of"
     return Table(
-        f"clones-{place}",
-        f"{which} {len(remembered):,} clones that the memory{whose} holds; press a heading to sort by it",
+        f"clones-{table_index}",
+        f"{which} {len(stored):,} stored clones{whose}; press a heading to sort by it",
         columns,
         rows,
         sortable=True,
-        download=download(
-            remembered.to_csv(sep="\t", index=False), f"clones-{place}.tsv", f"Save all {len(remembered):,} (TSV)"
+        download=make_download_link(
+            stored.to_csv(sep="\t", index=False), f"clones-{table_index}.tsv", f"Save all {len(stored):,} (TSV)"
         ),
     )
 
 
-def _clone_row(
+def _make_clone_row(
     row: Mapping[Hashable, Any],
     directions: Mapping[tuple[str, str], str],
     genes: Sequence[str],
@@ -167,8 +170,7 @@ def _name_directions(tasks: Sequence[Task]) -> dict[tuple[str, str], str]:
     outputs, directions = output_names(tasks), list_directions(tasks)
     names = {(outputs[each.output], "up" if each.sign > 0 else "down"): each.name for each in directions}
     for each in directions:
-        target = each.name.removesuffix(each.label)
-        names.setdefault((outputs[each.output], "down"), f"{target}not {each.label}")
+        names.setdefault((outputs[each.output], "down"), f"{each.prefix}not {each.label}")
     return names
 
 

@@ -28,18 +28,18 @@ from deeprc.interpretation.figures.classes import (
     index_classes,
     index_drawn_classes,
 )
-from deeprc.interpretation.report import origin, pictures
-from deeprc.interpretation.report.antigens import AntigenPage, annotate_survey, make_antigen_pages
+from deeprc.interpretation.report import origin, page_figures
+from deeprc.interpretation.report.antigens import AntigenSection, annotate_survey, make_antigen_sections
 from deeprc.interpretation.report.cautions import collect_cautions
-from deeprc.interpretation.report.directions import DirectionPage, make_direction_pages
+from deeprc.interpretation.report.directions import DirectionSection, make_direction_sections
 from deeprc.interpretation.report.findings import (
-    Group,
+    SimilarGroup,
     find_sharing_repertoires,
-    group_table,
     is_relabelled,
     list_flagged_groups,
     load_or_run_checks,
     make_check_cautions,
+    make_group_table,
     make_shortcut_table,
 )
 from deeprc.interpretation.report.number_tables import (
@@ -49,7 +49,7 @@ from deeprc.interpretation.report.number_tables import (
     make_witness_table,
 )
 from deeprc.interpretation.report.page import Figure, Table, check_report_output, format_today, write_page
-from deeprc.interpretation.report.reading_tables import is_memory_alone, make_clone_tables, make_variation_table
+from deeprc.interpretation.report.reading_tables import is_mainly_stored_clones, make_clone_tables, make_variation_table
 from deeprc.interpretation.report.sequences import make_legend
 from deeprc.interpretation.report.summary import summarise_report
 from deeprc.interpretation.survey import Survey, add_q_values, survey_cohort
@@ -137,20 +137,20 @@ def write_report(
     if isinstance(dataset, SimulatedDataset):
         raise InputError(f"{dataset!r}: the report needs a container; make one with `write_container` and open it")
     known = read_databases(databases, host=host) if databases else None
-    there = None
+    read: Callable[..., Survey] = partial(survey_cohort, predictor.model, dataset)
     if workers is not None:
         if not isinstance(predictor, RunEnsemble) or not isinstance(dataset.container, StoredContainer):
             raise InputError("`scheduler` needs runs and a container that workers can open: give their paths")
-        there = partial(survey_by_workers, predictor, dataset, workers, device=device)
-    found = _find(predictor, dataset, top, known, there or partial(survey_cohort, predictor.model, dataset))
+        read = partial(survey_by_workers, predictor, dataset, workers, device=device)
+    results = _compute_results(predictor, dataset, top, known, read)
     files = list(map(str, databases))
-    reproduce = origin.reproduce(predictor, dataset, Path(output), top, files, host)
-    write_page(Path(output), "report.html.j2", **_make_content(found), **reproduce)
+    made_by = origin.describe_origin(predictor, dataset, Path(output), top, files, host)
+    write_page(Path(output), "report.html.j2", **_make_content(results), **made_by)
 
 
 @dataclass(frozen=True)
-class _Findings:
-    """All results of a report, before they are put into tables and pictures.
+class _ReportResults:
+    """All results of a report, before they are put into tables and figures.
 
     Attributes
     ----------
@@ -163,9 +163,9 @@ class _Findings:
     checks, groups
         Findings of a check of the cohort, and groups of repertoires with too many common sequences.
     directions
-        Part of the page for each direction of an output.
+        Section of the page about each direction of an output.
     antigens
-        Parts of the page about known antigens; empty without a database.
+        Sections of the page about known antigens; empty without a database.
     cautions
         Warnings, then notes.
     """
@@ -175,9 +175,9 @@ class _Findings:
     survey: Survey
     assessment: Assessment
     checks: RunChecks
-    groups: Sequence[Group]
-    directions: Sequence[DirectionPage]
-    antigens: Sequence[AntigenPage]
+    groups: Sequence[SimilarGroup]
+    directions: Sequence[DirectionSection]
+    antigens: Sequence[AntigenSection]
     cautions: Sequence[Caution]
 
     @property
@@ -191,115 +191,120 @@ class _Findings:
         return self.predictor.model.tasks
 
 
-def _find(
+def _compute_results(
     predictor: Predictor,
     dataset: RepertoireDataset,
     top: int,
     known: pd.DataFrame | None,
     read: Callable[..., Survey],
-) -> _Findings:
+) -> _ReportResults:
     """Compute all results of the report; `read` passes the sequences of the cohort through the network once."""
     model = predictor.model
     _logger.info("reading %d repertoires", len(dataset))
     splits = predictor.split_of(dataset)
     witnesses_among = _select_witness_repertoires(dataset, splits, model.labels(dataset))
-    found = read(top=top, splits=splits, witnesses_among=witnesses_among)
+    survey = read(top=top, splits=splits, witnesses_among=witnesses_among)
     _logger.info("comparing with controls")
-    assessment = assess_outputs(predictor, dataset, found.outputs)
+    assessment = assess_outputs(predictor, dataset, survey.outputs)
     performance = assessment.performance
-    classes = {
+    labels = {
         task.name: dict(zip(performance.ids, format_class_names(task, performance.labels[:, i]), strict=True))
         for i, task in enumerate(model.tasks)
     }
     checks = load_or_run_checks(predictor, dataset, performance)
     groups = list_flagged_groups(checks)
-    shared = find_sharing_repertoires(dataset, found.top, groups, checks.subject_column)
-    held_out = None if performance.held_out is None else performance.rows(performance.held_out)
-    add_q_values(found, predictor, dataset, splits)
-    found, organisms = annotate_survey(found, known, dataset)
-    antigens = make_antigen_pages(found, organisms, index_classes(model.tasks))
-    directions = make_direction_pages(predictor, dataset, found, classes, shared, held_out)
-    told = collect_cautions(predictor, assessment, heads=found.heads, relabelled=is_relabelled(predictor, dataset))
-    texts = {each.text for each in told}
-    told += [each for each in make_check_cautions(checks, shared) if each.text not in texts]
-    told.sort(key=lambda each: each.level != "warning")
-    return _Findings(predictor, dataset, found, assessment, checks, groups, directions, antigens, told)
+    carriers = find_sharing_repertoires(dataset, survey.top, groups, checks.subject_column)
+    is_held_out = None if performance.held_out is None else performance.rows(performance.held_out)
+    add_q_values(survey, predictor, dataset, splits)
+    survey, organisms = annotate_survey(survey, known, dataset)
+    antigens = make_antigen_sections(survey, organisms, index_classes(model.tasks))
+    directions = make_direction_sections(predictor, dataset, survey, labels, carriers, is_held_out)
+    relabelled = is_relabelled(predictor, dataset)
+    cautions = collect_cautions(predictor, assessment, heads=survey.heads, relabelled=relabelled)
+    texts = {each.text for each in cautions}
+    cautions += [each for each in make_check_cautions(checks, carriers) if each.text not in texts]
+    cautions.sort(key=lambda each: each.level != "warning")
+    return _ReportResults(predictor, dataset, survey, assessment, checks, groups, directions, antigens, cautions)
 
 
-def _make_content(found: _Findings) -> dict[str, Any]:
+def _make_content(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the template, without the part about how to make it again."""
-    performance, checks, dataset = found.performance, found.checks, found.dataset
-    witnesses = _make_witness_table(found.survey)
-    has_readings = bool(found.predictor.model.reading_names)
-    is_there = {"witnesses": witnesses is not None, "readings": has_readings, "antigens": bool(found.antigens)}
+    performance, checks, dataset = results.performance, results.checks, results.dataset
+    witnesses = _make_witness_table(results.survey)
+    has_readings = bool(results.predictor.model.reading_names)
+    is_there = {"witnesses": witnesses is not None, "readings": has_readings, "antigens": bool(results.antigens)}
     return {
-        "title": f"DeepRC: {', '.join(task.title for task in found.tasks)}",
-        "lead": "What a neural network learned from immune repertoires: how well it tells them apart, and by which "
-        "receptor sequences.",
+        "title": f"DeepRC: {', '.join(task.title for task in results.tasks)}",
+        "lead": "What a neural network learned from immune repertoires: how well it predicts their labels, and from "
+        "which receptor sequences.",
         "date": format_today(),
         "contents": [
             (name, _FOR_NUMBERS.get(name, heading) if not performance.contrasts else heading)
             for name, heading in _CONTENTS
             if is_there.get(name, True)
         ],
-        "cautions": found.cautions,
-        "several": len(found.predictor.model.members) > 1,
-        "summary": summarise_report(found.tasks, dataset, found.assessment, found.directions),
+        "cautions": results.cautions,
+        "several": len(results.predictor.model.members) > 1,
+        "summary": summarise_report(results.tasks, dataset, results.assessment, results.directions),
         "facts": origin.list_cohort_facts(dataset),
-        "split": origin.split_table(performance, found.tasks, dataset.n_sequences, index_classes(found.tasks)),
+        "split": origin.make_split_table(performance, results.tasks, dataset.n_sequences, index_classes(results.tasks)),
         "about": render_summary(summarise(dataset)),
         "findings": checks.warnings,
-        "groups": group_table(found.groups, dataset, performance, checks.subject_column),
+        "groups": make_group_table(results.groups, dataset, performance, checks.subject_column),
         "shortcuts": make_shortcut_table(checks),
-        **_make_performance_sections(found),
-        "readings": _make_readings_section(found) if has_readings else None,
-        "attention": _make_attention_figures(found.tasks, performance, found.survey),
-        "genes": pictures.draw_gene_pictures(found.survey.genes),
-        "directions": found.directions,
-        "antigens": found.antigens,
+        **_make_performance_sections(results),
+        "readings": _make_readings_section(results) if has_readings else None,
+        "attention": _make_attention_section(results.tasks, performance, results.survey),
+        "genes": page_figures.make_gene_figures(results.survey.genes),
+        "directions": results.directions,
+        "antigens": results.antigens,
         "legend": make_legend(),
         "witnesses": witnesses,
     }
 
 
-def _make_readings_section(found: _Findings) -> dict[str, Any]:
+def _make_readings_section(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the section about readings."""
-    names = found.predictor.model.reading_names
+    names = results.predictor.model.reading_names
     return {
-        "variation": make_variation_table(found.assessment.variation, [ATTENTION, *names]),
-        "remembers": CloneReading.name in names,
-        "is_memory_alone": is_memory_alone(found.assessment.variation),
-        "clones": make_clone_tables(found.predictor.model),
+        "variation": make_variation_table(results.assessment.variation, [ATTENTION, *names]),
+        "has_stored_clones": CloneReading.name in names,
+        "is_mainly_stored_clones": is_mainly_stored_clones(results.assessment.variation),
+        "clones": make_clone_tables(results.predictor.model),
     }
 
 
-def _make_performance_sections(found: _Findings) -> dict[str, Any]:
+def _make_performance_sections(results: _ReportResults) -> dict[str, Any]:
     """Return the content of the sections about performance, training and controls."""
-    performance, places = found.performance, index_classes(found.tasks)
+    performance, colours_by_target = results.performance, index_classes(results.tasks)
     curves = [
         *(
-            picture
+            figure
             for contrast in performance.contrasts
-            for picture in pictures.draw_contrast_pictures(performance, contrast, places[contrast.target])
+            for figure in page_figures.make_contrast_figures(performance, contrast, colours_by_target[contrast.target])
         ),
-        *(picture for numbers in performance.numbers for picture in pictures.number_picture(performance, numbers)),
+        *(
+            figure
+            for numbers in performance.numbers
+            for figure in page_figures.make_number_figures(performance, numbers)
+        ),
     ]
-    controls = enumerate(found.assessment.controls, start=1)
-    histories = found.predictor.histories()
+    controls = enumerate(results.assessment.controls, start=1)
+    histories = results.predictor.histories()
     return {
         "has_classes": bool(performance.contrasts),
         "has_numbers": bool(performance.numbers),
         "auc_of": _describe_auc(performance),
         "judging": None if performance.held_out is None else SPLIT_NAMES[performance.held_out],
-        "metrics": [make_metrics_table(performance, task, place) for place, task in enumerate(found.tasks, start=1)],
+        "metrics": [make_metrics_table(performance, task, i) for i, task in enumerate(results.tasks, start=1)],
         "curves": curves,
         "history": [
-            picture
+            figure
             for name, history in histories.items()
-            for picture in pictures.draw_history_picture(history, name if len(histories) > 1 else "")
+            for figure in page_figures.make_history_figures(history, name if len(histories) > 1 else "")
         ],
-        "controls": [(each, _make_control_table(each, place)) for place, each in controls],
-        "within": make_within_table(found.assessment.within),
+        "controls": [(each, _make_control_table(each, i)) for i, each in controls],
+        "within": make_within_table(results.assessment.within),
     }
 
 
@@ -309,24 +314,24 @@ def _describe_auc(performance: Performance) -> str:
         (contrast,) = performance.contrasts
         first, second = f"a random {contrast.positive} repertoire", f"a random {contrast.negative} one"
     else:
-        first, second = "a random repertoire of the class that is named", "a random one of the others"
+        first, second = "a random repertoire of the named class", "a random one of the others"
     return f"{first} gets a higher score than {second}"
 
 
-def _make_attention_figures(tasks: Sequence[Task], performance: Performance, found: Survey) -> list[Figure]:
+def _make_attention_section(tasks: Sequence[Task], performance: Performance, survey: Survey) -> list[Figure]:
     """Return the figures of the attention by class, for each target."""
     figures = []
     for i, task in enumerate(tasks):
         classes = choose_drawn_classes(task, performance.ids.tolist(), performance.labels[:, i])
         named = task.name if len(tasks) > 1 else ""
-        places = index_drawn_classes(tasks, task, performance.labels[:, i])
+        colour_of_class = index_drawn_classes(tasks, task, performance.labels[:, i])
         by = f"by {task.column}" if task.kind == "regression" else f"by class{f' of {named}' * bool(named)}"
-        figures += pictures.draw_attention_pictures(found.heads, found.curves, classes, places, named, by)
+        figures += page_figures.make_attention_figures(survey.heads, survey.curves, classes, colour_of_class, named, by)
     return figures
 
 
-def _make_control_table(controls: Controls, place: int) -> Table | None:
-    return None if controls.comparison.empty else make_control_table(controls, place)
+def _make_control_table(controls: Controls, table_index: int) -> Table | None:
+    return None if controls.comparison.empty else make_control_table(controls, table_index)
 
 
 def _select_witness_repertoires(
@@ -336,11 +341,11 @@ def _select_witness_repertoires(
     if not dataset.container.has_witness:
         return []
     parts = np.array(splits, dtype=object)
-    held_out = choose_held_out_split(parts, labels)
-    chosen = np.flatnonzero(parts == held_out) if held_out else np.arange(len(dataset))
+    held_out_split = choose_held_out_split(parts, labels)
+    chosen = np.flatnonzero(parts == held_out_split) if held_out_split else np.arange(len(dataset))
     return chosen.tolist()
 
 
-def _make_witness_table(found: Survey) -> Table | None:
-    """Return the table of how well witnesses are found; None if they are not known."""
-    return make_witness_table(list(zip(found.directions, found.witnesses, strict=True))) if found.witnesses else None
+def _make_witness_table(survey: Survey) -> Table | None:
+    """Return the table of how well witnesses are results; None if they are not known."""
+    return make_witness_table(list(zip(survey.directions, survey.witnesses, strict=True))) if survey.witnesses else None

@@ -10,13 +10,13 @@ import pandas as pd
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from deeprc.interpretation.directions import Direction
-from deeprc.interpretation.report.findings import SharedBy
+from deeprc.interpretation.report.direction_context import DirectionContext
+from deeprc.interpretation.report.findings import SequenceCarriers
 from deeprc.interpretation.report.page import (
     Cell,
     Column,
     Table,
-    download,
+    make_download_link,
     make_number_cell,
     make_swatch,
     make_text_cell,
@@ -29,28 +29,31 @@ __all__ = ["SHOWN", "make_legend", "make_sequence_table", "shade_residues"]
 SHOWN = 200
 """Number of sequences of a direction in the table; all are in the file that can be saved."""
 
+_GENES = {"v_call": "V gene", "j_call": "J gene"}
+
 _STEPS = (0.15, 0.4, 0.7)  # limits of the three shades, as shares of the strongest residue of the sequence
 
 
-_SOURCE_NOTE = "through what most of its contribution comes, and which share of it if not all"
+_SOURCE_NOTE = "the way through which most of its contribution comes, and the share of it if this is not all"
 
 _ANTIGEN_NOTE = (
-    "of receptors in the databases that have the same residues, or all but one: the most frequent organism and"
-    " epitope; the saved table has the others. A match is no proof: see “Known antigens?”"
+    "most frequent organism and epitope of matching receptors in the databases, with the same residues or all but"
+    " one; the saved table has the others. A match is no proof: see “Known antigens?”"
 )
 
 _Q_NOTE = (
-    "false discovery rate: of the sequences in repertoires of {} that contribute as much, which share would be there by"
-    " chance, as held-out donors show; 1 in other repertoires, and wherever it cannot be shown"
+    "false discovery rate: estimated share of sequences that are there by chance, among those in repertoires of {} that"
+    " contribute at least as much. It is estimated from held-out donors; 1 in other repertoires, and if nothing can be"
+    " shown"
 )
 
 _LEGEND = (
-    ("f3", "adds most to the contribution"),
-    ("f2", "adds"),
-    ("f1", "adds a little"),
-    ("a1", "takes a little away"),
-    ("a2", "takes away"),
-    ("a3", "takes most away"),
+    ("f3", "increases the contribution most"),
+    ("f2", "increases it"),
+    ("f1", "increases it a little"),
+    ("a1", "decreases it a little"),
+    ("a2", "decreases it"),
+    ("a3", "decreases it most"),
 )
 
 
@@ -83,81 +86,83 @@ def shade_residues(junction_aa: str, residues: NDArray[np.float64] | None) -> Ma
 
 
 def make_sequence_table(
-    direction: Direction,
-    index: int,
+    context: DirectionContext,
     top: pd.DataFrame,
     residues: NDArray[np.float64] | None,
-    classes: Sequence[str],
-    shared: Sequence[SharedBy],
-    *,
-    places: Mapping[str, int],
-    heading: str = "Class",
+    carriers: Sequence[SequenceCarriers],
 ) -> Table:
     """Return the table of the best sequences of a direction.
 
     Parameters
     ----------
-    direction, index
-        Direction to which they contribute, and its index in the page.
+    context
+        Direction to which they contribute.
     top
         Table of the sequences, best first, see `deeprc.interpretation.survey.Survey`.
     residues
         Amounts that the residues of the first `SHOWN` add to the contribution to the direction, (n, L); see
         `attribute`.
-    classes
-        Label of the repertoire of each sequence, as text.
-    shared
+    carriers
         Carriers of each sequence.
-    places
-        Index of each class of the target, see `index_classes`.
-    heading
-        Heading of the column with these labels: the name of the target if it is a number.
     """
+    direction = context.direction
+    labels = [context.label_of.get(str(name), "") for name in top["repertoire_id"]]
     shown = min(len(top), SHOWN)
-    fields = {"v_call": "V gene", "j_call": "J gene"}
-    genes = {name: heading for name, heading in fields.items() if name in top}
-    columns = [
-        Column("Sequence", False),
-        Column("Contribution"),
-        *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
-        *([Column("q", note=_Q_NOTE.format(direction.label))] if "q_value" in top else []),
-        Column("Response", note=f"what the output for {direction.name} would be from attention to this sequence alone"),
-        *(Column(heading, False) for heading in genes.values()),
-        *([Column("Known antigen", False, _ANTIGEN_NOTE)] if "specificity_match" in top else []),
-        Column("Repertoire", False),
-        Column(heading, False, "of the repertoire it was found in"),
-        Column("Split", False, "the part of the split in which that repertoire was: train, validation, test or new"),
-        Column("Attention", note="the sequence's share of all attention on its repertoire"),
-        Column("Count", note="how often it was read (duplicate_count)"),
-        Column("Carried by", note="repertoires of the cohort that have it, with these genes, and donors"),
-    ]
-    has_groups = any(each.group is not None for each in shared)
-    if has_groups:
-        columns.append(Column("Mainly within", False, "repertoires that have far more in common than chance"))
-    if "witness" in top:
-        columns.append(Column("Implanted", False, "whether the simulation put the signal into it"))
+    genes = {name: heading for name, heading in _GENES.items() if name in top}
+    has_groups = any(each.group is not None for each in carriers)
     digits = _choose_digits(top["contribution"][:shown])
     rows = []
-    for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), classes[:shown], strict=True)):
+    for row, (one, label) in enumerate(zip(top[:shown].to_dict("records"), labels[:shown], strict=True)):
         own = None if residues is None else residues[row]
-        carriers = _make_shared_cells(shared[row], has_groups)
-        rows.append(_make_row(one, direction.sign, digits, own, _make_class_cell(label, places), list(genes), carriers))
+        label_cell = _make_label_cell(label, context.colour_of_class)
+        carrier_cells = _make_carrier_cells(carriers[row], has_groups)
+        rows.append(_make_row(one, direction.sign, digits, own, label_cell, list(genes), carrier_cells))
     which = "All" if shown == len(top) else f"The first {shown:,} of"
     return Table(
-        f"sequences-{index}",
+        f"sequences-{context.index}",
         f"{which} {len(top):,} sequences that contribute most to {direction.name}; press a heading to sort by it",
-        columns,
+        _make_columns(context, top, list(genes.values()), has_groups),
         rows,
         sortable=True,
         searchable="Search sequences, genes, repertoires",
         sorted_by=1,
-        download=_export_sequences(direction, index, top, classes, shared),
+        download=_export_sequences(context, top, labels, carriers),
     )
 
 
-def _make_class_cell(label: str, places: Mapping[str, int]) -> Cell:
+def _make_columns(
+    context: DirectionContext, top: pd.DataFrame, gene_headings: Sequence[str], has_groups: bool
+) -> list[Column]:
+    direction = context.direction
+    response = f"the output for {direction.name} if all attention were on this sequence"
+    carried = "number of repertoires of the cohort, and of donors, that have it with the same genes"
+    within = "a group of repertoires that have more sequences in common than chance explains"
+    return [
+        Column("Sequence", False),
+        Column("Contribution"),
+        *([Column("Mainly through", False, _SOURCE_NOTE)] if "through_attention" in top else []),
+        *([Column("q", note=_Q_NOTE.format(direction.label))] if "q_value" in top else []),
+        Column("Response", note=response),
+        *(Column(heading, False) for heading in gene_headings),
+        *([Column("Known antigen", False, _ANTIGEN_NOTE)] if "specificity_match" in top else []),
+        Column("Repertoire", False),
+        Column(context.label_heading, False, "label of the repertoire in which the sequence was found"),
+        Column("Split", False, "part of the split that has this repertoire: train, validation, test or new"),
+        Column("Attention", note="share of the attention of its repertoire that is on this sequence"),
+        Column("Count", note="how often it was read (duplicate_count)"),
+        Column("Carried by", note=carried),
+        *([Column("Mainly within", False, within)] if has_groups else []),
+        *([Column("Implanted", False, "whether the simulation put the signal into it")] if "witness" in top else []),
+    ]
+
+
+def _make_label_cell(label: str, colour_of_class: Mapping[str, int]) -> Cell:
     """Return a cell of a class with its colour; a number has no colour."""
-    return Cell(make_swatch(places[label]) + label, label) if label in places else make_text_cell(label or None)
+    return (
+        Cell(make_swatch(colour_of_class[label]) + label, label)
+        if label in colour_of_class
+        else make_text_cell(label or None)
+    )
 
 
 def _choose_digits(contributions: pd.Series[float]) -> int:
@@ -173,7 +178,7 @@ def _make_row(
     residues: NDArray[np.float64] | None,
     label: Cell,
     genes: Sequence[str],
-    shared: Sequence[Cell],
+    carrier_cells: Sequence[Cell],
 ) -> list[Cell]:
     junction = str(one["junction_aa"])
     source = find_main_source(one, sign) if "through_attention" in one else None
@@ -192,7 +197,7 @@ def _make_row(
         make_text_cell(one["split"]),
         make_number_cell(float(str(one["attention_weight"])), ".2%"),
         make_number_cell(int(str(one["duplicate_count"])), ",d"),
-        *shared,
+        *carrier_cells,
     ]
     if "witness" in one:
         cells.append(make_text_cell("yes" if one["witness"] else "no"))
@@ -212,29 +217,34 @@ def _make_antigen_cell(row: Mapping[Hashable, object]) -> Cell:
     return make_text_cell(f"{named} ({match})" if match else None)
 
 
-def _make_shared_cells(shared: SharedBy, has_groups: bool) -> list[Cell]:
+def _make_carrier_cells(carriers: SequenceCarriers, has_groups: bool) -> list[Cell]:
     """Return cells of the carriers of a sequence, 5 (2 donors), and of the group that has most of them."""
     donors = (
-        "" if shared.n_donors is None else f" ({shared.n_donors:,} {'donor' if shared.n_donors == 1 else 'donors'})"
+        ""
+        if carriers.n_donors is None
+        else f" ({carriers.n_donors:,} {'donor' if carriers.n_donors == 1 else 'donors'})"
     )
-    cells = [Cell(f"{shared.n_repertoires:,}{donors}", shared.n_repertoires)]
+    cells = [Cell(f"{carriers.n_repertoires:,}{donors}", carriers.n_repertoires)]
     if has_groups:
-        within = shared.group and f"{shared.group.name}: {shared.n_in_group:,} of {shared.n_repertoires:,}"
+        within = carriers.group and f"{carriers.group.name}: {carriers.n_in_group:,} of {carriers.n_repertoires:,}"
         cells.append(make_text_cell(within))
     return cells
 
 
 def _export_sequences(
-    direction: Direction, index: int, top: pd.DataFrame, classes: Sequence[str], shared: Sequence[SharedBy]
+    context: DirectionContext, top: pd.DataFrame, labels: Sequence[str], carriers: Sequence[SequenceCarriers]
 ) -> tuple[str, str, str]:
+    direction, index = context.direction, context.index
     described = top.assign(
         direction=direction.name,
         contribution_to_direction=direction.sign * top["contribution"],
-        repertoire_class=list(classes),
-        n_repertoires=[each.n_repertoires for each in shared],
-        n_donors=["" if each.n_donors is None else str(each.n_donors) for each in shared],
-        group=[each.group.name if each.group else "" for each in shared],
+        repertoire_class=list(labels),
+        n_repertoires=[each.n_repertoires for each in carriers],
+        n_donors=["" if each.n_donors is None else str(each.n_donors) for each in carriers],
+        group=[each.group.name if each.group else "" for each in carriers],
     )
     table = described.to_csv(sep="\t", index=False, float_format="%.9g")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", direction.name).strip("-.")
-    return download(table, f"sequences-{index}{f'-{stem}' * bool(stem)}.tsv", f"Save all {len(top):,} as a table (TSV)")
+    return make_download_link(
+        table, f"sequences-{index}{f'-{stem}' * bool(stem)}.tsv", f"Save all {len(top):,} as a table (TSV)"
+    )

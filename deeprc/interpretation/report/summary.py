@@ -9,7 +9,7 @@ import numpy as np
 
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.evaluation.splits import NEW
-from deeprc.interpretation.report.directions import DirectionPage
+from deeprc.interpretation.report.directions import DirectionSection
 from deeprc.interpretation.report.reading_tables import make_variation_sentence
 from deeprc.runs.assess import Assessment
 from deeprc.runs.controls import SHORT, Controls
@@ -18,11 +18,11 @@ from deeprc.tasks import Task
 
 __all__ = ["summarise_report"]
 
-_FEW_DONORS = " These repertoires are of too few donors to say more."
+_FEW_DONORS = " These repertoires are from too few donors for a conclusion."
 
 
 def summarise_report(
-    tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionPage]
+    tasks: Sequence[Task], dataset: RepertoireDataset, assessment: Assessment, directions: Sequence[DirectionSection]
 ) -> list[tuple[str, str]]:
     """Return the summary of a report as pairs of a term and sentences."""
     lines = [("Question", " ".join(_format_question(task) for task in tasks))]
@@ -46,27 +46,27 @@ def summarise_report(
         (f"Evidence{f' for {each.output}' * several}", make_variation_sentence(each, split))
         for each in assessment.variation
     ]
-    for page in directions:
-        lines.append((f"First motif for {page.direction.name}", page.first or _explain_no_motif(page)))
+    for section in directions:
+        lines.append((f"First motif for {section.direction.name}", section.first or _explain_no_motif(section)))
     return lines
 
 
-def _explain_no_motif(page: DirectionPage) -> str:
-    if page.n_sequences == 0:
-        return f"None: no sequence contributes to it{' by its residues' * (page.table is not None)}."
+def _explain_no_motif(section: DirectionSection) -> str:
+    if section.n_sequences == 0:
+        return f"None: no sequence contributes to it{' by its residues' * (section.table is not None)}."
     return (
-        f"None. A motif must be clearly more frequent among the {page.n_sequences:,} sequences that contribute most to "
-        "it than elsewhere, and at most a quarter of the others may carry it. No pattern is like this."
+        f"None. A motif must be clearly more frequent among the {section.n_sequences:,} sequences that contribute most "
+        "to it than among others, and at most a quarter of the others may carry it. No pattern fulfils both conditions."
     )
 
 
 def _format_question(task: Task) -> str:
     if task.kind == "regression":
-        return f"Do receptor sequences tell the value of “{task.column}”?"
+        return f"Can receptor sequences predict the value of “{task.column}”?"
     if task.kind == "multiclass":
-        return f"Do receptor sequences tell the class of “{task.column}”: {', '.join(task.classes)}?"
+        return f"Can receptor sequences predict the class of “{task.column}”: {', '.join(task.classes)}?"
     positive, negative = (f"({name})" if " or " in name else name for name in (task.positive, task.negative))
-    return f"Do receptor sequences tell whether “{task.column}” is {positive} rather than {negative}?"
+    return f"Can receptor sequences predict whether “{task.column}” is {positive} rather than {negative}?"
 
 
 def _describe_auc(contrast: Contrast, performance: Performance) -> str:
@@ -76,7 +76,7 @@ def _describe_auc(contrast: Contrast, performance: Performance) -> str:
     n = int((performance.rows(performance.held_out) & ~np.isnan(contrast.label)).sum())
     split = SPLIT_NAMES[performance.held_out or ""]
     few = performance.has_few_donors(contrast.target)
-    verdict = "cannot be shown to tell" if auc.low <= 0.5 or few else "tells"
+    verdict = "is not shown to distinguish" if auc.low <= 0.5 or few else "distinguishes"
     return (
         f"The network {verdict} {contrast.positive} from {contrast.negative}: its AUC is {auc.value:.3f} (95% interval "
         f"{auc.low:.3f} to {auc.high:.3f}; 1 is perfect, 0.5 is guessing) on {n:,} {split} "
@@ -96,8 +96,8 @@ def _describe_r2(numbers: Numbers, performance: Performance) -> str:
     split = SPLIT_NAMES[performance.held_out or ""]
     error = performance.metrics[performance.held_out or ""][numbers.target]["mae"]
     few = performance.has_few_donors(numbers.target)
-    limits = "of which there is no interval"
-    verdict = "cannot be shown to predict"
+    limits = "without an interval"
+    verdict = "is not shown to predict"
     if found.interval is not None:
         limits = f"95% interval {found.interval[0]:.3f} to {found.interval[1]:.3f}"
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
@@ -112,11 +112,11 @@ def _describe_controls(controls: Controls) -> str:
     what = controls.scoring.heading
     named = [f"{SHORT[name]} {value:.3f}" for name, value in controls.measures.items() if name != "network"]
     if not named:
-        return "None could be fitted."
+        return "No control could be fitted."
     if controls.reaching:
         not_better = " or ".join(SHORT[name] for name in controls.reaching)
         verdict = f"the network is not shown to be better than {not_better}"
     else:
-        verdict = "the network is better"
+        verdict = "the network is better than all of them"
     article = "a" if what.startswith("Macro") else "an"
     return f"Models that read no receptor sequence have {article} {what} of: {', '.join(named)}; {verdict}."

@@ -154,8 +154,8 @@ def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
     """Repertoires 2 to 9 are held out, 3 is of a donor of training, and 6 and 8 are of one donor."""
     dataset, attributions = planted(["LDRW", "PEK"], tmp_path)
     dataset.container.metadata = dataset.metadata.assign(donor=[*"abcadefgfh"])
-    held_out = np.arange(10) >= 2
-    found = find_motifs(a_model(), dataset, attributions, background=4000, held_out=held_out)
+    is_held_out = np.arange(10) >= 2
+    found = find_motifs(a_model(), dataset, attributions, background=4000, is_held_out=is_held_out)
     assert {motif.pattern for motif in found[:2]} == {"LDRW", "PEK"}
     for motif in found:
         rates = [np.mean([bool(re.search(motif.pattern, s)) for s in rep.sequences.decode()]) for rep in dataset]
@@ -165,9 +165,11 @@ def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
         np.testing.assert_allclose(motif.donors["mean_rate"], [np.mean(healthy), np.mean(case)])
         assert motif.donors["n_donors_with"].tolist() == [sum(np.array(part) > 0) for part in (healthy, case)]
     assert found[0].p_donors == found[1].p_donors == pytest.approx(1 / 20)  # 3 of 6 in the best order
-    down = find_motifs(a_model(), dataset, attributions, background=4000, held_out=held_out, sign=-1)
+    down = find_motifs(a_model(), dataset, attributions, background=4000, is_held_out=is_held_out, sign=-1)
     assert down[0].p_donors == 1.0
-    both = find_all_motifs(a_model(), dataset, [attributions] * 2, background=4000, held_out=held_out, signs=[1, -1])
+    both = find_all_motifs(
+        a_model(), dataset, [attributions] * 2, background=4000, is_held_out=is_held_out, signs=[1, -1]
+    )
     p_values = np.array([motif.p_donors for own in both for motif in own])
     expected = stats.false_discovery_control(p_values)
     np.testing.assert_allclose([motif.q_donors for own in both for motif in own], expected)
@@ -176,14 +178,14 @@ def test_donors_that_the_model_has_not_seen_are_tested(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_numbers_and_several_classes_are_tested(tmp_path: Path) -> None:
     dataset, attributions = planted(["LDRW"], tmp_path)
-    held_out = np.ones(10, bool)
+    is_held_out = np.ones(10, bool)
     rates = [np.mean(["LDRW" in s for s in rep.sequences.decode()]) for rep in dataset]
     motif = find_motifs(
-        a_model(Task("age", "age", "regression")), dataset, attributions, background=4000, held_out=held_out
+        a_model(Task("age", "age", "regression")), dataset, attributions, background=4000, is_held_out=is_held_out
     )[0]
     assert motif.p_donors == pytest.approx(stats.spearmanr(rates, np.arange(10), alternative="greater").pvalue)
     model = a_model(Task("grade", "grade", "multiclass", ("a", "b")))
-    motif = find_motifs(model, dataset, replace(attributions, output=1), background=4000, held_out=held_out)[0]
+    motif = find_motifs(model, dataset, replace(attributions, output=1), background=4000, is_held_out=is_held_out)[0]
     own, other = np.array(rates)[[2, 5, 8]], np.array(rates)[[0, 1, 3, 4, 6, 7]]
     every = stats.PermutationMethod(n_resamples=np.inf)
     expected = stats.mannwhitneyu(own, other, alternative="greater", method=every).pvalue

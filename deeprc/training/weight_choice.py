@@ -32,9 +32,10 @@ def choose_weights(
 ) -> Weights:
     """Return the weights that are kept if evaluations read samples; note the choice and all losses in the history.
 
-    Updates learn from samples, so they learn less of a signal than whole repertoires show. So the candidates are the
-    best update, the start, and the best update with an output that is fitted to whole training repertoires. A later
-    candidate has to be better by `least_gain`, but the best update has to be better than the start.
+    Candidates are, in this order, the best update, the start, and the best update with a refitted output, because
+    updates learn from samples, which show less of a signal than whole repertoires. The start is kept unless the best
+    update is better by more than `least_gain`. The refitted output, a regression on whole training repertoires, is kept
+    only if it is better than that by more than `least_gain`.
 
     Parameters
     ----------
@@ -53,10 +54,10 @@ def choose_weights(
     if state.best_update == 0:
         return best
     least_gain = evaluator.settings.least_gain
-    choice = _Choice(inference.network, evaluator, {row["update"]: row for row in state.history})
-    kept, kept_update, lowest = best, state.best_update, choice.compare(best, state.best_update, "whole")
+    losses = _CandidateLosses(inference.network, evaluator, {row["update"]: row for row in state.history})
+    kept, kept_update, lowest = best, state.best_update, losses.measure(best, state.best_update, "whole")
     if start:
-        loss = choice.compare(start, 0, "whole")
+        loss = losses.measure(start, 0, "whole")
         if loss <= lowest + least_gain:
             kept, kept_update, lowest = start, 0, loss
     fitted = False
@@ -65,29 +66,32 @@ def choose_weights(
         fit_output(inference, labels, evaluator.tasks)
         ranks.broadcast_tensors(list(inference.network.state_dict().values()))
         weights = copy_state(inference.network)
-        loss = choice.compare(weights, state.best_update, "fitted")
+        loss = losses.measure(weights, state.best_update, "fitted")
         if fitted := loss < lowest - least_gain:
             kept, kept_update = weights, state.best_update
     state.history[-1] |= {"best_update": kept_update, "fitted": float(fitted)}
     return kept
 
 
-class _Choice:
-    """Comparison of weights of a network; `rows` are the rows of the history by the number of updates."""
+class _CandidateLosses:
+    """Losses of weights of a network; `rows` are the rows of the history by the number of updates."""
 
     def __init__(self, network: DeepRC, evaluator: Evaluator, rows: Mapping[float, dict[str, float]]) -> None:
         self._network, self._evaluator, self._rows = network, evaluator, rows
 
-    def compare(self, weights: Weights, update: int, name: str) -> float:
-        """Return the loss of weights on whole validation repertoires, and note all numbers in a row of the history.
+    def measure(self, weights: Weights, update: int, prefix: str) -> float:
+        """Return the loss of weights on whole validation repertoires, and note all numbers in the row of an update.
 
-        Weights whose loss is not finite are no candidates: their loss is infinite, and nothing is noted.
+        In the row, the names of the numbers begin with the prefix. Weights whose loss is not finite are no candidates:
+        their loss is infinite, and nothing is noted.
         """
         self._network.load_state_dict(weights)
         loss, monitored = self._evaluator.compute_loss(self._network, whole=True)
         if not np.isfinite(loss):
             return float("inf")
-        self._rows[update] |= {f"{name}_{key}": value for key, value in {"validation_loss": loss, **monitored}.items()}
+        self._rows[update] |= {
+            f"{prefix}_{name}": value for name, value in {"validation_loss": loss, **monitored}.items()
+        }
         return loss
 
 

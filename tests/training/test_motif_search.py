@@ -7,23 +7,19 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from deeprc.arrays import Floats
 from deeprc.datasets.alphabet import AMINO_ACIDS
 from deeprc.datasets.dataset import RepertoireDataset
 from deeprc.tasks import Task
 from deeprc.training import kmer_occurrences
-from deeprc.training.enrichment import (
-    MOTIF_LEVEL,
-    EnrichedMotif,
-    MotifLimits,
-    enumerate_kmer_offsets,
-    find_enriched_motifs,
-)
+from deeprc.training.enriched_motif import EnrichedMotif
 from deeprc.training.fold import Fold
+from deeprc.training.kmer_sets import enumerate_spacings
+from deeprc.training.motif_search import MOTIF_LEVEL, MotifLimits, find_enriched_motifs
 from tests.conftest import random_sequences, write_cohort
 
-Floats = NDArray[np.float64]
 BINARY = [Task("status", "status", "binary", ("no", "yes"))]
-SPACINGS = enumerate_kmer_offsets(3, 4)
+SPACINGS = enumerate_spacings(3, 4)
 
 
 def implanted(
@@ -61,17 +57,12 @@ def find_motifs(
     return find_enriched_motifs(Fold(dataset, labels, groups), tasks, spacings=spacings, limits=own, seed=seed)
 
 
-def test_enumerate_kmer_offsets() -> None:
-    assert enumerate_kmer_offsets(3, 4) == [(0, 1, 2), (0, 1, 3), (0, 2, 3)]
-    assert len(enumerate_kmer_offsets(4, 6)) == 10
-
-
 def test_motifs_of_both_classes_each_once(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM"] if label else ["CYFC"] for label in y])
     found = find_motifs(cohort, column(y), BINARY, spacings=[(0, 1, 2, 3)], max_motifs=8)
     assert {motif.pattern: np.sign(motif.correlation) for motif in found} == {"WHWM": 1, "CYFC": -1}
-    assert all(motif.output == 0 and motif.n_residues == 4 and motif.p_value <= 0.01 for motif in found)
+    assert all(motif.output == 0 and len(motif.spacing) == 4 and motif.p_value <= 0.01 for motif in found)
 
 
 def test_a_motif_with_a_gap(tmp_path: Path) -> None:
@@ -128,9 +119,7 @@ def test_forms_in_the_same_sequences_count_once(tmp_path: Path) -> None:
 def test_a_form_with_sequences_of_its_own_is_found_beside_the_other(tmp_path: Path) -> None:
     y = [b % 2 for b in range(40)]
     cohort = implanted(tmp_path, [["WHWM", "WHM"] if label else [] for label in y])  # a residue is left out in half
-    found = find_motifs(
-        cohort, column(y), BINARY, spacings=[*enumerate_kmer_offsets(3, 3), (0, 1, 2, 3)], max_motifs=16
-    )
+    found = find_motifs(cohort, column(y), BINARY, spacings=[*enumerate_spacings(3, 3), (0, 1, 2, 3)], max_motifs=16)
     patterns = {motif.pattern for motif in found}
     assert "WHM" in patterns
     assert len(patterns) == 2
@@ -278,7 +267,7 @@ def weak_cohort(tmp_path_factory: pytest.TempPathFactory) -> RepertoireDataset:
 @pytest.mark.slow
 def test_a_weak_motif_behind_the_forms_of_a_strong_one(tmp_path: Path) -> None:
     cohort, y = weak(tmp_path, strong=0.2), column([b % 2 for b in range(160)])
-    spacings = [places for k in (2, 3, 4) for places in enumerate_kmer_offsets(k, 6)]
+    spacings = [spacing for k in (2, 3, 4) for spacing in enumerate_spacings(k, 6)]
     found = [motif.pattern for motif in find_motifs(cohort, y, BINARY, spacings=spacings, max_motifs=16)]
     assert found[0] == "WHWM"
     assert found[1] in ("CYFC", "CYF", "YFC", "CY.C", "C.FC")
@@ -377,7 +366,7 @@ def test_what_nearly_all_sequences_carry_leaves_nothing_to_judge_by(tmp_path: Pa
             [f"KWKMHWC{text}" if i < share * 200 * (b % 2) else text for i, text in enumerate(sequences)]
         )
     cohort = write_cohort(tmp_path / "cohort.h5", repertoires, pd.DataFrame({"x": range(60)}), 0)
-    spacings = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 6)]
+    spacings = [spacing for k in (2, 3) for spacing in enumerate_spacings(k, 6)]
     found = find_motifs(cohort, column([b % 2 for b in range(60)]), BINARY, spacings=spacings, max_motifs=16)
     assert len(found) == 1
     assert found[0].correlation > 0.9
@@ -395,7 +384,7 @@ def test_larger_repertoires_of_one_class_are_no_signal(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         cohort = write_cohort(folder / "cohort.h5", repertoires, pd.DataFrame({"x": range(120)}), 0)
-        spacings = [places for k in (2, 3) for places in enumerate_kmer_offsets(k, 5)]
+        spacings = [spacing for k in (2, 3) for spacing in enumerate_spacings(k, 5)]
         found = find_motifs(cohort, column(y.astype(float)), BINARY, spacings=spacings, max_motifs=16, seed=seed)
         shown += len(found) > 0
     assert shown <= 1
@@ -414,7 +403,7 @@ def in_subgroups(folder: Path, n: int = 100) -> tuple[RepertoireDataset, Floats]
     return cohort, column([b % 2 for b in range(n)])
 
 
-SUBGROUP_SPACINGS = [*enumerate_kmer_offsets(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
+SUBGROUP_SPACINGS = [*enumerate_spacings(3, 5), (0, 1, 2, 3), (0, 1, 3, 4)]
 
 
 @pytest.mark.slow

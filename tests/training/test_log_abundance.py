@@ -15,7 +15,7 @@ from deeprc.datasets.sequences import Sequences
 from deeprc.errors import InputError
 from deeprc.evaluation.splits import SplitOptions
 from deeprc.runs.experiment import train_run
-from deeprc.training.hidden_counts import make_residues_visible
+from deeprc.training.log_abundance import replace_log_abundance
 
 CHANGES = {"n_updates": 2, "evaluate_every": 1, "n_sequences": 10, "abundance": "log"}
 
@@ -44,7 +44,7 @@ def test_train_replaces_a_log_that_hides_everything(tmp_path: Path, caplog: pyte
             config=load_config("deeprc", CHANGES),
             split=SplitOptions(folds=3),
         )
-    assert "abundance=none in the place of log" in caplog.text
+    assert "abundance=none is used instead of abundance=log." in caplog.text
     assert yaml.safe_load((run.path / "config.yaml").read_text())["network"]["abundance"] == "none"
 
 
@@ -53,14 +53,14 @@ def test_a_log_that_hides_some_repertoires_is_refused(tmp_path: Path) -> None:
     message = r"abundance=log hides every residue of repertoires whose counts are all 1: 2 repertoires: r2, r4; leave"
     config = load_config("deeprc", CHANGES)
     with pytest.raises(InputError, match=message):
-        make_residues_visible(config, [cohort])
+        replace_log_abundance(config, [cohort])
     with pytest.raises(InputError, match=message):
         DeepRCClassifier(overrides=CHANGES).fit(
             cohort[:8], cohort.metadata["y"][:8], X_validation=cohort[8:], y_validation=cohort.metadata["y"][8:]
         )
     for other in ("log1p", "none"):
         changed = load_config("deeprc", {**CHANGES, "abundance": other})
-        assert make_residues_visible(changed, [cohort]) is changed
+        assert replace_log_abundance(changed, [cohort]) is changed
     with pytest.raises(InputError, match="abundance=log hides every residue"):
         train_run(cohort.container.path, tmp_path / "run", targets="y", config=config, split=SplitOptions(folds=3))
     assert not (tmp_path / "run").exists()
@@ -79,4 +79,4 @@ def test_predictions_that_say_nothing_are_warned_of(tmp_path: Path, caplog: pyte
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         run.predict(make(tmp_path / "new.h5", [1, 2, 1]))
-    assert "the prediction says nothing of 2 repertoires: r0, r2" in caplog.text
+    assert "The prediction does not depend on the sequences of 2 repertoires: r0, r2: all their" in caplog.text

@@ -15,14 +15,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-from deeprc.datasets.cleaning import CleanedTable, Cleaning, clean, examine_file, split
+from deeprc.datasets.cleaning import CleanedTable, Cleaning, clean, examine_file, split_by_repertoire
 from deeprc.datasets.readers import Header, Layout, read_rows
 from deeprc.datasets.readers.text import PACKED
 from deeprc.errors import InputError
 from deeprc.jobs import HERE, Workers, get_result, run_jobs
 from deeprc.versions import package_version
 
-__all__ = ["ORIGINAL", "ReadResult", "Reading", "choose_workers", "note_failure", "read_file", "read_files"]
+__all__ = ["ORIGINAL", "FileToRead", "ReadResult", "choose_workers", "note_failure", "read_file", "read_files"]
 
 _Result = TypeVar("_Result")
 
@@ -43,7 +43,7 @@ _PACKED = 8
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileToRead:
     """One file to read, or one repertoire of an original container.
 
     Attributes
@@ -83,68 +83,68 @@ def _describe_layout(layout: Layout) -> str:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """The cleaned repertoires of one file, the key of its `Reading`, and the error if it cannot be read."""
+    """The cleaned repertoires of one file, the key of its `FileToRead`, and the error if it cannot be read."""
 
     repertoires: list[tuple[str, CleanedTable]] = field(default_factory=list)
     key: str = ""
     error: str | None = None
 
 
-def read_file(reading: Reading) -> ReadResult:
+def read_file(file: FileToRead) -> ReadResult:
     """Read and clean one file; if that fails, the result holds the error."""
     key = ""
     try:
-        key = reading.key()
-        parts = [(reading.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(reading)]
-        if reading.key() != key:
-            raise InputError(f"{reading.path}: changed while it was read")
+        key = file.key()
+        parts = [(file.repertoires[name], cleaned) for name, cleaned in _clean_repertoires(file)]
+        if file.key() != key:
+            raise InputError(f"{file.path}: changed while it was read")
     except InputError as error:
-        text = str(error) if str(reading.path) in str(error) else f"{reading.path}: {error}"
+        text = str(error) if str(file.path) in str(error) else f"{file.path}: {error}"
         return ReadResult(key=key, error=text)
     except FileNotFoundError:
-        return ReadResult(error=f"{reading.path}: no such file on {socket.gethostname()}; it was there before")
+        return ReadResult(error=f"{file.path}: no such file on {socket.gethostname()}; it was there before")
     except OSError as error:
-        return ReadResult(error=f"{reading.path}: cannot be read: {error.strerror or error}")
+        return ReadResult(error=f"{file.path}: cannot be read: {error.strerror or error}")
     return ReadResult(parts, key)
 
 
-def note_failure(failed: dict[str, str], reading: Reading, error: str) -> bool:
+def note_failure(failed: dict[str, str], file: FileToRead, error: str) -> bool:
     """Add an error to the errors by file (and by repertoire if a file has several); return whether it is new."""
     if error in failed.values():  # an error of the whole file, which each of its repertoires raises
         return False
-    path = str(reading.path)
-    failed[path if path not in failed else f"{path}: {', '.join(reading.repertoires)}"] = error
+    path = str(file.path)
+    failed[path if path not in failed else f"{path}: {', '.join(file.repertoires)}"] = error
     return True
 
 
-def choose_workers(readings: Sequence[Reading], jobs: int | None, scheduler: str | None = None) -> Workers:
+def choose_workers(files: Sequence[FileToRead], jobs: int | None, scheduler: str | None = None) -> Workers:
     """Return the workers that read files, from the number of processes and the address of a Dask scheduler.
 
     If the number is None, there is one process per core, or fewer if there is little to read.
     """
-    return Workers(max(1, min(_count_useful_workers(readings) if jobs is None else jobs, len(readings))), scheduler)
+    return Workers(max(1, min(_count_useful_workers(files) if jobs is None else jobs, len(files))), scheduler)
 
 
 def read_files(
-    readings: Sequence[Reading], workers: Workers, function: Callable[[Reading], _Result]
+    files: Sequence[FileToRead], workers: Workers, function: Callable[[FileToRead], _Result]
 ) -> Generator[_Result, None, None]:
-    """Yield the result of a function of a module for each reading, in order.
+    """Yield the result of a function of a module for each file, in order.
 
-    A few results per worker are in memory at once. Close the generator to cancel the other readings.
+    A few results per worker are in memory at once. Close the generator to cancel the other files.
     """
     if workers == HERE:
-        yield from map(function, readings)
+        yield from map(function, files)
         return
-    jobs = [*_batch_readings(readings)]
+    jobs = [*_batch_files(files)]
     with closing(run_jobs(partial(_apply_to_each, function), jobs, workers, in_order=True)) as ended:
         for some, future in ended:
             yield from get_result(future, str(some[0].path))
 
 
-def _count_useful_workers(readings: Sequence[Reading]) -> int:
+def _count_useful_workers(files: Sequence[FileToRead]) -> int:
     """Return the number of processes that are worth their start: at most one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    sizes = {reading.path: _text_bytes(reading.path) for reading in readings if reading.path.exists()}
+    sizes = {file.path: _text_bytes(file.path) for file in files if file.path.exists()}
     return min(cores, sum(sizes.values()) // _WORTH_A_WORKER + len(sizes) // _FILES_WORTH_A_WORKER)
 
 
@@ -153,48 +153,48 @@ def _text_bytes(path: Path) -> int:
     return path.stat().st_size * (_PACKED if path.suffix.lower() in PACKED else 1)
 
 
-def _batch_readings(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
-    """Yield readings in lists of one, or of several small files, since each message to a worker takes time."""
-    some: list[Reading] = []
+def _batch_files(files: Iterable[FileToRead]) -> Iterator[list[FileToRead]]:
+    """Yield files in lists of one, or of several small files, since each message to a worker takes time."""
+    some: list[FileToRead] = []
     size = 0
-    for reading in readings:
-        more = _text_bytes(reading.path) if reading.path.exists() else 0
+    for file in files:
+        more = _text_bytes(file.path) if file.path.exists() else 0
         if some and (size + more > _TOGETHER_BYTES or len(some) == _TOGETHER_FILES):
             yield some
             some, size = [], 0
-        some.append(reading)
+        some.append(file)
         size += more
     if some:
         yield some
 
 
-def _apply_to_each(function: Callable[[Reading], _Result], readings: Sequence[Reading]) -> list[_Result]:
-    return [function(reading) for reading in readings]
+def _apply_to_each(function: Callable[[FileToRead], _Result], files: Sequence[FileToRead]) -> list[_Result]:
+    return [function(file) for file in files]
 
 
-def _clean_repertoires(reading: Reading) -> Iterator[tuple[str, CleanedTable]]:
+def _clean_repertoires(file: FileToRead) -> Iterator[tuple[str, CleanedTable]]:
     """Yield the wanted repertoires of a file after cleaning, with the names that the file has for them."""
-    if reading.format == ORIGINAL:
+    if file.format == ORIGINAL:
         from deeprc.datasets.readers.original_hdf5 import read_original_container  # h5py is for this one format
 
-        for name, rows in read_original_container(reading.path, reading.repertoires):
-            yield name, clean(rows, reading.cleaning)
+        for name, rows in read_original_container(file.path, file.repertoires):
+            yield name, clean(rows, file.cleaning)
         return
-    assert reading.header is not None
-    assert reading.layout is not None
-    rows = read_rows(reading.header, reading.layout)
-    facts = examine_file(rows, reading.path)
-    if "" not in reading.repertoires:
-        for name, part in split(rows):
-            if name in reading.repertoires:
-                yield name, clean(part, reading.cleaning, facts)
+    assert file.header is not None
+    assert file.layout is not None
+    rows = read_rows(file.header, file.layout)
+    facts = examine_file(rows, file.path)
+    if "" not in file.repertoires:
+        for name, part in split_by_repertoire(rows):
+            if name in file.repertoires:
+                yield name, clean(part, file.cleaning, facts)
         return
     named = [] if rows.repertoire is None else [name for name in rows.repertoire.vocabulary if name]
     if len(named) > 1:
         column, listing = rows.repertoire_column, ", ".join(named[:3]) + ", ..." * (len(named) > 3)
         raise InputError(
-            f"{reading.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
-            f"file to {reading.repertoires['']!r}. `split_by={column}` takes them apart, `split_by=none` keeps them "
+            f"{file.path}: column {column!r} names {len(named)} repertoires ({listing}); the sheet gives the whole "
+            f"file to {file.repertoires['']!r}. `split_by={column}` takes them apart, `split_by=none` keeps them "
             "together"
         )
-    yield "", clean(rows, reading.cleaning, facts)
+    yield "", clean(rows, file.cleaning, facts)

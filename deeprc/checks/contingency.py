@@ -1,0 +1,49 @@
+"""Association of two categories: Cramer's V, and a permutation test.
+
+Letters: U units, K levels of a category, C classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["compute_cramers_v", "compute_permutation_p"]
+
+_MIN_PERMUTATIONS, _CHUNK = 1000, 1000
+_MAX_REACHED = 20  # number of permutations with as strong an association that make the p-value precise enough
+_SEED = 0
+
+
+def _compute_chi_square(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the chi-square statistic of contingency tables, (..., K, C), without empty rows or columns."""
+    rows, columns = counts.sum(axis=-1, keepdims=True), counts.sum(axis=-2, keepdims=True)
+    n = counts.sum(axis=(-2, -1))
+    statistic: NDArray[np.float64] = n * ((counts**2 / (rows * columns)).sum(axis=(-2, -1)) - 1)
+    return statistic
+
+
+def compute_cramers_v(counts: NDArray[np.int64]) -> float:
+    """Return Cramer's V with Bergsma's correction (Journal of the Korean Statistical Society 2013, 42:323-328)."""
+    n, (k, c) = int(counts.sum()), counts.shape
+    phi = max(0.0, float(_compute_chi_square(counts)) / n - (k - 1) * (c - 1) / (n - 1))
+    smaller = min(k - (k - 1) ** 2 / (n - 1), c - (c - 1) ** 2 / (n - 1)) - 1
+    return min(1.0, float(np.sqrt(phi / smaller))) if smaller > 0 else 0.0
+
+
+def compute_permutation_p(
+    levels: NDArray[np.int64], codes: NDArray[np.int64], counts: NDArray[np.int64], alpha: float
+) -> float:
+    """Return the p-value of a permutation test of chi-square; it stops early where the p-value is large."""
+    observed = float(_compute_chi_square(counts)) - 1e-9
+    rng = np.random.default_rng(_SEED)
+    k, c = counts.shape
+    limit = max(_MIN_PERMUTATIONS, int(np.ceil(_MAX_REACHED / alpha)))
+    done = reached = 0
+    while done < limit and reached < _MAX_REACHED:
+        shuffled = rng.permuted(np.tile(codes, (_CHUNK, 1)), axis=1)  # (_CHUNK, U)
+        cell = (np.arange(_CHUNK)[:, None] * k + levels) * c + shuffled
+        tables = np.bincount(cell.ravel(), minlength=_CHUNK * k * c).reshape(_CHUNK, k, c)
+        reached += int((_compute_chi_square(tables) >= observed).sum())
+        done += _CHUNK
+    return (reached + 1) / (done + 1)

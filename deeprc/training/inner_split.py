@@ -1,0 +1,90 @@
+"""The split of the repertoires of an estimator into those to learn from and those for early stopping.
+
+Letters: B repertoires.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold, train_test_split
+
+from deeprc.groups import shuffle_groups
+from deeprc.training.fold import Fold
+
+__all__ = ["split_fold"]
+
+_MAX_FRACTION_OF_DONORS = 0.5  # largest `validation_fraction` if donors stay together
+
+
+def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tuple[Fold, Fold]:
+    """Split a fold into one to learn from and one for early stopping, whatever the order of the repertoires.
+
+    Parameters
+    ----------
+    fold
+        B repertoires with one task. Those with equal groups stay together.
+    fraction
+        Share of the repertoires for early stopping, about which there are if the fold has groups; at least one
+        repertoire, or one of each class.
+    stratify
+        Whether labels are classes, whose shares both parts keep.
+    seed
+        Seed of the split.
+
+    Raises
+    ------
+    ValueError
+        If too few repertoires are left to learn from, a class has one repertoire only, or the fold has groups and the
+        fraction is above 0.5.
+    """
+    fold = fold.ordered()
+    n, labels = len(fold.labels), fold.labels[:, 0]
+    class_sizes = np.unique(labels, return_counts=True)[1] if stratify else np.array([n])
+    n_held_out = max(len(class_sizes), round(fraction * n))
+    if fold.groups is None:
+        _check_number_left(n - n_held_out, fraction, class_sizes)
+        strata = labels if stratify else None
+        rows = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
+    elif fraction > _MAX_FRACTION_OF_DONORS:
+        raise ValueError(
+            f"validation_fraction: expected at most {_MAX_FRACTION_OF_DONORS} with groups, found {fraction}"
+        )
+    elif stratify:
+        rows = _split_donors_by_class(fold.groups, labels, n_held_out, seed)
+    else:
+        share = min(_MAX_FRACTION_OF_DONORS, n_held_out / n)
+        rows = next(GroupShuffleSplit(1, test_size=share, random_state=seed).split(labels, groups=fold.groups))
+    train, held_out = (fold.take(part) for part in rows)
+    return train, held_out
+
+
+def _check_number_left(n_left: int, fraction: float, class_sizes: NDArray[np.int64]) -> None:
+    """Raise ValueError if one of the classes has one repertoire only, or too few are left to learn from."""
+    if class_sizes.min() < 2:
+        raise ValueError("y: expected at least two repertoires of each class, found one")
+    if n_left < len(class_sizes):
+        raise ValueError(
+            f"validation_fraction: expected a share that leaves at least {len(class_sizes)} of {class_sizes.sum()} "
+            f"repertoires to learn from, found {fraction}, which leaves {n_left}"
+        )
+
+
+def _split_donors_by_class(
+    groups: NDArray[np.int64], labels: NDArray[np.float64], n_held_out: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows to learn from, and about `n_held_out` rows of other groups.
+
+    If possible, both have a row of each class, otherwise those to learn from.
+    """
+    n_folds = min(len(np.unique(groups)), max(2, round(len(groups) / n_held_out)))
+    with warnings.catch_warnings():  # a class may be missing in some folds, because one fold is chosen
+        warnings.filterwarnings("ignore", "The least populated class in y", UserWarning)
+        splits = list(StratifiedGroupKFold(n_folds).split(groups, labels, shuffle_groups(groups, seed)))
+    n_classes = len(np.unique(labels))
+    complete = [[len(np.unique(labels[rows])) == n_classes for rows in split] for split in splits]
+    best = max(range(n_folds), key=lambda i: (complete[i][0], complete[i][1]))  # the first of equal ones
+    train, held_out = splits[best]
+    return train, held_out

@@ -1,0 +1,86 @@
+"""Sets of gapped k-mers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from deeprc.arrays import Flags, Integers
+from deeprc.datasets.alphabet import AMINO_ACIDS
+
+__all__ = ["ANY", "KmerSet", "Spacing", "compute_code", "enumerate_spacings", "find_spacing"]
+
+Spacing = tuple[int, ...]
+"""Offsets of a k-mer's residues from its first one, such as (0, 1, 3)."""
+
+ANY = -1
+"""A letter that stands for any residue."""
+
+
+@dataclass(frozen=True)
+class KmerSet:
+    """n gapped k-mers.
+
+    Attributes
+    ----------
+    spacings
+        All spacings of the search.
+    spacing_index
+        Index of each k-mer's spacing, (n,).
+    code
+        Index of each k-mer among those of its spacing, (n,), see `compute_code`.
+    """
+
+    spacings: Sequence[Spacing]
+    spacing_index: Integers
+    code: Integers
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[KmerSet]) -> KmerSet:
+        """Join sets of k-mers of the same search, in their order."""
+        index, code = (np.concatenate(each) for each in zip(*((p.spacing_index, p.code) for p in parts), strict=True))
+        return cls(parts[0].spacings, index, code)
+
+    def take(self, rows: Integers | Flags) -> KmerSet:
+        """Return some of the k-mers, by their rows."""
+        return KmerSet(self.spacings, self.spacing_index[rows], self.code[rows])
+
+    def find_missing(self, others: KmerSet) -> Flags:
+        """Return whether each k-mer is missing from others, (n,)."""
+        present = set(others._iterate_pairs())
+        return np.array([pair not in present for pair in self._iterate_pairs()], np.bool_)
+
+    def get_letters(self, i: int) -> tuple[int, ...]:
+        """Return the amino-acid indices of k-mer i, with `ANY` between them."""
+        spacing = self.spacings[self.spacing_index[i]]
+        code, letters = int(self.code[i]), [ANY] * (spacing[-1] + 1)
+        for offset in reversed(spacing):
+            code, letters[offset] = divmod(code, len(AMINO_ACIDS))
+        return tuple(letters)
+
+    def _iterate_pairs(self) -> Iterable[tuple[int, int]]:
+        return zip(self.spacing_index.tolist(), self.code.tolist(), strict=True)
+
+
+def enumerate_spacings(k: int, span: int) -> list[Spacing]:
+    """Return all spacings that k residues can have within `span` positions."""
+    return [(0, *others) for others in combinations(range(1, span), k - 1)]
+
+
+def find_spacing(letters: Sequence[int]) -> Spacing:
+    """Return the offsets of the fixed residues among amino-acid indices with `ANY` between them."""
+    return tuple(offset for offset, letter in enumerate(letters) if letter != ANY)
+
+
+def compute_code(letters: Sequence[int]) -> int:
+    """Return the index of a k-mer among those of its spacing, as in `deeprc.datasets.kmers.count_kmers`."""
+    code = 0
+    for offset in find_spacing(letters):
+        code = code * len(AMINO_ACIDS) + letters[offset]
+    return code

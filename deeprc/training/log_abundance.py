@@ -1,0 +1,67 @@
+"""Checks for repertoires whose counts are all 1: the abundance scale log(count) multiplies their residues by 0."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deeprc.config import Config
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.datasets.plan import describe_names
+from deeprc.errors import InputError
+from deeprc.nn.features import AbundanceMode
+
+__all__ = ["find_repertoires_with_counts_of_one", "replace_log_abundance", "warn_of_counts_of_one"]
+
+_logger = logging.getLogger(__name__)
+
+
+def find_repertoires_with_counts_of_one(dataset: RepertoireDataset) -> list[str]:
+    """Return the ids of the repertoires that have sequences, but no count above 1."""
+    return [each.repertoire_id for each in dataset if len(each) and each.counts.max() <= 1]
+
+
+def replace_log_abundance(config: Config, datasets: Sequence[RepertoireDataset]) -> Config:
+    """Return the configuration with `abundance=none` in place of `log` if no sequence has a count above 1.
+
+    Parameters
+    ----------
+    config
+        Configuration of network and training.
+    datasets
+        Training and validation repertoires.
+
+    Raises
+    ------
+    InputError
+        If the counts of only some repertoires are all 1: the network would recognise these repertoires by that, and not
+        by their receptors.
+    """
+    if config.network.abundance != "log":
+        return config
+    found = [name for dataset in datasets for name in find_repertoires_with_counts_of_one(dataset)]
+    if not found:
+        return config
+    if len(found) < sum(int((dataset.n_sequences > 0).sum()) for dataset in datasets):
+        raise InputError(
+            "abundance=log hides every residue of repertoires whose counts are all 1: "
+            f"{describe_names(found, 'repertoire', 'repertoires')}; leave them out, or use abundance=log1p or "
+            "abundance=none"
+        )
+    _logger.warning(
+        "All counts are 1, and log(1) = 0 would remove every residue. So abundance=none is used instead of "
+        "abundance=log."
+    )
+    return replace(config, network=replace(config.network, abundance="none"))
+
+
+def warn_of_counts_of_one(dataset: RepertoireDataset, abundance: AbundanceMode) -> None:
+    """Warn of repertoires whose prediction cannot depend on their sequences, because `log` removes all residues."""
+    found = find_repertoires_with_counts_of_one(dataset) if abundance == "log" else []
+    if found:
+        _logger.warning(
+            "The prediction does not depend on the sequences of %s: all their counts are 1, and abundance=log "
+            "multiplies residues by log(1) = 0.",
+            describe_names(found, "repertoire", "repertoires"),
+        )

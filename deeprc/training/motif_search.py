@@ -1,0 +1,143 @@
+"""Search for gapped k-mers that are associated with a label, by permutation tests in a few passes over the data.
+
+Letters: B repertoires, T' outputs of one task, P permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
+
+from deeprc.tasks import Task
+from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.fold import Fold
+from deeprc.training.kmer_dispersion import Dispersion
+from deeprc.training.kmer_sets import Spacing
+from deeprc.training.kmer_summaries import summarise_spacings
+from deeprc.training.output_search import OutputSearch
+from deeprc.training.permutations import N_PERMUTATIONS
+from deeprc.training.search_targets import SearchTarget, iterate_targets
+
+__all__ = ["MOTIF_LEVEL", "MotifLimits", "find_enriched_motifs"]
+
+MOTIF_LEVEL = 0.01
+"""Largest p-value of a motif that needs no further evidence; see docs/experiments.md."""
+
+
+@dataclass(frozen=True)
+class MotifLimits:
+    """Largest number of motifs, and the evidence that a motif must have.
+
+    Attributes
+    ----------
+    max_motifs
+        Largest number of motifs of all outputs together.
+    min_donors
+        Smallest number of donors with a label: a task with fewer has no motifs. A class also has no motifs if fewer
+        than 10 donors belong to it, or fewer than 10 do not.
+    level
+        Largest p-value of a motif.
+    doubtful_level
+        Largest p-value of a doubtful motif. If no output of any task has a motif, the strongest k-mer of each output is
+        returned if its p-value is at most this level.
+    """
+
+    max_motifs: int
+    min_donors: int = 8
+    level: float = MOTIF_LEVEL
+    doubtful_level: float = 0.0
+
+
+def find_enriched_motifs(
+    fold: Fold,
+    tasks: Sequence[Task],
+    *,
+    spacings: Sequence[Spacing],
+    limits: MotifLimits,
+    seed: int = 0,
+) -> list[EnrichedMotif]:
+    """Return the motifs that are associated with a label, best first; an empty list if there is none.
+
+    The frequency of each k-mer (occurrences per sequence) is correlated with the label: with membership in the positive
+    class, in each class, or with the rank of the number. Small repertoires, whose frequencies vary by chance, have a
+    smaller weight. The same is done with labels that are permuted among repertoires of about the same size. The
+    strongest correlation of all k-mers in each permutation gives the p-values of Westfall and Young. They hold for all
+    k-mers together, whatever their distributions and dependences, and are multiplied by the number of outputs.
+
+    A motif in few repertoires cannot have the strongest correlation of all k-mers. So k-mers that vary more between
+    repertoires than counting explains, which is known without labels, are also tested alone, see `FalseDiscoveries`. If
+    there are such k-mers, all p-values of this search are multiplied by two.
+
+    Motifs of an output are chosen one by one, as long as the p-value is at most the level. The next motif is the
+    strongest one after the sequences with a chosen motif are left out. So shifted and shortened forms of one motif
+    count once, and a variant counts if it has sequences of its own. Each output is searched alone. Forms of the motifs
+    with one position more or fewer are tested among each other, see `deeprc.training.motif_forms`; they follow the
+    motifs of all outputs.
+
+    Parameters
+    ----------
+    fold
+        Repertoires to learn from, and no others, with their labels and donors. Empty repertoires are ignored.
+    tasks
+        Tasks of the labels.
+    spacings
+        Spacings of the k-mers.
+    limits
+        Largest number of motifs, and largest p-values.
+    seed
+        Seed of the permutations.
+    """
+    if not spacings or limits.max_motifs < 1:
+        return []
+    rng, form_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    targets = list(iterate_targets(fold, tasks, max(limits.min_donors, 2)))
+    n_outputs = sum(len(target.outputs) for target in targets)
+    by_output: list[list[EnrichedMotif]] = []
+    forms_by_output: list[list[EnrichedMotif]] = []
+    best_by_output: list[EnrichedMotif] = []
+    for target in targets:
+        for search in _start_searches(target, spacings, limits.level / n_outputs, rng):
+            best_by_output.append(search.find_best_motif())
+            motifs, has_motif = search.choose_motifs(limits.max_motifs)
+            by_output.append(motifs)
+            if 0 < len(motifs) < limits.max_motifs:
+                forms_by_output.append(search.find_forms(motifs, has_motif, form_rng))
+    if not any(by_output):
+        is_doubtful = [motif.p_value <= limits.doubtful_level / n_outputs for motif in best_by_output]
+        by_output = [[motif] for motif, doubtful in zip(best_by_output, is_doubtful, strict=True) if doubtful]
+    chosen: dict[tuple[int, ...], EnrichedMotif] = {}
+    for of_outputs in (by_output, forms_by_output):
+        _add_in_turn(chosen, of_outputs, limits.max_motifs)
+    return [replace(motif, p_value=motif.p_value * n_outputs) for motif in chosen.values()]
+
+
+def _start_searches(
+    target: SearchTarget, spacings: Sequence[Spacing], level: float, rng: np.random.Generator
+) -> Iterator[OutputSearch]:
+    """Yield a search for each output of a target, after one pass with the true and the permuted labels of all."""
+    labels = target.permute_labels(N_PERMUTATIONS, rng)  # (B, T', 1 + P)
+    weights = target.compute_weights()
+    summaries = summarise_spacings(target.dataset, spacings, labels, weights, with_moments=True)
+    dispersion = Dispersion(spacings, weights, target.dataset.n_sequences, target.donors)
+    for summary in summaries:
+        dispersion.add_moments(summary.spacing_index, summary.mean, summary.variance)
+    overdispersed = dispersion.find_overdispersed(target.dataset)
+    for i in range(len(target.outputs)):
+        strongest = [(summary.spacing_index, summary.by_output[i]) for summary in summaries]
+        yield OutputSearch(target.take([i]), spacings, level, strongest, overdispersed, rng)
+
+
+def _add_in_turn(
+    chosen: dict[tuple[int, ...], EnrichedMotif], found: Sequence[Sequence[EnrichedMotif]], max_motifs: int
+) -> None:
+    """Add the best motif of each output, then the second best of each, and so on; each motif only once.
+
+    Within a round, the motif with the smallest p-value comes first.
+    """
+    for motifs in zip_longest(*found):
+        for motif in sorted(filter(None, motifs), key=lambda each: each.p_value):
+            if len(chosen) < max_motifs:
+                chosen.setdefault(motif.letters, motif)

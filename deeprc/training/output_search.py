@@ -1,0 +1,214 @@
+"""The search for motifs of one output: tests of its k-mers, and the choice of motifs among them.
+
+Letters: B repertoires, N sequences of all repertoires, n candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from deeprc.arrays import Flags, Floats, Integers
+from deeprc.datasets.alphabet import compute_offsets
+from deeprc.training.discoveries import N_DISCOVERY_PERMUTATIONS, FalseDiscoveries
+from deeprc.training.enriched_motif import EnrichedMotif
+from deeprc.training.kmer_candidates import Candidates
+from deeprc.training.kmer_correlations import correlate_columns
+from deeprc.training.kmer_dispersion import OverdispersedKmers
+from deeprc.training.kmer_frequencies import count_flagged
+from deeprc.training.kmer_occurrences import Occurrences, find_occurrences, find_sequences_with_kmer
+from deeprc.training.kmer_sets import KmerSet, Spacing
+from deeprc.training.kmer_summaries import StrongestKmers, summarise_spacings
+from deeprc.training.motif_forms import find_forms
+from deeprc.training.permutations import PermutationNull
+from deeprc.training.search_targets import SearchTarget
+
+__all__ = ["OutputSearch"]
+
+_MAX_COMPARED = 500  # candidates of one output that are compared with each other
+
+
+@dataclass(frozen=True)
+class _KmerTest:
+    """p-values of k-mers of one output.
+
+    Attributes
+    ----------
+    null
+        Null distribution of the strongest of all k-mers.
+    discoveries
+        False discovery rates of overdispersed k-mers; None if there are no such k-mers. If there are, each of the two
+        tests has half of the level.
+    """
+
+    null: PermutationNull
+    discoveries: FalseDiscoveries | None
+
+    def compute_p_values(self, candidates: Candidates, correlation: Floats) -> Floats:
+        """Return the p-values that candidates have with these correlations, (n,)."""
+        kmers = candidates.kmers
+        k_of = np.array([len(spacing) for spacing in kmers.spacings])[kmers.spacing_index]
+        p = np.ones(len(kmers))
+        for k in np.unique(k_of):
+            p[k_of == k] = self.null.compute_p_values(int(k), correlation[k_of == k])
+        if self.discoveries is None:
+            return p
+        some = candidates.overdispersed
+        p[some] = np.minimum(p[some], self.discoveries.compute_adjusted_rates(correlation[some]))
+        return np.asarray(np.minimum(2 * p, 1))
+
+
+class OutputSearch:
+    """The search for motifs of one output, after the first pass over the repertoires.
+
+    Parameters
+    ----------
+    target
+        The output, with its repertoires and their labels, (B, 1).
+    spacings
+        Spacings of the k-mers.
+    level
+        Largest p-value of a motif.
+    strongest
+        The strongest k-mers of each spacing, with the index of the spacing.
+    overdispersed
+        Overdispersed k-mers, which are also tested alone.
+    rng
+        Random generator of the permutations for this test.
+    """
+
+    def __init__(
+        self,
+        target: SearchTarget,
+        spacings: Sequence[Spacing],
+        level: float,
+        strongest: Sequence[tuple[int, StrongestKmers]],
+        overdispersed: OverdispersedKmers,
+        rng: np.random.Generator,
+    ) -> None:
+        self._target, self._spacings, self._level = target, spacings, level
+        self._dataset, self._labels = target.dataset, target.values
+        self._first_candidates = self._list_candidates(strongest)
+        null = PermutationNull({len(spacing) for spacing in spacings}, target.n_donors)
+        for spacing_index, kmers in strongest:
+            null.add_strongest(len(spacings[spacing_index]), kmers.max_permuted_correlation)
+        discoveries, correlation = None, np.zeros(0)
+        if len(overdispersed):
+            labels = target.permute_labels(N_DISCOVERY_PERMUTATIONS, rng)[:, 0]
+            discoveries = FalseDiscoveries(overdispersed.frequencies, labels, target.compute_weights(), level / 2)
+            correlation = discoveries.correlation
+        self._test = _KmerTest(null, discoveries)
+        order = np.argsort(-np.abs(correlation), kind="stable")
+        self._overdispersed = Candidates(overdispersed.kmers, correlation, np.ones(len(order), np.bool_)).take(order)
+        self._occurrences = overdispersed.occurrences.take(order)  # of the overdispersed k-mers
+
+    def find_best_motif(self) -> EnrichedMotif:
+        """Return the motif with the lowest p-value of all k-mers, which may be no smaller than 1."""
+        every = Candidates.concatenate([self._first_candidates, self._overdispersed]).sort()
+        best = int(self._test.compute_p_values(every, every.correlation).argmin())
+        return self._make_motif(every, best, every.correlation)
+
+    def choose_motifs(self, max_motifs: int) -> tuple[list[EnrichedMotif], Flags]:
+        """Return at most `max_motifs` motifs, best first, and whether each sequence has one of them, (N,).
+
+        Choose motifs until none is left. After each round, pass over the repertoires again without the sequences that
+        have a motif.
+        """
+        sizes = self._dataset.n_sequences
+        repertoire_offsets = compute_offsets(sizes)
+        has_motif = np.zeros(int(repertoire_offsets[-1]), np.bool_)
+        chosen: list[EnrichedMotif] = []
+        candidates = self._first_candidates
+        while True:
+            p = self._test.compute_p_values(candidates, candidates.correlation)
+            significant = candidates.take(p <= self._level)
+            compared = significant.take_first_of_each_sign(_MAX_COMPARED // 2)
+            found, complete = self._choose_among(compared, has_motif, repertoire_offsets, max_motifs - len(chosen))
+            chosen += found
+            if not found or len(chosen) == max_motifs or (complete and len(compared) == len(significant)):
+                return chosen, has_motif
+            weights = self._target.compute_weights(sizes - count_flagged(has_motif, repertoire_offsets))
+            if not weights.any():
+                return chosen, has_motif
+            labels = self._labels[:, :, None]  # (B, 1, 1), without permutations
+            summaries = summarise_spacings(self._dataset, self._spacings, labels, weights, excluded=has_motif)
+            candidates = self._list_candidates([(each.spacing_index, each.by_output[0]) for each in summaries])
+
+    def find_forms(
+        self, motifs: Sequence[EnrichedMotif], has_motif: Flags, rng: np.random.Generator
+    ) -> list[EnrichedMotif]:
+        """Return the forms of the chosen motifs that are associated with the label, strongest first.
+
+        The parameters are what `choose_motifs` returns, and the random generator of the permutations.
+        """
+        correlations = {motif.letters: motif.correlation for motif in motifs}
+        forms = find_forms(correlations, self._target, self._spacings, has_motif, level=self._level, rng=rng)
+        output = self._target.outputs[0]
+        return [EnrichedMotif(form.letters, output, form.correlation, form.rate) for form in forms]
+
+    def _list_candidates(self, strongest: Sequence[tuple[int, StrongestKmers]]) -> Candidates:
+        """Return the strongest k-mers of all spacings as candidates, strongest first."""
+        code = np.concatenate([kmers.code for _, kmers in strongest])
+        correlation = np.concatenate([kmers.correlation for _, kmers in strongest])
+        spacing_index = np.array(list(chain.from_iterable([i] * len(kmers.code) for i, kmers in strongest)), np.int64)
+        kmers = KmerSet(self._spacings, spacing_index, code)
+        return Candidates(kmers, correlation, np.zeros(len(kmers), np.bool_)).sort()
+
+    def _join_overdispersed(self, candidates: Candidates) -> tuple[Candidates, Occurrences]:
+        """Return the candidates, followed by the significant overdispersed k-mers, and the occurrences of them all."""
+        p = self._test.compute_p_values(self._overdispersed, self._overdispersed.correlation)
+        significant = np.flatnonzero(p <= self._level)
+        others, occurrences = self._overdispersed.take(significant), self._occurrences.take(significant)
+        own = candidates.take(candidates.kmers.find_missing(others.kmers))
+        if len(own):
+            occurrences = find_occurrences(self._dataset, own.kmers).append(occurrences)
+        return Candidates.concatenate([own, others]), occurrences
+
+    def _choose_among(
+        self, candidates: Candidates, has_motif: Flags, repertoire_offsets: Integers, max_motifs: int
+    ) -> tuple[list[EnrichedMotif], bool]:
+        """Choose motifs among n candidates; return them, and whether all candidates could be compared.
+
+        Parameters
+        ----------
+        candidates
+            Candidate k-mers, strongest first; significant overdispersed ones are added to them.
+        has_motif
+            Whether each sequence has a chosen motif, (N,); changed in place.
+        repertoire_offsets
+            Offsets of the repertoires in the sequences, (B + 1,).
+        max_motifs
+            Largest number of motifs.
+        """
+        candidates, occurrences = self._join_overdispersed(candidates)
+        if len(candidates) == 0:
+            return [], True
+        if not occurrences.was_searched[0]:  # the first one is too common to be compared with the others
+            first = self._make_motif(candidates, 0, candidates.correlation)
+            has_motif |= find_sequences_with_kmer(self._dataset, first.spacing, first.code)
+            return [first], False
+        n_free = np.diff(repertoire_offsets) - count_flagged(has_motif, repertoire_offsets)
+        chosen: list[EnrichedMotif] = []
+        while len(chosen) < max_motifs and n_free.any():
+            weights = self._target.compute_weights(n_free)
+            counts = occurrences.tabulate(len(self._labels), ~has_motif[occurrences.sequence])
+            (r,) = correlate_columns(self._labels, counts / np.maximum(n_free, 1)[:, None], weights)
+            r[np.sign(r) != np.sign(candidates.correlation)] = 0
+            p = self._test.compute_p_values(candidates, r)
+            best = int(np.where(p <= self._level, np.abs(r), 0).argmax())
+            if p[best] > self._level or r[best] == 0:
+                break
+            chosen.append(self._make_motif(candidates, best, r))
+            new = np.unique(occurrences.sequence[occurrences.kmer == best])
+            new = new[~has_motif[new]]
+            has_motif[new] = True
+            n_free -= np.bincount(np.searchsorted(repertoire_offsets, new, "right") - 1, minlength=len(n_free))
+        return chosen, bool(occurrences.was_searched.all())
+
+    def _make_motif(self, candidates: Candidates, i: int, correlation: Floats) -> EnrichedMotif:
+        p_value = self._test.compute_p_values(candidates.take(np.array([i])), correlation[[i]])
+        letters = candidates.kmers.get_letters(i)
+        return EnrichedMotif(letters, self._target.outputs[0], float(correlation[i]), float(p_value[0]))

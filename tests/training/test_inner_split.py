@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.training.estimator import DeepRCClassifier, DeepRCRegressor
+from deeprc.training.fold import Fold
+from deeprc.training.inner_split import split_fold
+
+
+def make_fold(dataset: RepertoireDataset, labels: list[float], groups: NDArray[np.int64] | None = None) -> Fold:
+    return Fold(dataset[: len(labels)], np.array(labels)[:, None], groups)
+
+
+def test_both_parts_have_the_shares_of_the_classes(cohort: RepertoireDataset) -> None:
+    fold = make_fold(cohort, [0] * 20 + [1] * 10)
+    for fraction, sizes in ((0.2, [4, 2]), (0.5, [10, 5]), (0.9, [18, 9]), (0.01, [1, 1])):
+        train, held_out = split_fold(fold, fraction, stratify=True, seed=3)
+        assert np.bincount(held_out.labels[:, 0].astype(int)).tolist() == sizes
+        assert {*train.dataset.repertoire_ids}.isdisjoint(held_out.dataset.repertoire_ids)
+        assert len(train.labels) + len(held_out.labels) == 30
+
+
+def test_numbers_are_split_by_the_fraction(cohort: RepertoireDataset) -> None:
+    fold = make_fold(cohort, [float(i) for i in range(30)])
+    for fraction, n in ((0.01, 1), (0.2, 6), (0.9, 27)):
+        assert len(split_fold(fold, fraction, stratify=False, seed=3)[1].labels) == n
+
+
+def test_donors_are_not_divided(cohort: RepertoireDataset) -> None:
+    groups = np.arange(30) // 3
+    for stratify, labels in ((True, [0, 1, 1] * 10), (False, [*range(30)])):
+        for seed in range(3):
+            train, held_out = split_fold(make_fold(cohort, labels, groups), 0.2, stratify=stratify, seed=seed)
+            assert train.groups is not None
+            assert held_out.groups is not None
+            assert {*train.groups}.isdisjoint(held_out.groups)
+            assert len(held_out.groups) == 6
+
+
+@pytest.mark.parametrize("stratify", [True, False])
+def test_more_than_half_of_the_donors_are_not_held_out(cohort: RepertoireDataset, stratify: bool) -> None:
+    fold = make_fold(cohort, [0, 1] * 15, np.arange(30) // 3)
+    with pytest.raises(ValueError, match=r"validation_fraction: expected at most 0\.5 with groups, found 0\.51"):
+        split_fold(fold, 0.51, stratify=stratify, seed=0)
+    assert len(split_fold(fold, 0.5, stratify=stratify, seed=0)[1].labels) == 15
+
+
+def test_a_fraction_that_leaves_too_few_is_named(cohort: RepertoireDataset) -> None:
+    few = cohort[:10]
+    message = r"validation_fraction: expected a share that leaves at least 1 of 10 .* found 0\.99, which leaves 0"
+    with pytest.raises(ValueError, match=message):
+        DeepRCRegressor(validation_fraction=0.99).fit(few, np.arange(10.0))
+    for fraction, n_left in ((0.99, 0), (0.9, 1)):
+        with pytest.raises(ValueError, match=f"leaves at least 2 of 10 .* found {fraction}, which leaves {n_left}"):
+            DeepRCClassifier(validation_fraction=fraction).fit(few, ["a", "b"] * 5)
+
+
+def test_a_class_of_one_repertoire_is_refused(cohort: RepertoireDataset) -> None:
+    with pytest.raises(ValueError, match="y: expected at least two repertoires of each class, found one"):
+        DeepRCClassifier().fit(cohort[:10], ["a"] * 9 + ["b"])
+
+
+def test_a_small_class_of_donors_warns_of_nothing(cohort: RepertoireDataset) -> None:
+    """Warnings are errors here; scikit-learn warns of classes that are smaller than its number of folds."""
+    fold = make_fold(cohort, [0.0] * 18 + [1.0] * 2, np.arange(20))
+    parts = split_fold(fold, 0.2, stratify=True, seed=0)
+    assert [np.bincount(part.labels[:, 0].astype(int)).tolist() for part in parts] in (
+        [[14, 1], [4, 1]],
+        [[15, 1], [3, 1]],
+    )
