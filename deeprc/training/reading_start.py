@@ -48,7 +48,7 @@ def learn_readings(network: DeepRC, config: NetworkConfig, tasks: Sequence[Task]
     """
     cohort = Fold.join(folds)
     ordered = cohort.take(canonical_order(cohort.dataset, cohort.labels))
-    training = TrainingCohort(**vars(ordered), tasks=tasks)
+    training = TrainingCohort(ordered.dataset, ordered.labels, tasks, ordered.groups)
     fitted = ranks.compute_once(lambda: fit_readings(config, training), shared=[training.dataset.container])
     _logger.info("%s", describe_fits(fitted, config, tasks))
     if not fitted:
