@@ -201,7 +201,7 @@ class _Writing:
             start += 1
         self._writer.rewind(start)
         if start:
-            message = "%s: goes on after %d of %d readings, done before"
+            message = "%s: goes on after %d of %d files or repertoires, which were read before"
             _logger.warning(message, self._writer.path, start, len(self._files))
         return start
 

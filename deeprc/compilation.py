@@ -66,7 +66,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 @functools.cache
 def _hash_compiled_sources() -> str:
-    """Return a hash of all files of deeprc with compiled functions."""
+    """Return a hash of all files of deeprc with compiled functions, or with constants of theirs (they name `njit`)."""
     specs = map(find_spec, ("deeprc", "deeprc.datasets", "deeprc.baselines"))  # in a checkout, beside each other
     folders = [Path(folder) for spec in specs for folder in (spec and spec.submodule_search_locations) or ()]
     content = hashlib.blake2b(digest_size=16)

@@ -61,8 +61,8 @@ PROBABILITY_COLUMNS = ["Method", "Brier score", "Log loss", "Calibration error"]
 PROBABILITY_LEGEND = (
     "Of all test repertoires together; lower is better. Probabilities are calibrated by the validation fold; a method "
     "that learns from this fold calibrates its own. The base rate knows only how frequent each class is. Calibration "
-    "error: root mean square difference of probabilities to the share that came true, in at most 10 bins, without what "
-    "chance adds (0: no more than chance)."
+    "error: root mean square difference between probabilities and observed frequencies, in at most 10 bins; what is "
+    "expected by chance is subtracted (0: no more than chance)."
 )
 """Explanation of the numbers in the table of probabilities."""
 
@@ -211,8 +211,8 @@ def table_legend(comparison: pd.DataFrame, methods: Sequence[MethodInfo], scorin
     sentences.append(REFIT_LEGEND.format(measure=scoring.heading))
     sentences.append("p takes the trained models as given. Interval and p take donors as independent.")
     sentences.append(
-        "Time: of all fits of all folds, one after another; features that methods share count where they were first "
-        "needed. Memory: the most that a fit added to its process."
+        "Time: sum over all fits of all folds; features that several methods share count for the method that needed "
+        "them first. Memory: the largest amount that a fit added to its process."
     )
     return sentences
 

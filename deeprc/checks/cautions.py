@@ -50,7 +50,7 @@ def find_duplicate_cautions(
         shown = describe_names([" + ".join(group[:_SHOWN]) for group in groups], "group", "groups", _SHOWN)
         text = (
             f"Repertoires that share far more than chance are {WHERE_APART[apart]} ({shown}): they may be copies or "
-            "samples of one donor, and every figure may be too good. `write_subjects` of a check writes a sheet that "
+            "samples of one donor, and every metric may be too good. `write_subjects` of a check writes a sheet that "
             "names these groups, for `group_by`."
         )
         details = {"groups": [list(group) for group in groups], "apart": apart}

@@ -51,7 +51,7 @@ def find_subject_cautions(
 def _make_subjects_caution(column: str, n: int, apart: Literal["folds", "parts"]) -> Caution:
     text = (
         f"{n:,} {'value' if n == 1 else 'values'} of {column!r} {'has' if n == 1 else 'have'} repertoires "
-        f"{WHERE_APART[apart]}: what was learned may be the donor, not the target, and every figure may be too good. "
+        f"{WHERE_APART[apart]}: what was learned may be the donor, not the target, and every metric may be too good. "
         f"Use `group_by={column!r}`."
     )
     return Caution("warning", text, "setup", "subjects-apart", {"column": column, "n": n, "apart": apart})
@@ -93,7 +93,7 @@ def find_donor_cautions(
     text = text[:1].upper() + text[1:]
     if few:
         what = "predicts the number" if kind == "regression" else "tells the classes apart"
-        text += f". What {what} may be these few donors, not the target: the figures say little."
+        text += f". What {what} may be these few donors, not the target: the metrics say little."
     else:
         text += ". Intervals and p-values take donors, not repertoires, as independent."
     by_class = {name: {"n_repertoires": n, "n_subjects": n_donors} for name, (n, n_donors) in sizes.items()}

@@ -84,7 +84,7 @@ def draw_reliability_figure(
     for axis in axes.ravel()[len(judged) :]:
         axis.set_visible(False)
     for axis in axes[:, 0]:
-        axis.set_ylabel("share that came true")
+        axis.set_ylabel("observed share")
     for axis in axes.ravel()[max(0, len(judged) - n_columns) : len(judged)]:  # the lowest of each column
         axis.set_xlabel("probability")
     return figure

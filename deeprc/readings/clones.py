@@ -40,7 +40,7 @@ from deeprc.readings.genes import check_some_genes_known
 __all__ = ["EXACT", "NO_MATCH", "ONE_SUBSTITUTION", "CloneHits", "CloneReading", "Memory"]
 
 NO_MATCH, EXACT, ONE_SUBSTITUTION = -1, 0, 1
-"""Match of a clone: none, exact, or also with one substitution. These are no enum, because compiled code uses them."""
+"""Match of a clone: none, exact, or also with one substitution. No enum, because `njit` functions use these numbers."""
 
 _MATCH_NAMES = {EXACT: "exact", ONE_SUBSTITUTION: "one substitution"}
 _MAX_LOG_RATE = 100.0

@@ -259,7 +259,7 @@ def _find_cautions(
         smallest = min(int(rows.sum()) for rows in classes.values())
         if is_few(task.kind, smallest):
             what = "with a number" if task.kind == "regression" else "in the smallest class"
-            text = f"{task.name}: {smallest:,} repertoires {what}: the figures say little."
+            text = f"{task.name}: {smallest:,} repertoires {what}: the metrics say little."
             cautions.append(Caution("warning", text, "performance", "few", {"target": task.name, "n": smallest}))
     if header.adjust_for:
         training = [read_splits(folder / RUNS / name)[0]["train"] for name in name_runs(header)]

@@ -26,7 +26,7 @@ _LIMITS = """\
 
 _HOLDS = """\
 In the file are the configuration, the weights, the metrics, what is usual among the training repertoires (means,
-variances and ranges over repertoires, rounded), and the clones that the model remembers, each found in at least two
+variances and ranges over repertoires, rounded), and the clones that the model stores, each found in at least two
 {carriers}. Not in the file are ids, labels, predictions, numbers, digests and hashes of single repertoires, and paths.
 So the training repertoires are as new to it as others: predictions for them are too good, and nothing says so.
 

@@ -37,14 +37,16 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
     Raises
     ------
     ValueError
-        If too few repertoires are left to learn from, a class has one repertoire only, or the fold has groups and the
-        fraction is above 0.5.
+        If too few repertoires are left to learn from, a class has one repertoire only (with groups: each class), or the
+        fold has groups and the fraction is above 0.5.
     """
     fold = fold.ordered()
     n, labels = len(fold.labels), fold.labels[:, 0]
     class_sizes = np.unique(labels, return_counts=True)[1] if stratify else np.array([n])
     n_held_out = max(len(class_sizes), round(fraction * n))
     if fold.groups is None:
+        if class_sizes.min() < 2:
+            raise ValueError("y: expected at least two repertoires of each class, found one")
         _check_number_left(n - n_held_out, fraction, class_sizes)
         strata = labels if stratify else None
         rows = train_test_split(np.arange(n), test_size=n_held_out, stratify=strata, random_state=seed)
@@ -52,6 +54,8 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
         raise ValueError(
             f"validation_fraction: expected at most {_MAX_FRACTION_OF_DONORS} with groups, found {fraction}"
         )
+    elif stratify and class_sizes.max() < 2:
+        raise ValueError("y: expected a class of at least two repertoires, found one repertoire of each class")
     elif stratify:
         rows = _split_donors_by_class(fold.groups, labels, n_held_out, seed)
     else:
@@ -62,9 +66,7 @@ def split_fold(fold: Fold, fraction: float, *, stratify: bool, seed: int) -> tup
 
 
 def _check_number_left(n_left: int, fraction: float, class_sizes: NDArray[np.int64]) -> None:
-    """Raise ValueError if one of the classes has one repertoire only, or too few are left to learn from."""
-    if class_sizes.min() < 2:
-        raise ValueError("y: expected at least two repertoires of each class, found one")
+    """Raise ValueError if too few repertoires are left to learn from."""
     if n_left < len(class_sizes):
         raise ValueError(
             f"validation_fraction: expected a share that leaves at least {len(class_sizes)} of {class_sizes.sum()} "

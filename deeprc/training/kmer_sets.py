@@ -17,7 +17,7 @@ Spacing = tuple[int, ...]
 """Offsets of a k-mer's residues from its first one, such as (0, 1, 3)."""
 
 ANY = -1
-"""A letter that stands for any residue."""
+"""A letter that stands for any residue; `njit` functions use it, too."""
 
 
 @dataclass(frozen=True)

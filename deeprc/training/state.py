@@ -74,7 +74,9 @@ def parse_state(body: Any, n_outputs: int, where: str) -> TrainingState:
     InputError
         If the state is not one that a training writes.
     """
-    if isinstance(body, Mapping) and "seeds" in body:  # the name of `start_motifs` in earlier versions
+    if (
+        isinstance(body, Mapping) and "seeds" in body and "start_motifs" not in body
+    ):  # the name of `start_motifs` in earlier versions
         body = {"start_motifs" if name == "seeds" else name: value for name, value in body.items()}
     state: TrainingState = validate(body, TrainingState, where)
     state.history = list(body.get("history", []))  # not the validated rows, so that numbers of updates stay integers

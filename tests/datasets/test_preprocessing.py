@@ -156,7 +156,7 @@ def test_after_an_interrupt_the_next_call_goes_on(cohort, jobs, caplog):
     seen = []
     again = run(cohort, progress=lambda done, total: seen.append(done), jobs=jobs)
     assert seen == [2, 3]
-    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 readings, done before"]
+    assert caplog.messages == [f"{cohort}/cohort.h5: goes on after 2 of 3 files or repertoires, which were read before"]
     assert again.to_dict() == report
     assert (cohort / "cohort.h5").read_bytes() == whole
     assert not (cohort / ".cohort.h5.partial").exists()

@@ -129,9 +129,11 @@ def test_a_table_of_nothing_has_its_header(two_heads: Run, cohort: RepertoireDat
     assert (tmp_path / "a.tsv").read_text().split("\t")[:3] == ["repertoire_id", "sequence_id", "junction_aa"]
 
 
+@pytest.mark.parametrize("piece", [7, 1000])
 @pytest.mark.parametrize("n", [1, 5, 40, 60, 100])
-def test_the_best_rows_are_those_of_a_sort(n: int) -> None:
+def test_the_best_rows_are_those_of_a_sort(monkeypatch: pytest.MonkeyPatch, n: int, piece: int) -> None:
     """Also where weights underflow to 0, and where neither weight nor logit tells two apart."""
+    monkeypatch.setattr(sequence_ranks, "_PIECE", piece)
     rng = np.random.default_rng(n)
     logit = rng.integers(0, 20, 60).astype(np.float32)
     for weight in (rng.integers(0, 4, 60) / 60, np.zeros(60), logit.astype(np.float64)):

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import pandas as pd
 import pytest
 
 import deeprc
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.drawing import CLASS_COLOURS
 from deeprc.errors import InputError
-from deeprc.interpretation.survey import survey_cohort
+from deeprc.interpretation.directions import list_directions
+from deeprc.interpretation.figures.classes import index_classes
+from deeprc.interpretation.report.antigens import make_antigen_sections
+from deeprc.interpretation.survey import Survey, survey_cohort
 from deeprc.runs.run import Run
+from deeprc.tasks import Task
 
 pytest.importorskip("logomaker")
 
@@ -39,6 +47,19 @@ def test_known_antigens(
     assert "Known antigens for" in page
     assert "<virus>" not in page
     assert f"--database {database} --host any" in page
+
+
+def test_colours_begin_again_after_the_last() -> None:
+    task = Task("site", "site", "multiclass", tuple("ABCDEFG"))
+    directions = list_directions([task])
+    table = pd.DataFrame({"junction_aa": ["CASSF"], "specificity_match": [""]})
+    survey = SimpleNamespace(
+        directions=directions, top={each.name: SimpleNamespace(table=table) for each in directions}
+    )
+    organisms = {each.name: pd.DataFrame({"antigen_organism": []}) for each in directions}
+    sections = make_antigen_sections(cast(Survey, survey), organisms, index_classes([task]))
+    assert [section.colour_index for section in sections] == [0, 1, 2, 3, 4, 5, 0]
+    assert len(CLASS_COLOURS) == 6
 
 
 def test_only_runs_are_compared_with_databases(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_most_common_genes_by_hand() -> None:
         '<span class="line">TRBV9 in 50%</span> <span class="line">(0.4% of all)</span>'
     )
     assert make_gene_sentence(found, 4) == (
-        " 100% of the 4 use TRBJ2-6, as do 25% of all sequences: the motif may be a piece of that gene."
+        " 100% of the 4 use TRBJ2-6, but only 25% of all sequences do: the motif may be a piece of that gene."
     )
     assert find_common_genes(motif("A[WY]"), top.drop(columns="v_call"), GENES) == found[1:]
     assert find_common_genes(motif("A[WY]"), top[["junction_aa"]], GENES) == []

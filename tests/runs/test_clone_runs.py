@@ -1,4 +1,4 @@
-"""Runs whose network remembers clones, from the training to the tables that show them."""
+"""Runs whose network stores clones, from the training to the tables that show them."""
 
 from __future__ import annotations
 

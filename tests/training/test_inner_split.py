@@ -56,6 +56,14 @@ def test_a_fraction_that_leaves_too_few_is_named(cohort: RepertoireDataset) -> N
             DeepRCClassifier(validation_fraction=fraction).fit(few, ["a", "b"] * 5)
 
 
+def test_with_donors_one_class_may_have_one_repertoire(cohort: RepertoireDataset) -> None:
+    train, held_out = split_fold(make_fold(cohort, [0, 0, 0, 1], np.arange(4)), 0.25, stratify=True, seed=0)
+    assert sorted(train.labels[:, 0]) == [0, 1]
+    assert held_out.labels[:, 0].tolist() == [0, 0]
+    with pytest.raises(ValueError, match="y: expected a class of at least two repertoires"):
+        split_fold(make_fold(cohort, [0, 1], np.arange(2)), 0.25, stratify=True, seed=0)
+
+
 def test_a_class_of_one_repertoire_is_refused(cohort: RepertoireDataset) -> None:
     with pytest.raises(ValueError, match="y: expected at least two repertoires of each class, found one"):
         DeepRCClassifier().fit(cohort[:10], ["a"] * 9 + ["b"])

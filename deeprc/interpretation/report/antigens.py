@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from deeprc.datasets.dataset import RepertoireDataset
+from deeprc.drawing import CLASS_COLOURS
 from deeprc.evaluation.trust import format_p_value
 from deeprc.interpretation.directions import Direction
 from deeprc.interpretation.report.page import Cell, Column, Figure, Table, make_number_cell, make_text_cell
@@ -27,7 +28,7 @@ class AntigenSection:
     Attributes
     ----------
     direction, colour_index
-        The direction, and the index of its class, see `index_classes`.
+        The direction, and the index of the colour of its class, below the number of colours.
     summary
         Sentence that says how many sequences match.
     figures, table
@@ -74,7 +75,7 @@ def make_antigen_sections(
     for index, direction in enumerate(survey.directions, start=1):
         if direction.name in organisms:
             own = organisms[direction.name]
-            colour_index = colours_by_target[direction.target][direction.label]
+            colour_index = colours_by_target[direction.target][direction.label] % len(CLASS_COLOURS)
             shown = own.head(_MAX_ORGANISMS)
             top = survey.top[direction.name].table
             n = int((top["specificity_match"] != "").sum())

@@ -73,7 +73,7 @@ class SequenceCarriers:
         Number of repertoires of the cohort with the sequence, and number of donors from whom they are; None if donors
         are not known. A repertoire of unknown origin counts as one donor.
     group
-        SimilarGroup that has more than half of these repertoires, and at least two; None if there is no such group.
+        Group that has more than half of these repertoires, and at least two; None if there is no such group.
     n_in_group
         Number of these repertoires in the group.
     """
@@ -191,7 +191,7 @@ def make_shortcut_table(checks: RunChecks) -> Table | None:
     """Return a table of how well labels are predicted without receptors; None if nothing was tested."""
     if not checks.shortcuts:
         return None
-    columns = [Column("Property", False), Column("Predicts", False), Column("Measure", False), Column("Value")]
+    columns = [Column("Property", False), Column("Tells", False), Column("Measure", False), Column("Value")]
     columns += [
         Column("95% interval", False),
         Column("Better than chance", False, _BEYOND_CHANCE),

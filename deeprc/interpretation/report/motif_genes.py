@@ -89,7 +89,7 @@ def make_gene_sentence(genes: Sequence[CommonGene], n: int) -> str:
     """Return a text about the genes that stand out among n carriers, to put after a sentence; "" if none does."""
     return "".join(
         f" {_format_share(gene.share)} of the {n:,} use {gene.name}, "
-        f"as do {_format_share(gene.of_all)} of all sequences: the motif may "
+        f"but only {_format_share(gene.of_all)} of all sequences do: the motif may "
         "be a piece of that gene."
         for gene in genes
         if gene.stands_out

@@ -88,7 +88,7 @@ def make_motif_table(
     is_tested = any(not np.isnan(motif.p_donors) for motif in motifs)
     columns = [Column("Pattern", False), *(_make_test_columns(first, context) if is_tested else [])]
     note = (
-        "number of sequences that carry it; in brackets, here and in the next columns, their mean share of a repertoire"
+        "number of sequences that carry it; in brackets, in all columns of sequences, their mean share of a repertoire"
     )
     for row in first.carriers.to_dict("records"):
         name, n = row["class"], int(row["n_repertoires"])
@@ -105,7 +105,8 @@ def make_motif_table(
     columns += [
         Column(
             "Chosen",
-            note=f"number that carry it, of {first.n_attended:,} sequences that contribute to {direction.name}",
+            note=f"number that carry it, of {first.n_attended:,} different sequences that contribute to "
+            f"{direction.name}",
         ),
         Column(
             "Others",

@@ -77,7 +77,7 @@ def make_contrast_figures(
     judging = performance.rows(performance.held_out) & ~np.isnan(contrast.label)
     if judging.any():
         says = (
-            f"Observed share of {contrast.positive} repertoires against its predicted probability, and a histogram of "
+            f"Observed share of {contrast.positive} repertoires against the predicted probability, and a histogram of "
             "the probabilities of both classes."
         )
         caption = (
@@ -134,8 +134,8 @@ def make_history_figures(history: pd.DataFrame, name: str = "") -> list[Figure]:
     )
     if "fitted" in history:
         caption += (
-            " Squares are losses and AUCs of whole validation repertoires, which decided which network was kept. Lines "
-            "are of samples of them."
+            " Squares are losses and AUCs of whole validation repertoires, which decided which network was kept. The "
+            "validation lines are of samples of these repertoires."
         )
     figure = draw_history_figure(history)
     return [render_figure(figure, f"Training history{of_run}", says, f"{name}: {caption}" if name else caption)]

@@ -95,7 +95,7 @@ def find_main_source(row: Mapping[Hashable, Any], sign: int) -> tuple[str, float
     Parameters
     ----------
     row
-        Row of `attention_table`.
+        Row of `attention_table` of a model with one output.
     sign
         Sign of the direction to which the sequence contributes.
     """
@@ -129,7 +129,7 @@ def _make_clone_table(stored: pd.DataFrame, tasks: Sequence[Task], table_index: 
         Column("Evidence for", False),
         Column("Match", False, "whether sequences with one substitution also count"),
         *(Column(heading) for heading in carriers.values()),
-        Column("p", note="probability that chance alone distributes the carriers so unevenly over the classes"),
+        Column("p", note="probability that chance alone relates the carriers so strongly to the label"),
         Column("q", note="expected share of false clones among all clones with this p or a smaller one"),
     ]
     shown = stored[:_SHOWN]

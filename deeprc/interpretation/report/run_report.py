@@ -347,5 +347,5 @@ def _select_witness_repertoires(
 
 
 def _make_witness_table(survey: Survey) -> Table | None:
-    """Return the table of how well witnesses are results; None if they are not known."""
+    """Return the table of how well witnesses are found; None if they are not known."""
     return make_witness_table(list(zip(survey.directions, survey.witnesses, strict=True))) if survey.witnesses else None
