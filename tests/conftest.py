@@ -12,7 +12,8 @@ import importlib
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,7 @@ from deeprc.training.state import TrainingState
 
 gc.set_threshold(20_000, 20, 20)  # as `prepare_process` does: compilation takes a tenth less
 
+LONGEST = ("test_ranks.py", "test_rank_calls.py")  # files whose few tests start processes
 TOYS = Path(__file__).parent / "toys"
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -46,12 +48,15 @@ def pytest_configure() -> None:
     numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long test is slow, too."""
+@pytest.hookimpl(tryfirst=True, wrapper=True)  # before and after `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Make long tests slow, too; begin with the files that take longest, so that no process waits for the others."""
     for item in items:
         if item.get_closest_marker("long"):
             item.add_marker("slow")
+    yield
+    n_tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, -n_tests[item.path]))
 
 
 class Killed(Exception):

@@ -182,7 +182,7 @@ def test_the_page_shows_them(at_random: CrossValidation, left_out: CrossValidati
     assert "Controls of status=sick, on the test folds of the first repeat" in pages[0]
     assert "V gene usage" in pages[0]
     assert "--folds leave-one-out:site" in pages[1]
-    assert "Each of the 4 values of &#39;site&#39; was once left out for testing" in pages[1]
+    assert "Each of the 4 values of &#39;site&#39; was left out for testing once" in pages[1]
 
 
 def test_results_that_may_be_chance_are_warned_of() -> None:
