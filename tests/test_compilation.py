@@ -62,7 +62,7 @@ def test_compiled_code_is_kept_in_a_private_folder(installed: Path) -> None:
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @NO_MODES
 def test_without_any_place_everything_works_and_nothing_is_kept(installed: Path) -> None:
     private = installed.parent / "temporary" / f"deeprc-{os.getuid()}"

@@ -101,7 +101,10 @@ def test_predictions_are_those_of_the_ensembles(once: CrossValidation, cohort: R
     np.testing.assert_allclose(1 / (1 + np.exp(-odds[known])), table["probability"].to_numpy(np.float64)[known])
 
 
-@pytest.mark.parametrize(("name", "n_folds", "targets"), [("once", 3, TARGETS), ("twice", 6, ("status=case",))])
+@pytest.mark.parametrize(
+    ("name", "n_folds", "targets"),
+    [("once", 3, TARGETS), pytest.param("twice", 6, ("status=case",), marks=pytest.mark.long)],
+)
 def test_the_files_are_what_is_returned(
     name: str, n_folds: int, targets: tuple[str, ...], request: pytest.FixtureRequest
 ) -> None:

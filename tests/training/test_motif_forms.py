@@ -217,7 +217,7 @@ def test_a_weak_form_of_a_clear_motif_is_found(tmp_path: Path, monkeypatch: pyte
     assert find_patterns(fold) == ["SFEN"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_forms_follow_the_motifs_of_all_outputs(tmp_path: Path) -> None:
     """The form SEN of the first target comes after the motif of the second, and is left out if there is no place."""
     repertoires = write_with(tmp_path / "c.h5", {"SFEN": 5, "SEN": 0.4}, {})
