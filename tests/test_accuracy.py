@@ -169,7 +169,7 @@ def test_the_members_of_a_stack_have_rows_of_their_own(accuracy: Any) -> None:
     assert accuracy._add_member_rows({**place, "entry": "svm", "auc": 0.6}) == [{**place, "entry": "svm", "auc": 0.6}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path: Path) -> None:
     signals = (
         "signals=[{name: own, motifs: [WHWH], witness_rate: 0.1}, "
@@ -190,14 +190,14 @@ def test_the_true_sequences_are_those_of_the_positive_class(call: Call, tmp_path
     assert result.jobs["true_sequences"].tolist() == [len(expected)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_is_ranked_where_nothing_was_implanted(call: Call) -> None:
     result = call("--methods", "logistic", overrides=[*SMALL, "signals=[]"])
     assert result.jobs["true_sequences"].tolist() == [0]
     assert result.jobs["precision_at_true"].isna().all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["accuracy_ranking"], "_MAX_TRUE", 50)
     result = call("--methods", "logistic", overrides=[*SMALL, "witness_rate=0.1"])
@@ -206,7 +206,7 @@ def test_a_frequent_signal_is_not_ranked(call: Call, monkeypatch: pytest.MonkeyP
     assert np.isnan(job["precision_at_true"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_test_part_is_tested(call: Call) -> None:
     shift = ["background={kind: germline}", "n_repertoires=80", "sizes.mean=200", "label_noise=0", "test_share=0.25"]
     shift += ["signals.0={kind: clones, n_clones: 20, burden: 8, test_burden: 0}"]
@@ -249,7 +249,7 @@ def test_an_ensemble_is_four_trainings_with_another_fold_to_validate_on(call: Ca
     assert together["auc"] == pytest.approx(found["auc"], abs=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None:
     first = call(*FAST, "--seeds", "2")
     assert first.exit_code == 0, first.output
@@ -267,7 +267,7 @@ def test_what_is_there_is_not_computed_again(call: Call, tmp_path: Path) -> None
     assert wider.ran == [(name, seed, 1) for seed in (0, 1) for name in names]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_changed_setting_is_computed_anew(call: Call) -> None:
     overrides = [*SMALL, *LIGHT]
     both = ("--methods", "deeprc,known-motif")
@@ -307,7 +307,7 @@ def test_what_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "out" / "cohort").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments, overrides = ("--methods", "deeprc"), [*SMALL, *LIGHT]
     whole = call(*arguments, "--output", str(tmp_path / "whole"), overrides=overrides)
@@ -332,7 +332,7 @@ def test_a_training_that_was_cut_off_goes_on(call: Call, tmp_path: Path, monkeyp
     assert not [*jobs.rglob("*.checkpoints")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_method_that_fails_does_not_stop_the_others(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = sys.modules["accuracy_jobs"]._choose_setting
 
@@ -396,7 +396,7 @@ def test_a_container_takes_the_place_of_recipes(call: Call, cohort_factory: Call
     assert all(row["to_known_motif"] is None for row in result.rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_know_donors_and_common_training_repertoires(call: Call, tmp_path: Path) -> None:
     sheet = pd.DataFrame({"status": ["a", "a", "b", "b"] * 15, "subject_id": np.arange(60) // 2})
     rng = np.random.default_rng(0)

@@ -27,7 +27,7 @@ def write_toy(folder: Path) -> None:
     pd.DataFrame(rows, columns=["smiles", "p_np"]).to_csv(folder / "BBBP.csv.gz", index=False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_toy_is_learned_by_every_method_and_no_row_is_computed_twice(
     molecules: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

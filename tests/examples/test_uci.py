@@ -85,7 +85,7 @@ def test_every_method_learns_what_can_be_learned(uci: ModuleType, data: Path, tm
     assert accuracy["noise"].between(0.2, 0.8).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_and_an_archive_is_its_folder(uci: ModuleType, data: Path, tmp_path: Path) -> None:
     found = tmp_path / "found.tsv"
     for method in list(uci.METHODS)[1:7]:
@@ -102,7 +102,7 @@ def test_an_interrupted_run_goes_on_and_an_archive_is_its_folder(uci: ModuleType
     assert [path.name for path in tmp_path.glob("found*")] == ["found.tsv"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_choices_do_not_depend_on_what_the_folds_predict(uci: ModuleType, data: Path) -> None:
     x, classes, halves, folds = uci.read_set(data / "noise")
     known, new = halves[0]
