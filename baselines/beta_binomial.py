@@ -13,7 +13,6 @@ from deeprc.arrays import Floats
 
 __all__ = ["beta_binomial_log_odds", "beta_binomial_log_pmf", "fit_beta_binomial", "fit_two_beta_binomials"]
 
-
 _MIN_SIZE, _MAX_SIZE = -12.0, 21.0  # log(alpha + beta); above 1e9 the distribution is nearly binomial
 _STARTS = range(-6, 22, 3)  # log(alpha + beta)
 _LARGE = 100.0  # from here on Stirling's series in `_log_rising` is exact to 1e-17

@@ -36,7 +36,6 @@ from deeprc.threads import limit_blas_threads
 
 __all__ = ["BoostedTrees", "BoostedTreesRegressor"]
 
-
 _COMPONENT_OFFSETS = (0, 1, 2)  # offsets of the k-mers whose components are features
 _SELECTED_K = 4  # number of residues of a selected k-mer
 _MIN_LENGTH, _MAX_LENGTH = 6, 35  # lengths of a sequence; shorter and longer ones are counted with these

@@ -19,7 +19,6 @@ from deeprc.arrays import Floats
 
 __all__ = ["DualSolution", "fit_dual_logistic", "fit_dual_ridge_path"]
 
-
 _MAX_STEPS = 200  # largest number of Newton steps
 _MAX_HALVINGS = 40  # largest number of halvings of a Newton step
 _MIN_CURVATURE = 1e-10  # smallest curvature of a row's loss

@@ -40,7 +40,6 @@ __all__ = ["Solution", "fit_elastic_net_path"]
 
 _logger = logging.getLogger(__name__)
 
-
 _GRID = 10**0.25  # ratio of two neighbouring values of C from which others start
 _GRID_TOLERANCE = 1e-2
 _MIN_WORKING_SET = 64  # smallest number of columns

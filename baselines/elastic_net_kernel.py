@@ -16,7 +16,6 @@ from deeprc.compilation import njit
 
 __all__ = ["Objective", "compute_residual", "descend", "relative_gap"]
 
-
 _MAX_STEPS = 200  # largest number of Newton steps on one working set
 _MAX_SWEEPS = 500  # largest number of sweeps of coordinate descent in one Newton step
 _LEAP_EVERY, _MAX_SHORTENINGS = 20, 8  # sweeps between two leaps; how often the length of a leap is divided by 4

@@ -22,7 +22,6 @@ from deeprc.rich import render_details, render_histogram, render_table
 
 __all__ = ["Repertoire", "RepertoireDataset", "SequenceStore", "open_dataset"]
 
-
 _SHOWN = 5
 """Number of rows of the metadata that a notebook shows."""
 

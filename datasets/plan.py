@@ -155,11 +155,11 @@ def raise_or_warn_of_unmatched(
     Parameters
     ----------
     faults
-        What follows from each fault, by the fault, such as "left out".
+        For each fault, such as a row without a file, what happens to it if the call goes on, such as "left out".
     allow_missing
         Whether to go on.
     advice
-        What a user can do instead of giving what is missing.
+        The other thing that a user can do, beside giving what is missing.
     """
     if faults and not allow_missing:
         raise InputError(f"{'; '.join(faults)}. Give what is missing, or {advice}")

@@ -25,7 +25,6 @@ __all__ = [
 _TRUE = frozenset({"t", "true", "1", "1.0", "yes", "y"})
 _FALSE = frozenset({"f", "false", "0", "0.0", "no", "n"})
 
-
 _REPERTOIRE_COLUMNS = ("repertoire_id", "sample_id", "sample_name", "sample")
 
 

@@ -49,7 +49,6 @@ from deeprc.errors import InputError
 
 __all__ = ["RecipeLikelihood"]
 
-
 _N_LETTERS = len(AMINO_ACIDS)
 _N_DRAWN = 1 << 20  # sequences from which the background's frequencies are counted
 _KEY = derive_key(0, 0x11CE)  # key of these sequences, which no cohort has

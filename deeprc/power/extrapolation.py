@@ -19,7 +19,6 @@ from deeprc.arrays import Floats
 
 __all__ = ["LateCurve", "PowerLaw", "fit_late_curves", "fit_power_law", "fit_power_laws"]
 
-
 _CHANCE = 0.5
 _EXPONENTS = (0.1, 3.0)
 _N_TRIED = 30  # at a time

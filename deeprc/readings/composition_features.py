@@ -30,7 +30,6 @@ from deeprc.readings.composition import NOISE_SEQUENCES, K
 
 __all__ = ["CompositionFeatures", "LinearFunction"]
 
-
 _N_LETTERS = len(AMINO_ACIDS)
 
 

@@ -39,7 +39,6 @@ NOT_MEASURED = {
 }
 """Why a measure of a target is missing, in words."""
 
-
 _CALLS = ("f1", "balanced_accuracy", "accuracy")
 _PROBABILITIES = {
     "loss": "log_loss",

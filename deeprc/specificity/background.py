@@ -31,7 +31,6 @@ __all__ = [
     "match_rates",
 ]
 
-
 _MAX_CLONES = 300_000  # largest number of clones of each publicity
 _N_PRIVATE = 1_000_000
 _TRUST = 50.0  # number of clones for which the rate of the coarser stratum counts

@@ -32,7 +32,6 @@ __all__ = ["confirm_motifs", "find_confirmed_motifs"]
 
 _logger = logging.getLogger(__name__)
 
-
 _N_PERMUTATIONS = 999
 _LEVEL = 0.05
 

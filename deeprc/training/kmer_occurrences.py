@@ -173,7 +173,7 @@ def _find_part(kmers: KmerSet, was_searched: Flags, part: _CountedPart) -> _Foun
             chosen_offsets = np.searchsorted(chosen, block.repertoire_offsets)
             own = slice(occurrence_offsets[rows.start], occurrence_offsets[rows.stop])
             starts = occurrence_offsets[rows.start : rows.stop] - own.start
-            given = block.residues, block.offsets, chosen, chosen_offsets, _find_longest(block.offsets), tables
+            given = block, chosen, chosen_offsets, _find_longest(block.offsets), tables
             run_in_parts(_find_given, len(starts), *given, starts, sequence[own], which[own])
             sequence[own] += first_sequence
     return repertoire, sequence, which
@@ -239,8 +239,7 @@ def _count_given(
 def _find_given(
     first: int,
     stop: int,
-    residues: NDArray[np.uint8],
-    offsets: Integers,
+    block: BlockSequences,
     chosen: Integers,
     chosen_offsets: Integers,
     longest: int,
@@ -257,7 +256,7 @@ def _find_given(
     for b in range(first, stop):
         i_out, at = starts[b], chosen_offsets[b]
         while at < chosen_offsets[b + 1]:
-            end = fill_chunk(chunk, residues, offsets, chosen, at, chosen_offsets[b + 1])
+            end = fill_chunk(chunk, block.residues, block.offsets, chosen, at, chosen_offsets[b + 1])
             n_found = look_up(chunk, end - at, tables)
             for i in range(n_found):
                 sequence[i_out], which[i_out] = chosen[at + chunk.sequence[i]], chunk.kmer[i]

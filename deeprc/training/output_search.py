@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -153,7 +152,7 @@ class OutputSearch:
         """Return the strongest k-mers of all spacings as candidates, strongest first."""
         code = np.concatenate([kmers.code for _, kmers in strongest])
         correlation = np.concatenate([kmers.correlation for _, kmers in strongest])
-        spacing_index = np.array(list(chain.from_iterable([i] * len(kmers.code) for i, kmers in strongest)), np.int64)
+        spacing_index = np.repeat([i for i, _ in strongest], [len(kmers.code) for _, kmers in strongest])
         kmers = KmerSet(self._spacings, spacing_index, code)
         return Candidates(kmers, correlation, np.zeros(len(kmers), np.bool_)).sort()
 
