@@ -9,18 +9,20 @@ import contextlib
 import functools
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numba
 from numba.core.caching import FunctionCache
 from numba.types import unliteral
 
 from deeprc.caches import has_home, make_private_folder
+from deeprc.locks import is_same_file, take_lock
 
 __all__ = ["FAST", "njit", "open_threads", "run_in_blocks", "run_in_parts"]
 
@@ -28,6 +30,9 @@ FAST: dict[str, Any] = {"nogil": True, "fastmath": {"contract", "reassoc"}}
 """Options of `njit` for sums whose order and rounding may be those that are fastest on a processor."""
 
 _MIN_PARTS = 16  # smallest number of parts of `run_in_parts`
+
+_MAX_WAIT = 60.0  # seconds that a process waits until another one has compiled a function
+_PAUSE = 0.02  # seconds between two tries to take a lock
 
 _logger = logging.getLogger(__name__)
 
@@ -37,24 +42,25 @@ _Result = TypeVar("_Result")
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
     """numba's cache of one function; code that cannot be read is compiled again, and failed writes are ignored.
 
-    numba itself compiles a function again if its file has changed, but not if that of a function that it calls has.
+    Of several processes that need the same code, one compiles it, and the others wait for it. numba itself would
+    compile it in each. numba also compiles a function again if its file has changed, but not if that of a function that
+    it calls has.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._stamp_of_file = self._cache_file._source_stamp
+        self._lock: IO[bytes] | None = None  # held while this process compiles
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         self._cache_file._source_stamp = (self._stamp_of_file, _hash_compiled_sources())  # `save_overload` comes later
-        try:
-            loaded = super().load_overload(sig, target_context)
-        except Exception as error:  # a damaged pickle may raise any exception
-            _logger.debug("%s: not read: %s", self.cache_path, error)
-            with contextlib.suppress(OSError):
-                self.flush()  # otherwise the damaged file is never replaced
-            loaded = None
+        loaded = self._load(sig, target_context)
         if loaded is None:
             _announce()
+            if self._take_lock():  # another process may have compiled it meanwhile
+                loaded = self._load(sig, target_context)
+                if loaded is not None:
+                    self._release_lock()
         return loaded
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -62,6 +68,53 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
             super().save_overload(sig, data)
         except OSError as error:  # for example, the disk is full
             _logger.debug("%s: not written: %s", self.cache_path, error)
+        finally:
+            self._release_lock()
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled code; None if there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # a damaged pickle may raise any exception
+            _logger.debug("%s: not read: %s", self.cache_path, error)
+            with contextlib.suppress(OSError):
+                self.flush()  # otherwise the damaged file is never replaced
+            return None
+
+    def _take_lock(self) -> bool:
+        """Wait until no other process compiles this function; False if there are no locks, or it takes too long.
+
+        Functions that call each other are locked from the caller to the called one, so no two processes wait for each
+        other.
+        """
+        if self._lock is not None:  # held already, if a function calls itself with other types
+            return False
+        path, end = self._lock_path, time.monotonic() + _MAX_WAIT
+        try:
+            while self._lock is None:
+                file = path.open("wb")
+                locked = take_lock(file)
+                if locked and is_same_file(file, path):
+                    self._lock = file
+                    continue
+                file.close()
+                if locked is None or time.monotonic() >= end:
+                    break
+                time.sleep(_PAUSE)
+        except OSError as error:  # the folder cannot be written to
+            _logger.debug("%s: not locked: %s", path, error)
+        return self._lock is not None
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._lock_path.unlink()
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def _lock_path(self) -> Path:
+        return Path(f"{self._cache_file._index_path}.lock")
 
 
 @functools.cache

@@ -12,8 +12,10 @@ from pathlib import Path
 import numba
 import pytest
 
+from deeprc import compilation
 from deeprc.caches import make_private_folder, prepare_caches
 from deeprc.compilation import njit, open_threads, run_in_blocks
+from deeprc.locks import take_lock
 
 ROOT = Path(__file__).parent.parent
 NO_MODES = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners")
@@ -25,6 +27,36 @@ from numba import uint64
 draw_word(uint64(1), uint64(2))
 print(draw_word._cache.cache_path and os.path.dirname(draw_word._cache.cache_path))
 print(sum(draw_word.stats.cache_hits.values()))
+"""
+
+COMPILED_BY_TWO = """
+import os, time
+from deeprc.compilation import njit
+
+@njit()
+def sum_squares(n: int) -> int:
+    total = 0
+    for number in range(n):
+        total += number * number
+    return total
+
+@njit()
+def sum_all(n: int) -> int:
+    total = 0
+    for number in range(n):
+        total += sum_squares(number)
+    return total
+
+def call_together() -> None:
+    open(f"ready-{os.getpid()}", "w").close()
+    while sum(name.startswith("ready-") for name in os.listdir()) < 2:
+        time.sleep(0.001)
+    assert sum_all(4) == 6
+    hits, misses = (
+        sum(sum(counts.values()) for counts in (getattr(f.stats, name) for f in (sum_all, sum_squares)))
+        for name in ("cache_hits", "cache_misses")
+    )
+    print(f"{hits} hits, {misses} misses")
 """
 
 
@@ -78,6 +110,37 @@ def test_compilation_is_announced_once(installed: Path) -> None:
     program = f"{logging}{PROGRAM}from deeprc.datasets.counters import draw_uniform; draw_uniform(uint64(1), uint64(2))"
     said = "compiling functions for this processor, up to a minute in all; later runs find them compiled\n"
     assert [call(installed, program, NUMBA_CACHE_DIR="cache").stderr for _ in range(2)] == [said, ""]
+
+
+@pytest.mark.slow
+def test_two_processes_compile_a_function_once(tmp_path: Path) -> None:
+    """Both call the function at the same time; one compiles it, the other waits and takes the code."""
+    (tmp_path / "own.py").write_text(COMPILED_BY_TWO)
+    command = [sys.executable, "-c", "import own; own.call_together()"]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    pair = [subprocess.Popen([*command], cwd=tmp_path, env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+    said = sorted(process.communicate()[0] for process in pair)
+    assert said == [b"0 hits, 2 misses\n", b"1 hits, 0 misses\n"]  # taken, a function has the code of those it calls
+    assert not list((tmp_path / "cache").rglob("*.lock"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no locks")
+def test_who_waits_too_long_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation, "_MAX_WAIT", 0.0)
+
+    @njit()
+    def add_one(number: int) -> int:
+        return number + 1
+
+    path = Path(f"{add_one._cache._cache_file._index_path}.lock")
+    with path.open("wb") as lock:
+        assert take_lock(lock)
+        assert add_one(1) == 2
+        assert path.exists()  # who could not take the lock does not delete it
+    assert sum(add_one.stats.cache_misses.values()) == 1
+    assert add_one(1.0) == 2.0  # the lock of a process that has ended is taken, and deleted
+    assert not path.exists()
 
 
 @pytest.mark.slow
