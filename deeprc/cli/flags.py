@@ -81,19 +81,37 @@ def name_flags(text: str) -> str:
 
 
 def _find_option(name: str) -> click.Option | None:
-    """Return the option of a parameter, of the running command or else of the first other command that has it."""
-    options = (each for command in _iterate_commands() for each in command.params if isinstance(each, click.Option))
+    """Return the option of a parameter, of the running command or else of the first other command that has it.
+
+    A parameter such as `n_folds` may have an option called folds.
+    """
+    names = dict.fromkeys((name, name.removeprefix("n_")))
+    for wanted in names:
+        for command in _iterate_running_commands():
+            if (option := _get_option(command, wanted)) is not None:
+                return option
+    for wanted in names:
+        for called in COMMANDS:
+            for command in _expand_subcommands(load_command(called)):  # imported only when needed: this is slow
+                if (option := _get_option(command, wanted)) is not None:
+                    return option
+    return None
+
+
+def _get_option(command: click.Command, name: str) -> click.Option | None:
+    """Return the option of a command that sets a parameter; None if it has none."""
+    options = (each for each in command.params if isinstance(each, click.Option))
     return next((option for option in options if option.name == name and option.expose_value), None)
 
 
-def _iterate_commands() -> Iterator[click.Command]:
-    """Yield the running command, then all others, which are imported only when needed, because this is slow."""
+def _iterate_running_commands() -> Iterator[click.Command]:
+    """Yield the running command, and that of `deeprc` which was called, with its subcommands."""
     context = click.get_current_context(silent=True)
     if context is not None:
         yield context.command
-    running = None if context is None else context.find_root().invoked_subcommand
-    for name in sorted(COMMANDS, key=lambda name: name != running):
-        yield from _expand_subcommands(load_command(name))
+        called = context.find_root().invoked_subcommand
+        if called in COMMANDS:
+            yield from _expand_subcommands(load_command(called))
 
 
 def _expand_subcommands(command: click.Command) -> Iterator[click.Command]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 
 from deeprc.arrays import Floats
 from deeprc.benchmarking.execution import Progress
@@ -198,12 +198,10 @@ def _make_permuted_plans(plan: SubsampledPlan, options: PowerOptions) -> list[Su
     if not options.n_permutations:
         return []
     donors = index_groups(plan.donors[known])
-    _, first = np.unique(donors, return_index=True)
-    in_order = (rankdata(first, method="ordinal") - 1)[donors].astype(np.int64)
     rng = np.random.default_rng([plan.seed, len(known)])
     values = plan.labels[known].astype(np.float64)[:, None]
     sizes = plan.dataset.n_sequences[known].astype(np.int64)
-    permuted = permute_labels(values, sizes, in_order, options.n_permutations, rng)[:, 0, 1:].astype(np.int64)
+    permuted = permute_labels(values, sizes, donors, options.n_permutations, rng)[:, 0, 1:].astype(np.int64)
     plans = []
     for of_known in permuted.T:
         labels = np.full(len(plan.labels), -1)
@@ -364,7 +362,7 @@ def _draw_donors(donors: NDArray[np.int64], rng: np.random.Generator) -> NDArray
 def _average_aucs(
     by_share: Sequence[Sequence[_Tested]], labels: NDArray[np.int64], times: NDArray[np.int64] | None = None
 ) -> Floats:
-    """Return the AUC of each sample for each number of repertoires, (D, S): the mean over runs of that over folds.
+    """Return the AUC of each sample for each number of repertoires, (D, S): the mean over all folds of all runs.
 
     `times` (D, B) says how often a repertoire counts; None: once, in one sample. Folds with one class are left out.
     """

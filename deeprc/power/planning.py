@@ -76,11 +76,11 @@ class PlannedStudy:
         if not 0 < self.positive_share < 1:
             raise InputError(f"`positive_share={self.positive_share:g}`: expected more than 0 and less than 1")
         if self.n_folds < 3:
-            raise InputError(f"`folds={self.n_folds}`: expected at least 3")
+            raise InputError(f"`n_folds={self.n_folds}`: expected at least 3")
         smallest = self.n_repertoires * min(self.positive_share, 1 - self.positive_share)
         if smallest < self.n_folds - _ROUNDING:
             raise InputError(
-                f"`repertoires={self.n_repertoires}`: expected at least {self.n_folds} of each class, one for each fold"
+                f"`n_repertoires={self.n_repertoires}`: expected at least {self.n_folds} of each class, one per fold"
             )
         if self.depth < 1:
             raise InputError(f"`depth={self.depth}`: expected at least 1")
@@ -284,7 +284,7 @@ def simulate_study(
     """
     options = BenchmarkOptions() if options is None else options
     if n_cohorts < 1:
-        raise InputError(f"`cohorts={n_cohorts}`: expected at least 1")
+        raise InputError(f"`n_cohorts={n_cohorts}`: expected at least 1")
     simulated = study.shrink(max_sequences)
     own = replace(options, folds=study.n_folds, group_by=None)
     plans = [_make_plan(simulated.to_cohort(options.seed + index), methods, own) for index in range(n_cohorts)]

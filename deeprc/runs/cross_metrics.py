@@ -201,7 +201,7 @@ _INTERVALS: dict[str, _Interval] = {
 
 
 def _measure_numbers(folds: Sequence[FoldPrediction], index: int, donors: NDArray[np.int64]) -> dict[str, Any]:
-    """Return r2, rank correlation and mean error with intervals; one donor is one observation in all repeats."""
+    """Return r2, rank correlation and mean absolute error with intervals; a donor is one observation in all repeats."""
     known = [~np.isnan(each.labels[:, index]) for each in folds]
     place = output_slices(folds[0].tasks)[index].start
     label = np.concatenate([each.labels[rows, index] for each, rows in zip(folds, known, strict=True)])

@@ -17,7 +17,7 @@ _SHOWN = {
     "f1": "F1",
     "r2": "r2",
     "spearman": "rank correlation",
-    "mae": "mean error",
+    "mae": "mean absolute error",
     "brier": "Brier score",
 }
 

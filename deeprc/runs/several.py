@@ -281,10 +281,10 @@ def _read_begun(training: _Training) -> RunSettings:
     settings, plan = read_settings(training.folder), training.plan
     wanted = {"cohort": str(training.cohort), "targets": training.targets, "seed": plan.seed, **vars(plan.split)}
     differing = [name for name, value in wanted.items() if vars(settings)[name] != value]
-    differing += [] if _restore_log(settings.config, training.config) == training.config else ["config"]
+    restored = _restore_log(settings.config, training.config)
+    differing += [] if restored == training.config else ["config"]
     if differing == ["config"]:
-        normalised = _restore_log(settings.config, training.config)
-        begun, given = (config.to_mapping() for config in (normalised, training.config))
+        begun, given = restored.to_mapping(), training.config.to_mapping()
         names = [name for part in given for name in given[part] if begun[part].get(name) != given[part][name]]
         raise InputError(
             f"{training.folder}: was begun with other settings ({', '.join(names)}); give the same, or choose another "
@@ -296,8 +296,11 @@ def _read_begun(training: _Training) -> RunSettings:
 
 
 def _restore_log(begun: Config, given: Config) -> Config:
-    """Return a configuration with the given `abundance=log`, which becomes `none` if no count is above 1."""
-    if given.network.abundance != "log":
+    """Return the configuration of a begun run with `log` if `log` is given and had become `none`.
+
+    This happens where no count is above 1 (`replace_log_abundance`).
+    """
+    if given.network.abundance != "log" or begun.network.abundance != "none":
         return begun
     return replace(begun, network=replace(begun.network, abundance="log"))
 

@@ -29,6 +29,7 @@ from deeprc.errors import show_parameters, use_parameter_renderer
         ("continue with `resume`, `allow_missing=True`", "continue with --resume, --allow-missing"),  # a flag: no value
         ("`n_jobs=0`: expected", "--n_jobs 0: expected"),
         ("`fit` first; `key: value`; `x.y`", "`fit` first; `key: value`; `x.y`"),  # no parameters
+        ("`n_folds=2`: expected", "--folds 2: expected"),
         ("a ` alone", "a ` alone"),
         ("`list`, `debug`", "`list`, `debug`"),  # options that are no parameters of a function
         ("continue it with `resume_run`", "continue it with deeprc train --resume RUN"),  # a function

@@ -1,4 +1,4 @@
-"""Intervals of r2, of the mean error and of rank correlations: values, limits, coverage."""
+"""Intervals of r2, of the mean absolute error and of rank correlations: values, limits, coverage."""
 
 from __future__ import annotations
 

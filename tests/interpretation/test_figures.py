@@ -176,7 +176,8 @@ def test_regression_says_r2_and_error() -> None:
     (axis,) = draw_regression_figure(predictions).axes
     text, handle = next(iter(legend_of(axis).items()))
     label, value = known(predictions, "test", "prediction")
-    expected = f"r2 {r2_score(label, value):.2f}, mean error {mean_absolute_error(label, value):.3g}, n = {len(label)}"
+    error = mean_absolute_error(label, value)
+    expected = f"r2 {r2_score(label, value):.2f}, mean absolute error {error:.3g}, n = {len(label)}"
     assert text == f"test: {expected}"
     dots = next(line for line in axis.lines if line.get_marker() == handle.get_marker())
     np.testing.assert_allclose(dots.get_xydata(), np.stack([label, value], axis=1))

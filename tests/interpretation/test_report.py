@@ -428,7 +428,7 @@ def test_merged_classes_are_called_by_both_names() -> None:
     assert _format_classes(task) == ": b or c against a"
     number = Task("age", "age", "regression")
     text = _format_metrics(number, {"r2": 0.5, "r2_ci": [-0.1, 0.8], "mae": 3.0, "n": 12})
-    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean error 3.000, on 12 repertoires"
+    assert text == "age: r2 0.500 (95% interval -0.100 to 0.800), mean absolute error 3.000, on 12 repertoires"
 
 
 def test_the_command_of_a_benchmark_with_folds_of_a_file_takes_them_from_its_folder() -> None:

@@ -70,7 +70,7 @@ def test_the_smallest_class_may_have_just_one_repertoire_for_each_fold() -> None
         ({"motif_length": 1}, "motif_length=1"),
         ({"positive_share": 1.0}, "positive_share=1"),
         ({"depth": 0}, "depth=0"),
-        ({"n_folds": 2}, "folds=2"),
+        ({"n_folds": 2}, "n_folds=2"),
     ],
 )
 def test_a_bad_study_is_refused(changed: dict[str, float], message: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,20 @@ def test_a_cohort_that_has_changed_is_refused(
     shutil.copy(cohort_factory(seed=5).container.path, path)
     with pytest.raises(InputError, match=r"cohort.h5: its repertoires or labels are not those .*fold-0 began with"):
         train_runs(path, tmp_path / "runs", plans, **given)
+
+
+def test_runs_with_another_abundance_are_not_continued(cohort: RepertoireDataset, tmp_path: Path) -> None:
+    """`abundance=log` continues runs in which it became `none`, but not those with `log1p`."""
+
+    def train_with(abundance: str) -> None:
+        network = replace(SMALL.network, abundance=abundance)
+        plans = {"fold-0": RunPlan(SplitOptions(folds=3))}
+        given: dict[str, Any] = {"targets": "status=case", "config": replace(SMALL, network=network), "device": "cpu"}
+        train_runs(cohort.container.path, tmp_path / "runs", plans, **given)
+
+    train_with("log1p")
+    with pytest.raises(InputError, match=r"fold-0: was begun with other settings \(abundance\)"):
+        train_with("log")
 
 
 @pytest.mark.long

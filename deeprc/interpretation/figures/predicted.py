@@ -289,7 +289,7 @@ def draw_regression_figure(predictions: pd.DataFrame, *, target: str | None = No
         (dots,) = axis.plot(true, predicted, linestyle="", zorder=3 - 0.1 * i, **_DOTS[split])
         r2 = f"r2 {r2_score(true, predicted):.2f}, " if len(true) > 1 and np.ptp(true) > 0 else ""
         error = float(np.abs(true - predicted).mean())
-        entries[f"{_NAMES.get(split, split)}: {r2}mean error {error:.3g}, n = {len(true)}"] = dots
+        entries[f"{_NAMES.get(split, split)}: {r2}mean absolute error {error:.3g}, n = {len(true)}"] = dots
     low = min(float(min(true.min(), predicted.min())) for true, predicted in splits.values())
     high = max(float(max(true.max(), predicted.max())) for true, predicted in splits.values())
     margin = 0.05 * (high - low) or 1.0

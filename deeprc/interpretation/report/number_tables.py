@@ -101,7 +101,7 @@ def _make_regression_table(performance: Performance, task: Task, table_index: in
         Column("Spearman", note="correlation of the ranks of true and predicted values"),
         Column("95% interval of Spearman"),
         Column("Mean error", note=f"mean absolute difference to the true value, in the units of {task.column}"),
-        Column("95% interval of the mean error"),
+        Column("95% interval of the mean absolute error"),
     ]
     rows = [
         [

@@ -103,7 +103,7 @@ def _describe_r2(numbers: Numbers, performance: Performance) -> str:
         verdict = "predicts" if found.interval[0] > 0 and not few else verdict
     return (
         f"The network {verdict} {numbers.target}: its r² is {found.value:.3f} ({limits}; 1 is perfect, 0 is no better "
-        f"than the mean) and its mean error {error:.3g}, on {found.n:,} {split} "
+        f"than the mean) and its mean absolute error {error:.3g}, on {found.n:,} {split} "
         f"repertoires{_describe_seen(performance)}.{_FEW_DONORS * few}"
     )
 
